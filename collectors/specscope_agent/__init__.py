@@ -1,0 +1,1 @@
+"""The sidecar: drains rings, samples devices, ships batches."""

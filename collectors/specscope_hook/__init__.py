@@ -1,0 +1,1 @@
+"""The hook inside the serving process: standard library only."""

@@ -1,0 +1,1 @@
+"""One serving engine per file."""

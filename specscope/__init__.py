@@ -1,0 +1,1 @@
+"""The specscope command line, service, evaluator and reports."""
