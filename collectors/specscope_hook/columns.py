@@ -1,0 +1,73 @@
+"""What a record's column is, and the small enumerations that columns use.
+
+Types are written `u8 u16 u32 u64 i16 i64 f32 f64 bool`, `text`, `label` (text of few
+values), `time` (int64 ns since 1970, UTC); `[]` makes an array and `?` says that the value
+may be unknown. Unknown is None (on the ring NaN, or the type's largest value), never 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, fields
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+SCHEMA_VERSION = 1  # rises when the ring's layout changes; stored tables only ever gain columns
+
+
+class End(IntEnum):
+    """How a sequence's part in a round, or a request, ended."""
+
+    NONE = 0
+    EOS = 1
+    LENGTH = 2
+    STOP = 3
+    ABORT = 4
+    PREEMPT = 5
+
+
+class TimingSource(IntEnum):
+    """Which clock the parts of a round were taken with."""
+
+    HOST = 0
+    CUDA = 1
+    ENGINE = 2
+
+
+class Column(NamedTuple):
+    """One column: `type` as in the module's docstring, `unit` "1" where there is none."""
+
+    name: str
+    type: str
+    unit: str
+    meaning: str
+
+    @property
+    def nullable(self) -> bool:
+        return self.type.endswith("?")
+
+    @property
+    def base(self) -> str:
+        """The type without `?` and `[]`."""
+        return self.type.rstrip("?").removesuffix("[]")
+
+    @property
+    def repeated(self) -> bool:
+        return self.type.rstrip("?").endswith("[]")
+
+
+def column(type_: str, unit: str, meaning: str) -> Any:
+    """A dataclass field that carries its column; unknown by default where that is allowed."""
+    metadata = {"column": (type_, unit, meaning)}
+    if type_.endswith("?"):
+        return field(default=None, metadata=metadata)
+    return field(metadata=metadata)
+
+
+def columns(record: type[Any]) -> tuple[Column, ...]:
+    """The columns of a record class, in declared order."""
+    return tuple(Column(f.name, *f.metadata["column"]) for f in fields(record))
+
+
+def stored_name(name: str) -> str:
+    """A column's name in the store: `class_` is `class`, since only Python reserves it."""
+    return name.rstrip("_")

@@ -1,0 +1,57 @@
+"""What can go wrong outside the serving process.
+
+SpecscopeError
+├── UsageError          an argument or setting that means nothing
+├── MissingExtra        a verb whose optional packages are not installed
+├── StoreError          the store cannot be opened, read or written
+│   ├── StoreBusy       an embedded store that another process owns
+│   └── SchemaDrift     a table that differs from its record by more than missing columns
+├── ServiceError        the service cannot start or be reached
+├── QueryRefused        SQL that the read endpoint does not run
+├── InputError          a file that cannot be read as what it should be
+└── DemoError           a part of the demonstration ended early
+
+`cli.main` turns each into one line and exit code 1; anything else is a bug.
+"""
+
+from __future__ import annotations
+
+
+class SpecscopeError(Exception):
+    """Root of everything that is said in one line."""
+
+
+class UsageError(SpecscopeError):
+    """An argument or setting that means nothing."""
+
+
+class MissingExtra(SpecscopeError):
+    """A verb whose optional packages are not installed."""
+
+
+class StoreError(SpecscopeError):
+    """The store cannot be opened, read or written."""
+
+
+class StoreBusy(StoreError):
+    """Another process owns the embedded store."""
+
+
+class SchemaDrift(StoreError):
+    """A table differs from its record by more than missing columns."""
+
+
+class ServiceError(SpecscopeError):
+    """The service cannot start or be reached."""
+
+
+class QueryRefused(SpecscopeError):
+    """SQL that the read endpoint does not run."""
+
+
+class InputError(SpecscopeError):
+    """A file that cannot be read as what it should be."""
+
+
+class DemoError(SpecscopeError):
+    """A part of the demonstration ended early."""
