@@ -1,0 +1,33 @@
+# Everything a newcomer needs is `make demo` and `make test`; both set the machine up first.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.PHONY: demo test check lint types bench clean test-vllm
+
+demo: $(READY)
+	$(BIN)/specscope demo $(ARGS)
+
+test: lint types
+	$(BIN)/pytest -n 2 --dist loadfile
+
+# The quick half: no test that takes minutes.
+check: lint types
+	$(BIN)/pytest -n 2 --dist loadfile -m "not slow"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+# constraints.txt pins what the tests ran with; pyproject.toml says what is needed.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[all,test]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

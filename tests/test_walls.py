@@ -1,0 +1,144 @@
+"""The walls of the house: who may import whom, and what the serving image must never see."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {
+    "specscope": ROOT / "specscope",
+    "specscope_hook": ROOT / "collectors/specscope_hook",
+    "specscope_agent": ROOT / "collectors/specscope_agent",
+    "specscope_dashboards": ROOT / "dashboards/specscope_dashboards",
+}
+MAY_IMPORT = {
+    "specscope_hook": {"specscope_hook"},
+    "specscope_agent": {"specscope_hook", "specscope_agent"},
+    "specscope": {"specscope_hook", "specscope_agent", "specscope"},
+    "specscope_dashboards": {
+        "specscope_hook",
+        "specscope_agent",
+        "specscope",
+        "specscope_dashboards",
+    },
+}
+LEAVES = ["specscope/evaluate", "specscope/engine"]
+
+
+def modules(folder):
+    return [p for p in sorted(folder.rglob("*.py")) if not p.stem.endswith(("_pb2", "_pb2_grpc"))]
+
+
+def imported(path):
+    """Absolute names that a file imports, wherever in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names.add(node.module)
+    return names
+
+
+def ours(names):
+    return {name for name in names if name.partition(".")[0] in PACKAGES}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_point_one_way_only(package):
+    allowed = MAY_IMPORT[package]
+
+    wrong = {
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in modules(PACKAGES[package])
+        for name in ours(imported(path))
+        if name.partition(".")[0] not in allowed
+    }
+
+    assert wrong == set()
+
+
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_a_leaf_imports_nothing_of_ours_but_itself(leaf):
+    own = leaf.replace("/", ".")
+
+    wrong = {
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in modules(ROOT / leaf)
+        for name in ours(imported(path))
+        if not (name == own or name.startswith(own + "."))
+    }
+
+    assert wrong == set()
+
+
+def test_evaluation_does_no_input_or_output():
+    banned = {"os", "pathlib", "io", "socket", "subprocess", "pyarrow", "clickhouse_connect", "json"}
+
+    wrong = {
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in modules(ROOT / "specscope/evaluate")
+        for name in imported(path)
+        if name.partition(".")[0] in banned
+    }
+
+    assert wrong == set()
+
+
+def test_the_hook_loads_the_standard_library_alone():
+    names = [
+        ".".join(("specscope_hook", *path.relative_to(PACKAGES["specscope_hook"]).with_suffix("").parts))
+        for path in modules(PACKAGES["specscope_hook"])
+        if path.stem != "__init__"
+    ]
+    program = (
+        "import sys\n"
+        f"for name in {names!r}: __import__(name)\n"
+        "foreign = {m.partition('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)\n"
+        "print(*sorted(n for n in foreign - {'specscope_hook', '__main__'} if not n.startswith('_')))\n"
+    )
+
+    # -S keeps site-packages out, so an import of anything else fails as it would in a bare image.
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env={"PYTHONPATH": str(ROOT / "collectors")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert run.stdout.split() == []
+
+
+def test_importing_the_command_line_loads_no_optional_package():
+    program = (
+        "import sys, specscope.cli, specscope.doctor\n"
+        "foreign = {m.partition('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)\n"
+        "print(*sorted(n for n in foreign - {'specscope', '__main__'} if not n.startswith('_')))\n"
+    )
+
+    run = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env={"PYTHONPATH": f"{ROOT}:{ROOT / 'collectors'}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert set(run.stdout.split()) <= {"specscope_hook"}
+
+
+def test_only_the_queries_hold_sql():
+    owners = {"queries.py", "roll.py", "rollups.py", "tables.py", "store.py", "guard.py", "buckets.py"}
+
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in modules(ROOT / "specscope") + modules(PACKAGES["specscope_dashboards"])
+        if path.name not in owners and "SELECT " in path.read_text()
+    ]
+
+    assert wrong == []
