@@ -1,0 +1,126 @@
+"""Where everything lies in a ring file: the one page that writer and reader share.
+
+One file, `<SPECSCOPE_RINGS>/<replica>-<boot>.ring`, mapped by both sides. All words are
+little-endian u64, each written by one side only and published by one aligned store:
+
+    byte  0  MAGIC          "SPECRING"
+          8  VERSION        layout of this page, see columns.SCHEMA_VERSION
+         16  CAPACITY       bytes of the data region, a multiple of the page size
+         24  SEQ            number of the next record; rises on drops too         (writer)
+         32  WRITE          bytes ever written, fillers included; data index is WRITE % CAPACITY
+         40  READ           bytes given back by the reader                        (reader)
+         48  DROPPED        records dropped because the ring was full             (writer)
+         56  FAULT          1 once the hook has detached itself; text at FAULT_TEXT
+         64  END            1 once the writer has closed the ring on purpose
+         72  NAMES          entries in the dictionary, published last             (writer)
+         80  CONTROL        version of the control page, odd while it is written  (reader)
+         88  CONTROL_BYTES  length of the control JSON
+         96  BOOT_BYTES     length of the Boot JSON
+        104  FAULT_BYTES    length of the fault text
+        112  DROP_AT, 120 DROP_SEQ, 128 DROP_CHECK    the drop note, below
+        512  fault text, UTF-8, 512 bytes
+       4096  Boot JSON, 16 KiB
+      20480  dictionary: 768 entries of 72 bytes: kind u8, id u8, length u8, five unused, name
+      77824  control JSON, 64 KiB
+     143360  data
+
+A record in the data region starts at a multiple of 8: length u32 (payload only), crc u32,
+seq u64, kind u8, one unused, batch u16, four unused, payload. It never wraps: where it does
+not fit before the end, a FILLER record (or, in under 24 bytes, nothing) sends the reader to
+the start. The CRC runs over the payload and starts from seq, kind and batch, so a torn or
+reordered write, on any processor, reads as a mismatch and not as a record.
+
+The drop note says "at WRITE = DROP_AT, the next record will have seq DROP_SEQ". It carries
+its own check, so a reader that has drained the ring up to DROP_AT knows what was dropped at
+its tail without trusting the order in which two words become visible.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from zlib import crc32
+
+MAGIC: Final = int.from_bytes(b"SPECRING", "little")
+
+W_MAGIC: Final = 0
+W_VERSION: Final = 1
+W_CAPACITY: Final = 2
+W_SEQ: Final = 3
+W_WRITE: Final = 4
+W_READ: Final = 5
+W_DROPPED: Final = 6
+W_FAULT: Final = 7
+W_END: Final = 8
+W_NAMES: Final = 9
+W_CONTROL: Final = 10
+W_CONTROL_BYTES: Final = 11
+W_BOOT_BYTES: Final = 12
+W_FAULT_BYTES: Final = 13
+W_DROP_AT: Final = 14
+W_DROP_SEQ: Final = 15
+W_DROP_CHECK: Final = 16
+
+WORDS_BYTES: Final = 512
+FAULT_TEXT: Final = 512
+FAULT_TEXT_BYTES: Final = 512
+BOOT: Final = 4096
+BOOT_BYTES: Final = 16384
+NAMES: Final = BOOT + BOOT_BYTES
+NAME_ENTRY: Final = struct.Struct("<BBB5x64s")
+NAMES_MAX: Final = 768
+NAMES_BYTES: Final = 57344  # 768 entries of 72 bytes, up to a whole page
+CONTROL: Final = NAMES + NAMES_BYTES
+CONTROL_BYTES: Final = 65536
+DATA: Final = CONTROL + CONTROL_BYTES
+PAGE: Final = 4096
+
+HEAD: Final = struct.Struct("<IIQBxH4x")
+ROUND: Final = 1
+REQUEST: Final = 2
+FILLER: Final = 255
+
+NAME_CLASS: Final = 0
+NAME_ARM: Final = 1
+NAME_ADAPTER: Final = 2
+NAME_BYTES: Final = 64
+OTHER: Final = 255  # id of a name that the full dictionary could not take
+CLASSES_MAX: Final = 64  # per replica; the rest is `other`
+
+FIRST_SEQ: Final = 1
+
+
+class Cursor(NamedTuple):
+    """How far a reader has come: bytes since the ring was made, and the next record's number."""
+
+    position: int = 0
+    next_seq: int = FIRST_SEQ
+
+
+class RawRecord(NamedTuple):
+    """A record as it lies on the ring; `batch` is 0 for a request."""
+
+    seq: int
+    kind: int
+    batch: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Records that will never be read; `reason` is one of records.LOSS_REASONS."""
+
+    first_seq: int
+    count: int
+    reason: str
+
+
+def aligned(size: int) -> int:
+    """The next multiple of 8, at which records start."""
+    return (size + 7) & ~7
+
+
+def drop_check(position: int, seq: int) -> int:
+    """The check of a drop note; 0, as in a fresh ring, never matches."""
+    return crc32(struct.pack("<QQ", position, seq)) | 1 << 32
