@@ -66,8 +66,6 @@ class Ring:
         self._capacity = capacity
         self._ids: dict[tuple[int, str], int] = {}
         self.open = True
-        self.overflowed: set[int] = set()
-        """Kinds of names that did not fit into the dictionary."""
 
     @classmethod
     def create(cls, path: Path | str, boot: Boot, capacity_bytes: int) -> Ring:
@@ -165,7 +163,6 @@ class Ring:
         count = self._words[at.W_NAMES]
         taken = sum(1 for other, _ in self._ids if other == kind)
         if not self.open or count == at.NAMES_MAX or taken == _names_max(kind):
-            self.overflowed.add(kind)
             return OTHER
         raw = text.encode()
         offset = at.NAMES + count * at.NAME_ENTRY.size

@@ -1,0 +1,87 @@
+"""A record's bytes on the ring, derived from its columns and from nothing else.
+
+Little-endian, no padding: the scalars in declared order, then the arrays in declared order,
+each as long as the record's batch.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from struct import Struct
+from typing import Any
+
+from specscope_hook.columns import Column, columns
+from specscope_hook.errors import CorruptRing
+from specscope_hook.layout import ROUND, RawRecord
+from specscope_hook.records import RingRequest, RingRound
+
+CODES = {
+    "u8": "B",
+    "u16": "H",
+    "u32": "I",
+    "u64": "Q",
+    "i16": "h",
+    "i64": "q",
+    "f32": "f",
+    "f64": "d",
+    "time": "q",
+}
+"""struct code of each column type that crosses the ring."""
+
+
+def _codes(record: type[Any], *, repeated: bool) -> list[str]:
+    return [CODES[c.base] for c in columns(record) if c.repeated == repeated]
+
+
+ROUND_SCALARS = Struct("<" + "".join(_codes(RingRound, repeated=False)))
+ROUND_ARRAYS = tuple(_codes(RingRound, repeated=True))
+ROUND_SEQUENCE_BYTES = sum(Struct("<" + code).size for code in ROUND_ARRAYS)
+REQUEST = Struct("<" + "".join(_codes(RingRequest, repeated=False)))
+
+
+@lru_cache(maxsize=4096)
+def round_struct(batch: int) -> Struct:
+    """The whole payload of a round of this many sequences."""
+    return Struct(ROUND_SCALARS.format + "".join(f"{batch}{code}" for code in ROUND_ARRAYS))
+
+
+def array_bytes(code: str) -> Callable[[Any], bytes]:
+    """Turns an array's values into bytes: at once where they already are of this type."""
+    size = Struct("<" + code).size
+
+    def convert(values: Any) -> bytes:
+        if getattr(values, "itemsize", 0) == size:
+            return values.tobytes()  # type: ignore[no-any-return]
+        if code == "B":
+            return bytes(values)
+        return array(code, values).tobytes()
+
+    return convert
+
+
+def decode(record: RawRecord) -> RingRound | RingRequest:
+    """The record that a payload holds.
+
+    Raises CorruptRing where its length is not that of its kind and batch.
+    """
+    kind: type[RingRound | RingRequest] = RingRound if record.kind == ROUND else RingRequest
+    layout = round_struct(record.batch) if kind is RingRound else REQUEST
+    if layout.size != len(record.payload):
+        raise CorruptRing(f"{kind.__name__} of {len(record.payload)} bytes, not {layout.size}")
+    values = layout.unpack(record.payload)
+    return kind(**_named(columns(kind), values, record.batch))
+
+
+def _named(declared: Sequence[Column], values: tuple[Any, ...], batch: int) -> dict[str, Any]:
+    """Values by column; arrays are declared after all scalars, as in their layout."""
+    named: dict[str, Any] = {}
+    place = 0
+    for column in declared:
+        step = batch if column.repeated else 1
+        named[column.name] = (
+            list(values[place : place + step]) if column.repeated else values[place]
+        )
+        place += step
+    return named

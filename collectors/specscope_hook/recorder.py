@@ -1,0 +1,327 @@
+"""The recorder: an engine's rounds and requests onto the ring, and nothing into the engine.
+
+Nothing escapes from it. The first fault is the last: every method is then replaced by one
+that does nothing, the ring carries the reason, and serving goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from typing import Any
+
+from specscope_hook.admission import Admission, packed
+from specscope_hook.clock import Clock, SystemClock
+from specscope_hook.columns import End, TimingSource
+from specscope_hook.payload import (
+    ROUND_ARRAYS,
+    ROUND_SCALARS,
+    ROUND_SEQUENCE_BYTES,
+    array_bytes,
+    round_struct,
+)
+from specscope_hook.ring import NAME_ADAPTER, NAME_ARM, NAME_CLASS, OTHER, REQUEST, ROUND, Ring
+
+log = logging.getLogger("specscope")
+
+NAN = math.nan
+UNKNOWN_U32 = 0xFFFFFFFF
+_SMALL_BATCH = 16  # up to here one pack of all values is cheaper than seven conversions
+_LARGEST_AGE_MS = 0xFFFFFFFF
+_as_u64, _as_u32, *_as_u8 = map(array_bytes, ROUND_ARRAYS)
+
+
+class Recorder:
+    """Writes one process's rounds and requests; one thread only.
+
+    salt: key of the hash that stands for a request's id, up to 64 bytes.
+    """
+
+    def __init__(self, ring: Ring, *, salt: bytes | str, clock: Clock | None = None) -> None:
+        self._ring = ring
+        self._salt = (salt.encode() if isinstance(salt, str) else salt)[:64]
+        self._clock = clock or SystemClock()
+        self._now = self._clock.monotonic_ns
+        self._policy = self._pair = 0
+        self._arm = OTHER
+        self._block_began = self._now()
+        self._last_end = self._began = self._drafted = self._verified = 0
+        self._began_unix = 0
+        self.on = True
+
+    # --- names ---------------------------------------------------------------------------
+
+    def request_hash(self, id: str) -> int:
+        """Salted hash of a request's (or a session's) id; never 0."""
+        raw = hashlib.blake2b(
+            str(id).encode(errors="replace"), digest_size=8, key=self._salt
+        ).digest()
+        return int.from_bytes(raw, "little") or 1
+
+    def class_id(self, label: str) -> int:
+        """A class by the ring's dictionary; 255, `other`, where it has 64 already."""
+        return self._name_id(NAME_CLASS, label or "unlabelled")
+
+    def adapter_id(self, name: str) -> int:
+        """A LoRA adapter by the ring's dictionary; 255 for none."""
+        return self._name_id(NAME_ADAPTER, name) if name else OTHER
+
+    def _name_id(self, kind: int, name: str) -> int:
+        if not self.on:
+            return OTHER
+        try:
+            return self._ring.name_id(kind, name)
+        except Exception as error:
+            self.detach(f"naming {name!r}: {error!r}")
+            return OTHER
+
+    def block(self, policy: int, pair: int, arm: str) -> None:
+        """Rounds from here on belong to this block; (0, 0, "") is outside an experiment."""
+        if not self.on:
+            return
+        self._policy, self._pair = policy, pair
+        self._arm = self._name_id(NAME_ARM, arm) if arm else OTHER
+        self._block_began = self._now()
+
+    # --- rounds that the recorder times itself, on the host's clock ----------------------
+    # HOT PATH. No lock, no allocation that outlives the call, no system call but the clock,
+    # no logging while it works.
+
+    def begin(self, idled: bool = False) -> None:
+        """A round begins. idled: the engine had nothing to do since the round before."""
+        self._began = self._drafted = self._verified = self._now()
+        self._began_unix = self._clock.unix_ns()
+        if idled:
+            self._last_end = 0
+
+    def drafted(self) -> None:
+        """The drafts of the round are there."""
+        self._drafted = self._verified = self._now()
+
+    def verified(self) -> None:
+        """The target's forward pass of the round is done."""
+        self._verified = self._now()
+
+    def end(
+        self,
+        *,
+        requests: Any,
+        contexts: Any,
+        classes: Any,
+        k: Any,
+        accepted: Any,
+        emitted: Any,
+        ends: Any,
+        waiting: int = 0,
+        prefill_tokens: int = 0,
+        padded_tokens: int = 0,
+        invalid: int = 0,
+        preempted: int = 0,
+        catchup_us: float = NAN,
+        prefill_us: float = NAN,
+    ) -> None:
+        """The round is over; arrays hold one value a sequence. Writes it.
+
+        Idle is the host's time between the end of the round before and this one's begin.
+        """
+        now = self._now()
+        since = self._last_end or self._began
+        self._last_end = now
+        self.round(
+            started_at=self._began_unix,
+            waiting=waiting,
+            wall_us=(now - since) / 1e3,
+            draft_us=(self._drafted - self._began) / 1e3,
+            verify_us=(self._verified - self._drafted) / 1e3,
+            sample_us=(now - self._verified) / 1e3,
+            idle_us=(self._began - since) / 1e3,
+            catchup_us=catchup_us,
+            prefill_us=prefill_us,
+            prefill_tokens=prefill_tokens,
+            padded_tokens=padded_tokens,
+            invalid=invalid,
+            preempted=preempted,
+            timing_source=0,
+            requests=requests,
+            contexts=contexts,
+            classes=classes,
+            k=k,
+            accepted=accepted,
+            emitted=emitted,
+            ends=ends,
+        )
+
+    def round(
+        self,
+        *,
+        started_at: int,
+        wall_us: float,
+        requests: Any,
+        contexts: Any,
+        classes: Any,
+        k: Any,
+        accepted: Any,
+        emitted: Any,
+        ends: Any,
+        waiting: int = 0,
+        draft_us: float = NAN,
+        verify_us: float = NAN,
+        sample_us: float = NAN,
+        idle_us: float = NAN,
+        catchup_us: float = NAN,
+        prefill_us: float = NAN,
+        prefill_tokens: int = 0,
+        padded_tokens: int = 0,
+        invalid: int = 0,
+        preempted: int = 0,
+        timing_source: int = TimingSource.HOST,
+    ) -> None:
+        """Write a round that the engine timed; see records.RingRound for each value."""
+        try:
+            batch = len(requests)
+            age = (self._now() - self._block_began) // 1_000_000 if self._pair else 0
+            scalars = (
+                started_at,
+                self._policy,
+                self._pair,
+                age if age < _LARGEST_AGE_MS else _LARGEST_AGE_MS,
+                waiting,
+                wall_us,
+                draft_us,
+                verify_us,
+                sample_us,
+                idle_us,
+                catchup_us,
+                prefill_us,
+                prefill_tokens,
+                padded_tokens,
+                invalid,
+                preempted,
+                self._arm,
+                timing_source,
+            )
+            if batch <= _SMALL_BATCH:
+                payload = round_struct(batch).pack(
+                    *scalars, *requests, *contexts, *classes, *k, *accepted, *emitted, *ends
+                )
+            else:
+                payload = b"".join(
+                    (
+                        ROUND_SCALARS.pack(*scalars),
+                        _as_u64(requests),
+                        _as_u32(contexts),
+                        _as_u8[0](classes),
+                        _as_u8[1](k),
+                        _as_u8[2](accepted),
+                        _as_u8[3](emitted),
+                        _as_u8[4](ends),
+                    )
+                )
+                if len(payload) != ROUND_SCALARS.size + batch * ROUND_SEQUENCE_BYTES:
+                    raise ValueError("a round's arrays differ in length")
+            self._ring.push(ROUND, payload, batch)
+        except Exception as error:
+            self.detach(f"recording a round: {error!r}")
+
+    # --- requests ------------------------------------------------------------------------
+
+    def admitted(
+        self,
+        *,
+        request: int,
+        class_: int,
+        prompt_tokens: int,
+        admitted_at: int | None = None,
+        session: int = 0,
+        cached_tokens: int = UNKNOWN_U32,
+        requested_output: int = UNKNOWN_U32,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        adapter: int = OTHER,
+        guided: bool = False,
+    ) -> Admission | None:
+        """Write a request's admission; what comes back goes to `ended`. None once detached."""
+        try:
+            admission = Admission(
+                request,
+                session,
+                self._clock.unix_ns() if admitted_at is None else admitted_at,
+                self._policy,
+                self._pair,
+                prompt_tokens,
+                cached_tokens,
+                requested_output,
+                temperature,
+                top_p,
+                class_,
+                adapter,
+                self._arm,
+                int(guided),
+            )
+            self._ring.push(REQUEST, packed(admission))
+        except Exception as error:
+            self.detach(f"recording an admission: {error!r}")
+            return None
+        return admission
+
+    def ended(
+        self,
+        handle: Admission | None,
+        *,
+        output_tokens: int,
+        reason: int = End.STOP,
+        ended_at: int | None = None,
+        preemptions: int = 0,
+        queue_ms: float = NAN,
+        prefill_ms: float = NAN,
+        ttft_ms: float = NAN,
+        decode_ms: float = NAN,
+        e2e_ms: float = NAN,
+        digest: int = 0,
+    ) -> None:
+        """Write a request's end, however it ended, with all that its admission said."""
+        if handle is None:
+            return
+        try:
+            payload = packed(
+                handle,
+                ended_at=self._clock.unix_ns() if ended_at is None else ended_at,
+                digest=digest,
+                last_pair=self._pair,
+                output_tokens=output_tokens,
+                preemptions=preemptions,
+                queue_ms=queue_ms,
+                prefill_ms=prefill_ms,
+                ttft_ms=ttft_ms,
+                decode_ms=decode_ms,
+                e2e_ms=e2e_ms,
+                reason=reason,
+            )
+            self._ring.push(REQUEST, payload)
+        except Exception as error:
+            self.detach(f"recording a request's end: {error!r}")
+
+    # --- the fuse ------------------------------------------------------------------------
+
+    def detach(self, reason: str) -> None:
+        """Be off from here on, say why on the ring and once in the log."""
+        if not self.on:
+            return
+        self.on = False
+        for name in ("begin", "drafted", "verified", "end", "round", "admitted", "ended", "block"):
+            setattr(self, name, _off)
+        try:
+            self._ring.fault(reason)
+            log.error("specscope is off, serving goes on: %s", reason)
+        except Exception:
+            pass
+
+    def close(self) -> None:
+        """End the ring on purpose: its tail is then known to be whole."""
+        self.on = False
+        self._ring.close()
+
+
+def _off(*_: Any, **__: Any) -> None:
+    """What every method is once the hook is off."""
