@@ -54,9 +54,8 @@ class Recorder:
 
     def request_hash(self, id: str) -> int:
         """Salted hash of a request's (or a session's) id; never 0."""
-        raw = hashlib.blake2b(
-            str(id).encode(errors="replace"), digest_size=8, key=self._salt
-        ).digest()
+        text = str(id).encode(errors="replace")
+        raw = hashlib.blake2b(text, digest_size=8, key=self._salt).digest()
         return int.from_bytes(raw, "little") or 1
 
     def class_id(self, label: str) -> int:
