@@ -1,0 +1,1 @@
+"""The demonstration: engine, sidecar and service as real processes, ending with verdicts."""

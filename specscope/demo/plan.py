@@ -1,0 +1,92 @@
+"""What the demonstration runs: cohorts of one class, from empty to empty, every arm in each pair.
+
+Nothing in here is timed and nothing is random that a seed does not fix, so the plan can be
+printed before a block runs and checked against what ran.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+ARMS = (0, 2, 4, 8)
+"""Draft lengths that are tried; 0 is target-only through the same code."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How many requests run side by side, and how much each writes."""
+
+    name: str
+    requests: int
+    output_tokens: int
+
+
+LOADS = (Load("light", 1, 64), Load("heavy", 32, 32))
+"""One request alone, where a target-only step wastes the most, and as many as fill the engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much evidence: replicates at most, and seconds after which no new one starts."""
+
+    replicates: int
+    seconds: float
+
+
+FULL = Size(replicates=20, seconds=290.0)
+QUICK = Size(replicates=5, seconds=50.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One arm of one pair: the same requests with the same seeds as the pair's other arms."""
+
+    pair: int
+    arm: str
+    k: int
+    label: str
+    load: Load
+    prompts: tuple[int, ...]  # indices into the class's prompts
+    seeds: tuple[int, ...]  # one a request
+
+
+def arm_name(k: int) -> str:
+    """`k0` is the target-only arm of a speculative engine; `k4` drafts four tokens for everyone."""
+    return f"k{k}"
+
+
+def replicate(
+    number: int,
+    prompts_of: dict[str, int],
+    *,
+    seed: int,
+    loads: Sequence[Load] = LOADS,
+    arms: Sequence[int] = ARMS,
+) -> Iterator[Block]:
+    """Blocks of one replicate: a pair for each class and load; pairs and arms in random order.
+
+    number: from 0; prompts_of: how many prompts each class has.
+    Each replicate takes the next prompts of a class in turn, so that twenty replicates see
+    different texts and not one text twenty times.
+    """
+    random = Random(f"{seed}/{number}")
+    segments = [(label, load) for label in sorted(prompts_of) for load in loads]
+    random.shuffle(segments)
+    for place, (label, load) in enumerate(segments):
+        first = number * load.requests
+        prompts = tuple((first + i) % prompts_of[label] for i in range(load.requests))
+        seeds = tuple(random.getrandbits(31) for _ in range(load.requests))
+        order = list(arms)
+        random.shuffle(order)
+        for k in order:
+            yield Block(
+                pair=number * len(segments) + place + 1,
+                arm=arm_name(k),
+                k=k,
+                label=label,
+                load=load,
+                prompts=prompts,
+                seeds=seeds,
+            )

@@ -1,0 +1,120 @@
+"""Child processes that end with their parent, however it ends."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from specscope.errors import DemoError
+
+STOP_SECONDS = 30.0  # the sidecar ships what it holds before it goes
+PR_SET_PDEATHSIG = 1
+
+
+def free_port() -> int:
+    """A port of the loopback interface that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Processes:
+    """Named children with a log each; leaving the context stops them in reverse order.
+
+    They run in sessions of their own, so that Ctrl-C reaches the parent alone and it decides
+    the order in which they go; the kernel ends them should the parent be killed.
+    """
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._children: dict[str, subprocess.Popen[str]] = {}
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        stdout: int | None = None,
+    ) -> subprocess.Popen[str]:
+        """Start a child; its output goes to `<logs>/<name>.log` unless `stdout` says otherwise."""
+        log = (self._logs / f"{name}.log").open("w")
+        with log:
+            child = subprocess.Popen(
+                command,
+                env=dict(environment),
+                stdin=subprocess.DEVNULL,
+                stdout=log if stdout is None else stdout,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+        self._children[name] = child
+        return child
+
+    def check(self) -> None:
+        """Raise DemoError with the last line of its log if a child has ended with an error."""
+        for name, child in self._children.items():
+            if child.poll() not in (None, 0):
+                raise DemoError(
+                    f"{name} ended with code {child.returncode}: {self._last_line(name)}"
+                )
+
+    def stop(self, name: str) -> None:
+        """Ask a child to finish and wait; kill it when it does not.
+
+        Raises DemoError where it had to be killed or ended with an error: what it held is not
+        to be trusted then.
+        """
+        child = self._children.pop(name)
+        if child.poll() is None:
+            child.send_signal(signal.SIGTERM)
+        try:
+            code = child.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            _kill(child)
+            raise DemoError(f"{name} did not stop within {STOP_SECONDS:.0f} s") from None
+        if code not in (0, -signal.SIGTERM):
+            raise DemoError(f"{name} ended with code {code}: {self._last_line(name)}")
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for child in reversed(self._children.values()):
+            child.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 5.0
+        for child in self._children.values():
+            try:
+                child.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                _kill(child)
+        self._children.clear()
+
+    def _last_line(self, name: str) -> str:
+        lines = (self._logs / f"{name}.log").read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "nothing in its log"
+
+
+def _kill(child: subprocess.Popen[str]) -> None:
+    with suppress(ProcessLookupError):
+        child.kill()
+    child.wait()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,128 @@
+"""What a report says, before it is drawn: plain values, ready for JSON.
+
+`report.json` is this, field by field; the page and the terminal are views of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+SCHEMA = "specscope.report/1"
+
+
+@dataclass(frozen=True, slots=True)
+class ArmRow:
+    """One draft length within a segment. speedup, low and high are NULL for target-only."""
+
+    arm: str
+    k: int
+    pairs: int
+    tokens_per_round: float | None
+    tokens_per_second: float | None
+    speedup: float | None
+    low: float | None
+    high: float | None
+    chunk_gap_p95_ms: float | None
+    ms_per_token: dict[str, float]  # by part of the round; sums to the whole
+    survival: list[float]  # of positions 1, 2, …
+    at_risk: list[int]  # rounds in which that position was tested
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRow:
+    """One kind of traffic, the verdict on it, and every arm that it rests on."""
+
+    name: str
+    label: str
+    context: str
+    output: str
+    load: str
+    action: str
+    k: int | None
+    grade: str
+    confidence: str
+    reasons: list[str]
+    arms: list[ArmRow]
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One switch for all traffic against a gate per class, at equal tokens per class.
+
+    Ratios to target-only. switch_k: the best single draft length; naive_k: the length that
+    a person would switch on for everyone, and what that gives.
+    """
+
+    load: str
+    switch_k: int
+    switch: float
+    switch_low: float
+    switch_high: float
+    gate: float
+    gate_low: float
+    gate_high: float
+    naive_k: int
+    naive: float
+    naive_low: float
+    naive_high: float
+    table: dict[str, int]  # class to draft length
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What was measured: one boot of one serving process."""
+
+    replica: str
+    engine: str
+    target: str
+    draft: str | None
+    device: str
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LossRow:
+    """Records that are gone, beside the numbers that they weaken."""
+
+    replica: str
+    table: str
+    reason: str
+    count: int | None
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """Record numbers handed out by the hook, and where they went."""
+
+    recorded: int
+    stored: int
+    lost: int
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is unaccounted for."""
+        return self.recorded == self.stored + self.lost
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole report."""
+
+    title: str
+    created_at: datetime
+    since: datetime | None
+    until: datetime | None
+    headline: str
+    global_action: str
+    global_reasons: list[str]
+    segments: list[SegmentRow]
+    stories: list[Story]
+    replicas: list[Replica]
+    losses: list[LossRow]
+    accounting: Accounting
+    outputs_compared: int
+    outputs_differing: int
+    findings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)

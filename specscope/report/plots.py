@@ -1,0 +1,164 @@
+"""Pictures of the report, as SVG text that a page can carry inside itself.
+
+Each takes plain numbers and returns one `<svg>` element; none knows where they came from.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#1f2933"
+FAINT = "#c8d0d8"
+WIN, LOSS, UNCLEAR = "#1a7f5a", "#b3382c", "#7b8794"
+SERIES = ("#2b6cb0", "#b7791f", "#6b46c1", "#1a7f5a", "#b3382c", "#4a5568", "#0987a0", "#97266d")
+PARTS = {
+    "draft": "#b7791f",
+    "verify": "#2b6cb0",
+    "sample": "#6b46c1",
+    "idle": "#c8d0d8",
+    "catch-up": "#0987a0",
+    "prefill": "#8fa3b5",
+    "unseen": "#e4e9ee",
+}
+"""Colours of a round's parts, in the order in which they are stacked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """One arm of one segment against target-only: a ratio with its interval."""
+
+    segment: str
+    arm: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Survival of draft positions 1, 2, …: the share of rounds that kept at least so many."""
+
+    name: str
+    survival: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Where the time of one arm of one segment goes, in milliseconds an output token."""
+
+    segment: str
+    arm: str
+    parts: dict[str, float]
+
+
+def speedups(contrasts: Sequence[Contrast]) -> str:
+    """A line an arm, grouped by segment; left of 1 speculation loses, right of it it wins."""
+    figure, axes = _figure(7.6, 0.9 + 0.24 * len(contrasts) + 0.16 * _groups(contrasts))
+    height, ticks, labels = 0.0, [], []
+    for segment, rows in _by_segment(contrasts):
+        for row in rows:
+            colour = WIN if row.low > 1 else LOSS if row.high < 1 else UNCLEAR
+            axes.plot([row.low, row.high], [height, height], color=colour, lw=2, alpha=0.75)
+            axes.plot([row.value], [height], "o", color=colour, ms=4.5)
+            ticks.append(height)
+            labels.append(f"{segment}   {row.arm}")
+            height -= 1.0
+        height -= 0.6
+    axes.axvline(1.0, color=INK, lw=1)
+    axes.set_yticks(ticks, labels)
+    axes.set_xlabel("output tokens per second, relative to target-only on the same requests")
+    axes.grid(axis="x", color=FAINT, lw=0.5)
+    return _svg(figure, "Speedup of each draft length against target-only")
+
+
+def survival(curves: Sequence[Curve]) -> str:
+    """Acceptance by position, all classes in one frame."""
+    figure, axes = _figure(7.6, 3.2)
+    for colour, curve in zip(SERIES, curves, strict=False):
+        positions = range(1, len(curve.survival) + 1)
+        axes.plot(positions, curve.survival, "o-", color=colour, ms=4, lw=1.6, label=curve.name)
+    longest = max((len(curve.survival) for curve in curves), default=1)
+    axes.set_xticks(range(1, longest + 1))
+    axes.set_ylim(0, 1)
+    axes.set_xlabel("position in the draft")
+    axes.set_ylabel("share of rounds that keep it")
+    axes.grid(color=FAINT, lw=0.5)
+    if curves:
+        axes.legend(frameon=False, ncols=min(4, len(curves)))
+    return _svg(figure, "Acceptance by draft position")
+
+
+def time_parts(bars: Sequence[Bar]) -> str:
+    """Stacked bars: what an output token costs in each arm, and on what it is spent."""
+    figure, axes = _figure(7.6, 0.9 + 0.26 * len(bars) + 0.16 * _groups(bars))
+    height, ticks, labels = 0.0, [], []
+    for segment, rows in _by_segment(bars):
+        for row in rows:
+            left = 0.0
+            for part, colour in PARTS.items():
+                width = row.parts.get(part, 0.0)
+                axes.barh(height, width, left=left, color=colour, height=0.78)
+                left += width
+            ticks.append(height)
+            labels.append(f"{segment}   {row.arm}")
+            height -= 1.0
+        height -= 0.6
+    used = [part for part in PARTS if any(bar.parts.get(part) for bar in bars)]
+    handles = [_patch(PARTS[part]) for part in used]
+    axes.legend(
+        handles,
+        used,
+        frameon=False,
+        ncols=len(used) or 1,
+        loc="lower center",
+        bbox_to_anchor=(0.45, 1.0),
+    )
+    axes.set_yticks(ticks, labels)
+    axes.set_xlabel("milliseconds an output token")
+    axes.grid(axis="x", color=FAINT, lw=0.5)
+    return _svg(figure, "Where the time of a round goes")
+
+
+def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+    # The object interface draws without pyplot's global state and without a display.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=9, colors=INK)
+    return figure, axes
+
+
+def _patch(colour: str) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(color=colour)
+
+
+def _svg(figure: Figure, title: str) -> str:
+    """The element alone, with a title for those who do not see it."""
+    from matplotlib import rc_context
+
+    text = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "font.family": "sans-serif", "svg.hashsalt": title}):
+        figure.savefig(text, format="svg", metadata={"Date": None, "Title": title})
+    return text.getvalue()[text.getvalue().index("<svg") :]
+
+
+def _by_segment(rows: Iterable[Any]) -> Iterable[tuple[str, list[Any]]]:
+    groups: dict[str, list[Any]] = {}
+    for row in rows:
+        groups.setdefault(row.segment, []).append(row)
+    return groups.items()
+
+
+def _groups(rows: Iterable[Any]) -> int:
+    return len({row.segment for row in rows})

@@ -1,0 +1,127 @@
+"""A report as a page that carries everything inside itself, as Markdown, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from specscope.report import plots
+from specscope.report.model import SCHEMA, ArmRow, Report, SegmentRow
+
+ACTION_WORDS = {
+    "keep": "keep, k = {k}",
+    "set_k": "set k = {k}",
+    "disable": "disable",
+    "route": "route elsewhere",
+    "no_difference": "no difference",
+    "collect_baseline": "collect a baseline",
+    "inconclusive": "inconclusive",
+    "not_comparable": "not comparable",
+    "engine_fault": "engine fault",
+    "no_data": "no data",
+}
+
+
+def write(report: Report, folder: Path) -> Path:
+    """Write report.html, report.md and report.json into a folder. Returns the page's path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.json").write_text(to_json(report))
+    (folder / "report.md").write_text(_template("report.md.j2").render(report=report))
+    page = folder / "report.html"
+    page.write_text(to_html(report))
+    return page
+
+
+def to_html(report: Report) -> str:
+    """The page; opens without a network."""
+    pictures = {
+        "speedups": plots.speedups(_contrasts(report)),
+        "survival": plots.survival(_curves(report)),
+        "time_parts": plots.time_parts(_bars(report)),
+    }
+    return str(_template("report.html.j2").render(report=report, pictures=pictures))
+
+
+def to_json(report: Report) -> str:
+    """The report's values under its schema; times in ISO 8601, unknown as null."""
+    values = {"schema": SCHEMA, **asdict(report)}
+    return json.dumps(values, indent=1, default=_moment_json, allow_nan=False) + "\n"
+
+
+def verdict(segment: SegmentRow) -> str:
+    """The verdict in words."""
+    return ACTION_WORDS[segment.action].format(k=segment.k)
+
+
+def deciding_arm(segment: SegmentRow) -> ArmRow | None:
+    """The arm a verdict rests on: the one it keeps, or else the best of those that lose."""
+    measured = [arm for arm in segment.arms if arm.speedup is not None]
+    named = [arm for arm in measured if arm.k == segment.k and segment.k]
+    return max(named or measured, key=lambda arm: arm.speedup or 0.0, default=None)
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    """A number for a person; a dash where it is not known."""
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def moment(value: datetime) -> str:
+    """A time for a person."""
+    return value.strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _contrasts(report: Report) -> list[plots.Contrast]:
+    return [
+        plots.Contrast(segment.name, arm.arm, arm.speedup, arm.low, arm.high)
+        for segment in report.segments
+        for arm in segment.arms
+        if arm.speedup is not None and arm.low is not None and arm.high is not None
+    ]
+
+
+def _curves(report: Report) -> list[plots.Curve]:
+    """The longest draft of each segment shows the most positions."""
+    longest = [
+        (segment, max(segment.arms, key=lambda arm: len(arm.survival)))
+        for segment in report.segments
+        if segment.arms
+    ]
+    return [
+        plots.Curve(f"{segment.name} ({arm.arm})", arm.survival)
+        for segment, arm in longest
+        if arm.survival
+    ]
+
+
+def _bars(report: Report) -> list[plots.Bar]:
+    return [
+        plots.Bar(segment.name, arm.arm, arm.ms_per_token)
+        for segment in report.segments
+        for arm in segment.arms
+        if arm.ms_per_token
+    ]
+
+
+def _template(name: str) -> Any:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("specscope.report"),
+        autoescape=name.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=number, moment=moment, verdict=verdict, deciding_arm=deciding_arm
+    )
+    return environment.get_template(name)
+
+
+def _moment_json(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} has no place in a report")

@@ -1,0 +1,55 @@
+"""The verdict table for a terminal: rich where it is installed, readable without colour."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from specscope.report.model import Report, SegmentRow
+from specscope.report.render import deciding_arm, number, verdict
+
+COLOURS = {"keep": "green", "set_k": "green", "disable": "red", "engine_fault": "red"}
+
+
+def show(report: Report, console: Console) -> None:
+    """Print the headline, a line a segment, the story, and whether the evidence is whole."""
+    console.print(Text(report.headline, style="bold"))
+    console.print(_table(report.segments))
+    for story in report.stories:
+        table = ", ".join(f"{label} {k}" for label, k in story.table.items())
+        console.print(
+            f"{story.load}: everyone at k = {story.naive_k} gives {number(story.naive)}x, "
+            f"the best single length (k = {story.switch_k}) {number(story.switch)}x, "
+            f"a gate per class ({table}) {number(story.gate)}x "
+            f"[{number(story.gate_low)}, {number(story.gate_high)}]",
+            markup=False,
+            highlight=False,
+        )
+    accounting = report.accounting
+    console.print(
+        f"records: {accounting.recorded} written = {accounting.stored} stored "
+        f"+ {accounting.lost} lost" + ("" if accounting.closed else ": these do not add up"),
+        highlight=False,
+    )
+    for line in (*report.findings, *report.notes):
+        console.print(f"- {line}", markup=False, highlight=False)
+
+
+def _table(segments: list[SegmentRow]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("traffic", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for heading in ("tokens/round", "speedup", "95 % interval", "pairs"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for segment in segments:
+        best = deciding_arm(segment)
+        table.add_row(
+            segment.name,
+            Text(verdict(segment), style=COLOURS.get(segment.action, "")),
+            number(best.tokens_per_round) if best else "–",
+            f"{number(best.speedup)}x" if best else "–",
+            f"{number(best.low)} – {number(best.high)}" if best else "–",
+            str(best.pairs if best else 0),
+        )
+    return table
