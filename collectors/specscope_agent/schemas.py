@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import pyarrow as pa
+
 from specscope_hook.columns import Column, columns, stored_name
 from specscope_hook.records import TABLES
 

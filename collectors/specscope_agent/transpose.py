@@ -1,0 +1,140 @@
+"""Ring records into rows of the stored tables; keeps no state between batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from specscope_agent.arrays import Names, finite
+from specscope_agent.card import ModelCard
+from specscope_agent.parts import part_columns
+from specscope_agent.payloads import fits, read_requests, read_rounds
+from specscope_agent.requests import request_columns
+from specscope_agent.rounds import round_columns
+from specscope_agent.schemas import schema
+from specscope_agent.windows import Window, enclosing
+from specscope_hook.layout import CLASSES_MAX
+from specscope_hook.ring import NAME_CLASS, OTHER, REQUEST, ROUND, Gap, RawRecord, RingReader
+
+Rows = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where records come from: the Boot, and the dictionaries as they stand now."""
+
+    boot: Mapping[str, Any]
+    card: ModelCard
+    names: Names
+    classes_full: bool = False
+
+    @classmethod
+    def of(cls, reader: RingReader) -> Origin:
+        kinds = [reader.names(kind) for kind in range(NAME_CLASS, NAME_CLASS + 3)]
+        boot = reader.boot
+        full = len(kinds[NAME_CLASS]) >= CLASSES_MAX
+        return cls(boot, ModelCard.of(boot), Names.of(*kinds), full)
+
+
+@dataclass(slots=True)
+class Losses:
+    """Rows of `loss`, gathered while a batch is made."""
+
+    origin: Mapping[str, Any]
+    lost_at: int
+    rows: list[Rows] = field(default_factory=list)
+
+    def add(
+        self, table: str, reason: str, first_seq: int | None, count: int | None, detail: str = ""
+    ) -> None:
+        self.rows.append(
+            {
+                "replica": self.origin["replica"],
+                "boot": self.origin["boot"],
+                "lost_at": self.lost_at,
+                "table": table,
+                "reason": reason,
+                "first_seq": first_seq,
+                "count": count,
+                "detail": detail,
+            }
+        )
+
+
+def transpose(
+    records: Sequence[RawRecord],
+    gaps: Sequence[Gap],
+    origin: Origin,
+    *,
+    windows: Sequence[Window] = (),
+    losses: Losses,
+) -> dict[str, pa.Table]:
+    """Rows of round, request_part and request; only tables that have any.
+
+    records: in the order of their numbers
+    windows: device samples that may enclose some of the rounds
+
+    What cannot be read, and the gaps, are added to `losses`.
+    """
+    for gap in gaps:
+        losses.add("ring", gap.reason, gap.first_seq, gap.count)
+    whole = [record for record in records if fits(record)]
+    for record in records:
+        if not fits(record):
+            losses.add("ring", "corrupt", record.seq, 1, f"record of kind {record.kind}")
+    tables: dict[str, pa.Table] = {}
+    if rounds := [record for record in whole if record.kind == ROUND]:
+        tables |= _round_tables(rounds, origin, windows)
+    if requests := [record for record in whole if record.kind == REQUEST]:
+        tables["request"] = _request_table(requests, origin, losses)
+    return tables
+
+
+def _round_tables(
+    records: Sequence[RawRecord], origin: Origin, windows: Sequence[Window]
+) -> dict[str, pa.Table]:
+    rounds = read_rounds(records)
+    columns = round_columns(rounds, origin.names, origin.card)
+    dram, window_ms = enclosing(windows, rounds.scalars["started_at"])
+    columns |= {"dram_active": finite(dram), "dram_window_ms": finite(window_ms)}
+    tables = {"round": table("round", columns, origin.boot)}
+    if len(rounds.row):
+        tables["request_part"] = table(
+            "request_part", part_columns(rounds, origin.names), origin.boot
+        )
+    return tables
+
+
+def _request_table(records: Sequence[RawRecord], origin: Origin, losses: Losses) -> pa.Table:
+    seq, values = read_requests(records)
+    if origin.classes_full:
+        # A request counts once, at its admission.
+        unnamed = (values["class_"] == OTHER) & (values["ended_at"] == 0)
+        if unnamed.any():
+            losses.add("request", "classes_full", int(seq[unnamed][0]), int(unnamed.sum()))
+    return table("request", request_columns(seq, values, origin.names), origin.boot)
+
+
+def table(name: str, columns: Mapping[str, Any], boot: Mapping[str, Any]) -> pa.Table:
+    """Columns as a table of the stored schema, its source filled in; a value that does not
+    fit its column raises ArrowInvalid."""
+    rows = len(next(iter(columns.values())))
+    source = {key: pa.repeat(boot[key], rows) for key in ("replica", "boot")}
+    fields = schema(name)
+    return pa.table(
+        [_as_type({**source, **columns}[f.name], f.type) for f in fields], schema=fields
+    )
+
+
+def _as_type(values: Any, kind: pa.DataType) -> pa.Array:
+    array = values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values))
+    return array if array.type == kind else array.cast(kind)
+
+
+def row_table(name: str, rows: Sequence[Rows]) -> pa.Table:
+    """A few rows by column name as a table; a missing column is null."""
+    return pa.Table.from_pylist(list(rows), schema(name))
