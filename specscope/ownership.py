@@ -1,0 +1,71 @@
+"""Who owns an embedded store: one process, as long as it lives.
+
+A file beside the engine's own files is locked for life, which the system gives up with the
+process however it ends, and says who holds it and where it can be read meanwhile.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from specscope.errors import StoreBusy, StoreError
+
+FILE = "specscope-owner.json"
+
+
+@dataclass(slots=True)
+class Owner:
+    """A held lock."""
+
+    descriptor: int
+
+    @classmethod
+    def take(cls, path: Path) -> Self:
+        """Own the store in a folder, which is made where it is missing.
+
+        Raises StoreBusy, which names the owner and its read endpoint.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            held = _read(descriptor)
+            os.close(descriptor)
+            raise StoreBusy(f"{path} is owned by process {_described(held)}") from None
+        owner = cls(descriptor)
+        owner.publish("")
+        return owner
+
+    def publish(self, endpoint: str) -> None:
+        """Say where others can read; "" where they cannot."""
+        text = json.dumps({"pid": os.getpid(), "endpoint": endpoint}).encode()
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, text, 0)
+
+    def release(self) -> None:
+        """Let others own it."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+def _read(descriptor: int) -> dict[str, object]:
+    try:
+        held = json.loads(os.pread(descriptor, 4096, 0))
+    except ValueError:  # between truncation and writing, or never written
+        return {}
+    return held if isinstance(held, dict) else {}
+
+
+def _described(held: dict[str, object]) -> str:
+    pid, endpoint = held.get("pid", "?"), held.get("endpoint")
+    return f"{pid}; read it through {endpoint}" if endpoint else f"{pid}"

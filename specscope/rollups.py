@@ -1,0 +1,173 @@
+"""Tables that `roll` computes from the raw ones, each column once.
+
+Three grains: the block (experiments), the minute, and the hour. A row replaces an earlier
+one of the same key by its `version`, so rolling twice changes nothing. Histograms are
+logarithmic, bin = ceil(ln(ms) / ln(1.01 / 0.99)), since they merge exactly and give ranks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specscope_hook.columns import column
+
+EPOCH = "hash of engine, versions, models and hardware; empty where the boot is not known"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockTime:
+    """A block: what the whole replica did in it, after its burn-in."""
+
+    epoch: str = column("label", "1", EPOCH)
+    policy: int = column("u32", "1", "policy in force")
+    replica: str = column("label", "1", "serving replica")
+    boot: str = column("text", "1", "start of it")
+    pair: int = column("u32", "1", "pair of blocks")
+    arm: str = column("label", "1", "arm that ran")
+    requests: int = column("u64", "requests", "admitted in it")
+    rounds: int = column("u64", "rounds", "in it")
+    request_rounds: int = column("u64", "rounds", "sum of batch over its rounds")
+    classes: list[str] = column("label[]", "1", "classes that ran in it, sorted")
+    k: int = column("u8", "tokens", "longest draft in it")
+    wall_us: float | None = column("f64?", "us", "sum over its rounds")
+    draft_us: float | None = column("f64?", "us", "draft model, sum over its rounds")
+    verify_us: float | None = column("f64?", "us", "target forward, sum over its rounds")
+    sample_us: float | None = column("f64?", "us", "acceptance and bookkeeping, sum")
+    idle_us: float | None = column("f64?", "us", "device idle between the parts, sum")
+    catchup_us: float | None = column("f64?", "us", "draft prefill after rounds at k = 0, sum")
+    prefill_us: float | None = column("f64?", "us", "target prefill within its rounds, sum")
+    n_q: int = column("u64", "tokens", "query tokens of the verify passes")
+    n_kv: int = column("u64", "tokens", "sum of contexts over its rounds")
+    proposed: int = column("u64", "tokens", "draft tokens offered")
+    accepted: int = column("u64", "tokens", "leading ones kept; correction or bonus not counted")
+    emitted: int = column("u64", "tokens", "really came out")
+    prefill_tokens: int = column("u64", "tokens", "prompt tokens computed within its rounds")
+    padded_tokens: int = column("u64", "tokens", "query positions computed for nobody")
+    first_at: int = column("time", "ns", "when its first round began")
+    last_at: int = column("time", "ns", "when its last round began")
+    gap_bins: list[int] = column("i16[]", "1", "log-histogram of the time between chunks")
+    gap_counts: list[int] = column("u64[]", "1", "chunks in each bin")
+    tpot_bins: list[int] = column("i16[]", "1", "log-histogram of time per output token")
+    tpot_counts: list[int] = column("u64[]", "1", "requests admitted in it, in each bin")
+    version: int = column("u64", "ns", "when it was computed; the later row stands")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockPart:
+    """What the requests of one segment did in a block, by draft length."""
+
+    epoch: str = column("label", "1", EPOCH)
+    policy: int = column("u32", "1", "policy in force")
+    replica: str = column("label", "1", "serving replica")
+    boot: str = column("text", "1", "start of it")
+    pair: int = column("u32", "1", "pair of blocks")
+    arm: str = column("label", "1", "arm that ran")
+    class_: str = column("label", "1", "operator's label of the requests")
+    context_bucket: str = column("label", "1", "prompt tokens at admission, in a bucket")
+    output_bucket: str = column("label", "1", "requested output tokens, in a bucket")
+    k: int = column("u8", "tokens", "draft length")
+    request_rounds: int = column("u64", "rounds", "in it, counted for each request")
+    proposed: int = column("u64", "tokens", "draft tokens offered")
+    accepted: int = column("u64", "tokens", "leading ones kept; correction or bonus not counted")
+    emitted: int = column("u64", "tokens", "really came out")
+    tested: list[int] = column(
+        "u64[]", "rounds", "in which each position was at risk: all before it were kept"
+    )
+    kept: list[int] = column("u64[]", "rounds", "in which the proposal at each position was kept")
+    censored: int = column(
+        "u64", "rounds", "that the end of the text cut short, before a proposal was refused"
+    )
+    requests: int = column("u64", "requests", "that took part")
+    version: int = column("u64", "ns", "when it was computed; the later row stands")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minute:
+    """What the requests of one class did on one replica in a minute, by draft length."""
+
+    minute: int = column("time", "ns", "its start")
+    replica: str = column("label", "1", "serving replica")
+    class_: str = column("label", "1", "operator's label of the requests")
+    k: int = column("u8", "tokens", "draft length")
+    request_rounds: int = column("u64", "rounds", "in it, counted for each request")
+    proposed: int = column("u64", "tokens", "draft tokens offered")
+    accepted: int = column("u64", "tokens", "leading ones kept; correction or bonus not counted")
+    emitted: int = column("u64", "tokens", "really came out")
+    accepted_length: list[int] = column(
+        "u64[]", "rounds", "by accepted tokens: the first value counts rounds that kept none"
+    )
+    tested: list[int] = column("u64[]", "rounds", "in which each position was at risk")
+    kept: list[int] = column("u64[]", "rounds", "in which the proposal at each position was kept")
+    context: int = column("u64", "tokens", "sum of contexts when the rounds began")
+    version: int = column("u64", "ns", "when it was computed; the later row stands")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MinuteTime:
+    """Where the time of one replica's rounds went in a minute, by arm and longest draft."""
+
+    minute: int = column("time", "ns", "its start")
+    replica: str = column("label", "1", "serving replica")
+    arm: str | None = column("label?", "1", "arm that ran")
+    k: int = column("u8", "tokens", "longest draft in the round")
+    rounds: int = column("u64", "rounds", "in it")
+    batch: int = column("u64", "sequences", "sum over its rounds")
+    waiting: int = column("u64", "requests", "queued, sum over its rounds")
+    wall_us: float | None = column("f64?", "us", "sum over its rounds")
+    draft_us: float | None = column("f64?", "us", "draft model, sum over its rounds")
+    verify_us: float | None = column("f64?", "us", "target forward, sum over its rounds")
+    sample_us: float | None = column("f64?", "us", "acceptance and bookkeeping, sum")
+    idle_us: float | None = column("f64?", "us", "device idle between the parts, sum")
+    catchup_us: float | None = column("f64?", "us", "draft prefill after rounds at k = 0, sum")
+    prefill_us: float | None = column("f64?", "us", "target prefill within its rounds, sum")
+    n_q: int = column("u64", "tokens", "query tokens of the verify passes")
+    n_kv: int = column("u64", "tokens", "sum of contexts over its rounds")
+    proposed: int = column("u64", "tokens", "draft tokens offered")
+    accepted: int = column("u64", "tokens", "leading ones kept; correction or bonus not counted")
+    emitted: int = column("u64", "tokens", "really came out")
+    padded_tokens: int = column("u64", "tokens", "query positions computed for nobody")
+    model_bytes: int | None = column("u64?", "bytes", "that its rounds had to move")
+    wall_bins: list[int] = column("i16[]", "1", "log-histogram of the rounds' wall time")
+    wall_counts: list[int] = column("u64[]", "1", "rounds in each bin")
+    version: int = column("u64", "ns", "when it was computed; the later row stands")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hour:
+    """What the requests of one class did in an hour, over all replicas of an epoch."""
+
+    hour: int = column("time", "ns", "its start")
+    epoch: str = column("label", "1", EPOCH)
+    class_: str = column("label", "1", "operator's label of the requests")
+    context_bucket: str = column("label", "1", "prompt tokens at admission, in a bucket")
+    arm: str | None = column("label?", "1", "arm that ran")
+    k: int = column("u8", "tokens", "draft length")
+    request_rounds: int = column("u64", "rounds", "in it, counted for each request")
+    proposed: int = column("u64", "tokens", "draft tokens offered")
+    accepted: int = column("u64", "tokens", "leading ones kept; correction or bonus not counted")
+    emitted: int = column("u64", "tokens", "really came out")
+    tested: list[int] = column("u64[]", "rounds", "in which each position was at risk")
+    kept: list[int] = column("u64[]", "rounds", "in which the proposal at each position was kept")
+    requests: int = column("u64", "requests", "that took part")
+    version: int = column("u64", "ns", "when it was computed; the later row stands")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rolled:
+    """How far the rollups have come, so that a restart continues there."""
+
+    grain: str = column("label", "1", "always `all`")
+    stored_before: int = column("time", "ns", "batches stored before this are in the rollups")
+    version: int = column("u64", "ns", "when it was written; the later row stands")
+
+
+ROLLUPS: dict[str, type[Any]] = {
+    "block_time": BlockTime,
+    "block_part": BlockPart,
+    "minute": Minute,
+    "minute_time": MinuteTime,
+    "hour": Hour,
+    "rolled": Rolled,
+}
+"""Computed records by table."""

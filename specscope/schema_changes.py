@@ -1,0 +1,62 @@
+"""Bring a store to what the records say: add, never change, never drop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from specscope.errors import SchemaDrift
+from specscope.tables import (
+    LAYOUTS,
+    RECORDS,
+    column_definition,
+    column_type,
+    create_table,
+    sorting_key,
+)
+from specscope_hook.columns import columns, stored_name
+
+if TYPE_CHECKING:
+    from specscope.store import Store
+
+DESCRIBED = """
+SELECT table, name, type FROM system.columns WHERE database = {database:String}
+ORDER BY table, position"""
+
+KEYS = "SELECT name, sorting_key FROM system.tables WHERE database = {database:String}"
+
+
+def migrate(store: Store) -> list[str]:
+    """Make missing tables, add missing columns in declared order. Returns a line for each.
+
+    A column that we do not know stays as it is: a newer version wrote it.
+    Raises SchemaDrift, before anything is changed, where a type or a key differs.
+    """
+    database = {"database": store.database}
+    found: dict[str, dict[str, str]] = {}
+    for row in store.rows(DESCRIBED, database):
+        found.setdefault(row["table"], {})[row["name"]] = row["type"]
+    keys = {row["name"]: row["sorting_key"] for row in store.rows(KEYS, database)}
+    changes = [
+        change for table in LAYOUTS for change in _changes(table, found.get(table), keys.get(table))
+    ]
+    for change in changes:
+        store.command(change)
+    return [change.partition("\n")[0] for change in changes]
+
+
+def _changes(table: str, found: dict[str, str] | None, key: str | None) -> list[str]:
+    if found is None:
+        return [create_table(table)]
+    # A distributed table has no key of its own.
+    if key and key != sorting_key(table):
+        raise SchemaDrift(f"{table}: ordered by {key}, must be {sorting_key(table)}")
+    changes, place = [], "FIRST"
+    for column in columns(RECORDS[table]):
+        name, wanted = stored_name(column.name), column_type(column)
+        if name not in found:
+            definition = column_definition(column)
+            changes.append(f"ALTER TABLE `{table}` ADD COLUMN {definition} {place}")
+        elif found[name] != wanted:
+            raise SchemaDrift(f"{table}.{name}: is {found[name]}, must be {wanted}")
+        place = f"AFTER `{name}`"
+    return changes

@@ -1,0 +1,195 @@
+"""One store, two engines: a ClickHouse server, or the embedded one in this process.
+
+`Store.open` takes a destination, one string:
+
+    chdb:///path                        embedded; one process owns it, others read through
+                                        the service that does
+    clickhouse://user:password@host/db  a server, by its HTTP port (8123; `clickhouses` 8443)
+    http://host:8123                    the service's read endpoint, or a server, to read
+
+The embedded engine allows one path per process at a time. A `Store` is one connection and
+serves one thread at a time; `session` gives another on the same engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import unquote, urlsplit
+
+import clickhouse_connect
+import pyarrow as pa
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from specscope.errors import StoreError
+from specscope.ownership import Owner
+from specscope.schema_changes import migrate
+
+DATABASE = "specscope"
+PORTS = {"clickhouse": 8123, "clickhouses": 8443, "http": 8123, "https": 8443}
+
+# Strings as strings in Arrow, and every time in UTC whatever the machine's own zone is.
+SETTINGS = {"output_format_arrow_string_as_string": "1", "session_timezone": "UTC"}
+
+
+@dataclass(slots=True)
+class Store:
+    """An open store. Every method raises StoreError where the engine refuses."""
+
+    dsn: str
+    database: str
+    client: Any
+    owner: Owner | None = None
+    sessions: list[Store] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, dsn: str, *, create: bool = True, database: str | None = None) -> Self:
+        """Connect, and with `create` make what is missing of the path and the database.
+
+        Raises StoreBusy where another process owns the embedded store, StoreError where
+        there is nothing to open or to reach.
+        """
+        name = database or _database(dsn)
+        if not dsn.startswith("chdb:"):
+            store = cls(dsn, name, _server(dsn))
+        else:
+            path = _path(dsn)
+            if not create and not path.is_dir():
+                raise StoreError(f"there is no store at {path}")
+            owner = Owner.take(path)
+            try:
+                store = cls(dsn, name, _embedded(path), owner)
+            except StoreError:
+                owner.release()
+                raise
+        try:
+            if create and not dsn.startswith("http"):
+                store.command(f"CREATE DATABASE IF NOT EXISTS `{name}`")
+            store.client.database = name
+        except StoreError:
+            store.close()
+            raise
+        return store
+
+    @property
+    def embedded(self) -> bool:
+        return self.dsn.startswith("chdb:")
+
+    @property
+    def path(self) -> Path:
+        """Folder of the embedded engine's files."""
+        return _path(self.dsn)
+
+    def session(self, settings: Mapping[str, str] | None = None) -> Store:
+        """One more connection to the same engine, for another thread; closed with this one."""
+        client = _embedded(self.path, settings) if self.embedded else _server(self.dsn, settings)
+        client.database = self.database
+        session = Store(self.dsn, self.database, client)
+        self.sessions.append(session)
+        return session
+
+    def migrate(self) -> list[str]:
+        """Make missing tables and add missing columns. Returns what was done, a line each.
+
+        Raises SchemaDrift where a table differs from its record by more than that.
+        """
+        return migrate(self)
+
+    def insert(self, table: str, rows: pa.Table, token: str = "") -> None:
+        """Append rows; a retry with the same token, soon after, is stored once."""
+        settings = {"insert_deduplication_token": token} if token else None
+        try:
+            self.client.insert_arrow(f"`{table}`", rows, settings=settings)
+        except (ClickHouseError, OSError) as error:
+            raise _named(error, f"insert into {table}") from error
+
+    def query(self, sql: str, params: Mapping[str, Any] | None = None) -> pa.Table:
+        """Rows of a SELECT; parameters are bound as {name:Type}."""
+        try:
+            body = self.client.raw_query(sql, parameters=dict(params or {}), fmt="Arrow")
+            return pa.ipc.open_file(body).read_all()
+        except (ClickHouseError, OSError, pa.ArrowInvalid) as error:
+            raise _named(error, "query") from error
+
+    def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
+        """The same as plain values, a dictionary a row."""
+        rows: list[dict[str, Any]] = self.query(sql, params).to_pylist()
+        return rows
+
+    def command(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
+        """Run a statement that returns nothing."""
+        try:
+            self.client.command(sql, parameters=dict(params or {}))
+        except (ClickHouseError, OSError) as error:
+            raise _named(error, "command") from error
+
+    def close(self) -> None:
+        """Close every session, then give up the ownership."""
+        for session in self.sessions:
+            session.close()
+        self.sessions.clear()
+        self.client.close()
+        if self.owner:
+            self.owner.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def error_code(error: StoreError) -> int | None:
+    """ClickHouse's number of what went wrong; None where the engine was not reached."""
+    return getattr(error.__cause__, "code", None)
+
+
+def _embedded(path: Path, settings: Mapping[str, str] | None = None) -> Any:
+    return _connect(f"chdb://{path}", settings, interface="chdb", path=str(path))
+
+
+def _server(dsn: str, settings: Mapping[str, str] | None = None) -> Any:
+    parts = urlsplit(dsn)
+    if parts.scheme not in PORTS or not parts.hostname:
+        raise StoreError(
+            f"{dsn}: a store is chdb:///path, clickhouse://user@host/db or http://host:8123"
+        )
+    return _connect(
+        f"{parts.scheme}://{parts.hostname}",  # without the password
+        settings,
+        interface="https" if parts.scheme.endswith("s") else "http",
+        host=parts.hostname,
+        port=parts.port or PORTS[parts.scheme],
+        username=unquote(parts.username or "default"),
+        password=unquote(parts.password or ""),
+        # Sessions would forbid two queries at once.
+        autogenerate_session_id=False,
+    )
+
+
+def _connect(name: str, settings: Mapping[str, str] | None, **arguments: Any) -> Any:
+    try:
+        # In this order, since one that makes the connection read-only comes last.
+        return clickhouse_connect.get_client(settings={**SETTINGS, **(settings or {})}, **arguments)
+    except (ClickHouseError, OSError) as error:
+        raise _named(error, f"open {name}") from error
+
+
+def _path(dsn: str) -> Path:
+    path = unquote(urlsplit(dsn).path)
+    if not path.startswith("/") or urlsplit(dsn).netloc:
+        raise StoreError(f"{dsn}: an embedded store is chdb:/// and an absolute path")
+    return Path(path).resolve()
+
+
+def _database(dsn: str) -> str:
+    if dsn.startswith("chdb:"):
+        return DATABASE
+    return unquote(urlsplit(dsn).path.strip("/")) or DATABASE
+
+
+def _named(error: Exception, what: str) -> StoreError:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return StoreError(f"{what}: {lines[0] if lines else type(error).__name__}")

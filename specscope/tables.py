@@ -1,0 +1,198 @@
+"""Records to ClickHouse tables: types, keys, how long rows stay, and the text that makes them.
+
+One schema text serves the embedded engine, a server, and a cluster (replicated tables under
+a distributed one, sharded by replica). Tables replace by key: a row that is sent twice is
+stored once, as far as readers with FINAL can see.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specscope.rollups import ROLLUPS
+from specscope_hook.columns import Column, columns, stored_name
+from specscope_hook.records import TABLES
+
+TYPES = {
+    "u8": "UInt8",
+    "u16": "UInt16",
+    "u32": "UInt32",
+    "u64": "UInt64",
+    "i16": "Int16",
+    "i64": "Int64",
+    "f32": "Float32",
+    "f64": "Float64",
+    "bool": "Bool",
+    "text": "String",
+    "label": "LowCardinality(String)",
+    "time": "DateTime64(9, 'UTC')",
+}
+
+# Covers a retry of an insert in flight; older repeats fall to the key.
+DEDUPLICATION_WINDOW = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a table is kept; `time` is the column that its age is told by."""
+
+    order_by: tuple[str, ...]
+    time: str = ""
+    days: int = 0
+    version: str = ""
+    partition_by: str = ""
+    shard_by: str = "cityHash64(replica)"
+
+
+# A loss that names its first record is known by it, and may be reported again after a crash.
+LOSS_KEY = "if(first_seq IS NULL, lost_at, toDateTime64(0, 9, 'UTC'))"
+BLOCK = ("epoch", "policy", "replica", "boot", "pair", "arm")
+ROLLED_AT = "toDateTime(intDiv(version, 1000000000))"
+
+LAYOUTS: dict[str, Layout] = {
+    "boot": Layout(("replica", "boot")),
+    "round": Layout(
+        ("toStartOfHour(started_at)", "replica", "boot", "seq"),
+        time="started_at",
+        days=3,
+        partition_by="toDate(started_at)",
+    ),
+    "request_part": Layout(
+        ("toStartOfHour(started_at)", "replica", "boot", "request", "first_seq"),
+        time="started_at",
+        days=3,
+        partition_by="toDate(started_at)",
+    ),
+    "request": Layout(
+        ("toStartOfHour(admitted_at)", "class", "replica", "boot", "request"),
+        time="admitted_at",
+        days=14,
+        version="seq",
+        partition_by="toDate(admitted_at)",
+    ),
+    "device": Layout(
+        ("toStartOfHour(sampled_at)", "replica", "uuid", "field", "sampled_at"),
+        time="sampled_at",
+        days=14,
+        partition_by="toDate(sampled_at)",
+    ),
+    "policy": Layout(("policy",), shard_by="policy"),
+    "loss": Layout(("replica", "boot", "reason", "`table`", "ifNull(first_seq, 0)", LOSS_KEY)),
+    "batch": Layout(
+        ("replica", "boot", "number"),
+        time="stored_at",
+        days=14,
+        version="stored_at",
+    ),
+    "block_time": Layout(BLOCK, time=ROLLED_AT, days=730, version="version"),
+    "block_part": Layout(
+        (*BLOCK, "class", "context_bucket", "output_bucket", "k"),
+        time=ROLLED_AT,
+        days=730,
+        version="version",
+    ),
+    "minute": Layout(
+        ("minute", "replica", "class", "k"),
+        time="minute",
+        days=7,
+        version="version",
+        partition_by="toDate(minute)",
+    ),
+    "minute_time": Layout(
+        ("minute", "replica", "ifNull(arm, '')", "k"),
+        time="minute",
+        days=7,
+        version="version",
+        partition_by="toDate(minute)",
+    ),
+    "hour": Layout(
+        ("hour", "epoch", "class", "context_bucket", "ifNull(arm, '')", "k"),
+        time="hour",
+        days=730,
+        version="version",
+        partition_by="toYYYYMM(hour)",
+        shard_by="cityHash64(epoch)",
+    ),
+    "rolled": Layout(("grain",), version="version", shard_by="0"),
+}
+"""Of every table; the raw ones first, then the rollups."""
+
+RECORDS: dict[str, type[Any]] = {**TABLES, **ROLLUPS}
+
+
+def column_type(column: Column) -> str:
+    """The ClickHouse type of a column."""
+    base = TYPES[column.base]
+    if column.repeated:
+        return f"Array({base})"  # an array cannot be NULL there; unknown is the empty one
+    if not column.nullable:
+        return base
+    if column.base == "label":
+        return "LowCardinality(Nullable(String))"
+    return f"Nullable({base})"
+
+
+def column_definition(column: Column) -> str:
+    """Name, type and comment, as in CREATE TABLE and ALTER TABLE."""
+    comment = _quoted(f"{column.meaning} [{column.unit}]")
+    return f"`{stored_name(column.name)}` {column_type(column)} COMMENT {comment}"
+
+
+def create_table(table: str) -> str:
+    """Text that makes a table in the current database, of the embedded engine or one server."""
+    layout = LAYOUTS[table]
+    engine = f"ReplacingMergeTree({layout.version})"
+    return f"CREATE TABLE IF NOT EXISTS `{table}`\n{_body(table, engine)}"
+
+
+def create_on_cluster(table: str, cluster: str, database: str) -> tuple[str, str]:
+    """Texts that make the replicated table of each shard, and the distributed one over it."""
+    layout = LAYOUTS[table]
+    where = f"ON CLUSTER `{cluster}`"
+    path = f"/clickhouse/tables/{{shard}}/{database}/{table}"
+    arguments = ", ".join(filter(None, [f"'{path}'", "'{replica}'", layout.version]))
+    local = f"`{database}`.`{table}_local`"
+    replicated = _body(table, f"ReplicatedReplacingMergeTree({arguments})", replicated=True)
+    return (
+        f"CREATE TABLE IF NOT EXISTS {local} {where}\n{replicated}",
+        f"CREATE TABLE IF NOT EXISTS `{database}`.`{table}` {where} AS {local}\n"
+        f"ENGINE = Distributed(`{cluster}`, `{database}`, `{table}_local`, {layout.shard_by})",
+    )
+
+
+def sorting_key(table: str) -> str:
+    """The key that rows replace each other by, as the engine spells it back."""
+    return ", ".join(LAYOUTS[table].order_by)
+
+
+def _body(table: str, engine: str, *, replicated: bool = False) -> str:
+    record, layout = RECORDS[table], LAYOUTS[table]
+    key = sorting_key(table) if len(layout.order_by) == 1 else f"({sorting_key(table)})"
+    definitions = [column_definition(column) for column in columns(record)]
+    if layout.time in {stored_name(column.name) for column in columns(record)}:
+        definitions.append(f"INDEX by_time `{layout.time}` TYPE minmax GRANULARITY 1")
+    settings = ["ttl_only_drop_parts = 1"] if layout.days else []
+    if not replicated:
+        settings.append(f"non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}")
+    if any(column.nullable for column in columns(record)):
+        settings.append("allow_nullable_key = 1")
+    clauses = [
+        "(\n    " + ",\n    ".join(definitions) + "\n)",
+        f"ENGINE = {engine}",
+        f"PARTITION BY {layout.partition_by}" if layout.partition_by else "",
+        f"ORDER BY {key}",
+        f"TTL toDateTime({layout.time}) + INTERVAL {layout.days} DAY" if layout.days else "",
+        f"SETTINGS {', '.join(settings)}" if settings else "",
+        f"COMMENT {_quoted(summary(record))}",
+    ]
+    return "\n".join(filter(None, clauses))
+
+
+def summary(record: type[Any]) -> str:
+    """The first line of a record's docstring, without its full stop."""
+    return (record.__doc__ or "").strip().split("\n")[0].rstrip(".")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
