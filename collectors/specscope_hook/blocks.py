@@ -13,6 +13,8 @@ from specscope_hook.gate import CURRENT, Gate
 from specscope_hook.recorder import Recorder
 from specscope_hook.ring import Ring
 
+_NEVER_NS = 1 << 63
+
 
 class Blocks:
     """Reads the control page when it changes, and tells the recorder when a block begins."""
@@ -65,35 +67,34 @@ class Blocks:
         self._until_ns = 0
 
     def _step(self, unix_ns: int) -> None:
-        gate = self._due(unix_ns)
-        if gate is None:
-            return
-        self.gate = gate
-        if gate.block_ms is None or not gate.arms or gate.kind != "blocks":
-            self._until_ns = 1 << 62
+        due_ns = self._due_ns(self._waiting)
+        if self._waiting is not None and unix_ns >= due_ns:
+            self.gate, self._waiting = self._waiting, None
+            due_ns = _NEVER_NS
+        ends_ns = _NEVER_NS if self.gate is None else self._begin_block(self.gate, unix_ns)
+        self._until_ns = min(ends_ns, due_ns) - self._offset_ns
+
+    def _begin_block(self, gate: Gate, unix_ns: int) -> int:
+        """Enter the block that a time lies in; when it ends, ns since 1970."""
+        if gate.kind != "blocks" or gate.block_ms is None:
             self._enter(gate.policy, 0, "")
-            return
+            return _NEVER_NS
         block_ns = gate.block_ms * 1_000_000
-        pair, within = divmod(unix_ns // block_ns, len(gate.arms))
-        self._until_ns = (unix_ns // block_ns + 1) * block_ns - self._offset_ns
+        number = unix_ns // block_ns
+        pair, within = divmod(number, len(gate.arms))
         if gate.experimental(self._replica, self._boot, pair):
             self._enter(gate.policy, pair, gate.order(self._replica, self._boot, pair)[within])
         else:
             self._enter(gate.policy, 0, "")
+        return (number + 1) * block_ns
 
-    def _due(self, unix_ns: int) -> Gate | None:
-        """The policy to follow now; a waiting one takes effect with its first pair."""
-        waiting = self._waiting
-        if waiting is None:
-            return self.gate
-        if waiting.kind == "blocks" and waiting.block_ms:
-            starts = waiting.first_pair * len(waiting.arms) * waiting.block_ms * 1_000_000
-            if unix_ns < starts:
-                if self.gate is None:
-                    self._until_ns = starts - self._offset_ns
-                return self.gate
-        self._waiting = None
-        return waiting
+    def _due_ns(self, gate: Gate | None) -> int:
+        """When a waiting policy takes effect: with its first pair, or at once."""
+        if gate is None:
+            return _NEVER_NS
+        if gate.kind != "blocks" or gate.block_ms is None:
+            return 0
+        return gate.first_pair * len(gate.arms) * gate.block_ms * 1_000_000
 
     def _enter(self, policy: int, pair: int, arm: str) -> None:
         self.arm = arm or CURRENT

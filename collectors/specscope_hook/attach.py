@@ -1,0 +1,23 @@
+"""A ring and its recorder for this process, as the settings say."""
+
+from __future__ import annotations
+
+import secrets
+
+from specscope_hook.errors import RingError
+from specscope_hook.recorder import Recorder
+from specscope_hook.records import Boot
+from specscope_hook.ring import Ring
+from specscope_hook.settings import HookSettings
+
+
+def attach(settings: HookSettings, boot: Boot) -> tuple[Ring, Recorder]:
+    """Make the ring `<SPECSCOPE_RINGS>/<replica>-<boot>.ring` and the recorder that fills it.
+
+    Raises RingError with the reason where that is not possible; nothing is left behind.
+    """
+    if settings.rings is None:
+        raise RingError("SPECSCOPE_RINGS is off")
+    name = f"{boot.replica}-{boot.boot}.ring".replace("/", "_")
+    ring = Ring.create(settings.rings / name, boot, settings.ring_bytes)
+    return ring, Recorder(ring, salt=settings.salt or secrets.token_bytes(16))

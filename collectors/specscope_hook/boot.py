@@ -1,0 +1,75 @@
+"""The Boot record of this start: what an adapter knows, completed with what the process knows."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+import socket
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from specscope_hook.clock import SystemClock
+from specscope_hook.records import Boot
+from specscope_hook.settings import HookSettings
+
+_EPOCH = (  # what makes evidence from one start valid for another
+    "engine",
+    "engine_version",
+    "target",
+    "draft",
+    "quantisation",
+    "method",
+    "k_max",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "expert_parallel",
+    "gpu_type",
+    "driver",
+)
+
+
+def hook_version() -> str:
+    """Version of the installed distribution; `unknown` where it is not installed."""
+    try:
+        return version("specscope")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def new_boot(settings: HookSettings, **known: Any) -> Boot:
+    """A Boot with a fresh identifier.
+
+    known: fields of records.Boot; engine, engine_version and target at least. Sizes that are
+    not given are 1, the role is both, the method none.
+    """
+    values: dict[str, Any] = {
+        "replica": settings.replica,
+        "boot": secrets.token_hex(8),
+        "started_at": SystemClock.unix_ns(),
+        "host": socket.gethostname(),
+        "hook_version": hook_version(),
+        "method": "none",
+        "k_max": 0,
+        "tensor_parallel": 1,
+        "pipeline_parallel": 1,
+        "data_parallel": 1,
+        "expert_parallel": 1,
+        "rank": 0,
+        "role": "both",
+        "gpu_uuids": [],
+        "price_per_hour": settings.price_per_hour,
+        "epoch": "",
+        **known,
+    }
+    boot = Boot(**values)
+    return Boot(**{**values, "epoch": values["epoch"] or epoch_of(boot)})
+
+
+def epoch_of(boot: Boot) -> str:
+    """Hash of engine, versions, models and hardware, 12 hexadecimal digits."""
+    values = asdict(boot)
+    text = json.dumps([values[name] for name in _EPOCH]).encode()
+    return hashlib.blake2b(text, digest_size=6).hexdigest()

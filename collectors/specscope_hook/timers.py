@@ -1,0 +1,197 @@
+"""Where a step's time goes: on the host's clock, or on the device's without ever waiting.
+
+An adapter opens and closes parts while the engine runs, seals the step, and asks later which
+steps are known. A step that drafts for the next one (vLLM) closes its draft part last.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Protocol
+
+from specscope_hook.clock import Clock, SystemClock
+from specscope_hook.columns import TimingSource
+
+NAN = math.nan
+_POOL_EVENTS = 512  # 8 events a step: 64 steps in flight, where engines have 2
+
+
+class Part(IntEnum):
+    """A part of a step."""
+
+    DRAFT = 0
+    VERIFY = 1
+    SAMPLE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step's parts in microseconds; NaN where one did not run or could not be seen.
+
+    idle_us: between the end of the step before and the end of this one, in no part; NaN for
+    the first step.
+    """
+
+    tag: int
+    draft_us: float
+    verify_us: float
+    sample_us: float
+    idle_us: float
+
+
+class Timer(Protocol):
+    """What an adapter holds."""
+
+    source: TimingSource
+
+    def open(self, part: Part) -> None:
+        """A part begins here."""
+        ...
+
+    def close(self, part: Part) -> None:
+        """It ends here; a part may open and close more than once in a step."""
+        ...
+
+    def seal(self, tag: int) -> None:
+        """The step is over; `tag` comes back with its times."""
+        ...
+
+    def resolved(self) -> list[Step]:
+        """Steps that have become known since the last call, oldest first."""
+        ...
+
+
+class HostTimer:
+    """The host's monotonic clock; true where the engine computes on the host."""
+
+    source = TimingSource.HOST
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._now = (clock or SystemClock()).monotonic_ns
+        self._opened = [0, 0, 0]
+        self._spent = [-1, -1, -1]
+        self._last_end = 0
+        self._end = 0
+        self._steps: list[Step] = []
+
+    def open(self, part: Part) -> None:
+        self._opened[part] = self._now()
+
+    def close(self, part: Part) -> None:
+        self._end = now = self._now()
+        if self._opened[part]:
+            self._spent[part] = max(self._spent[part], 0) + now - self._opened[part]
+            self._opened[part] = 0
+
+    def seal(self, tag: int) -> None:
+        busy = sum(ns for ns in self._spent if ns > 0)
+        idle = (self._end - self._last_end - busy) / 1e3 if self._last_end and self._end else NAN
+        draft, verify, sample = (ns / 1e3 if ns >= 0 else NAN for ns in self._spent)
+        self._steps.append(Step(tag, draft, verify, sample, idle))
+        self._spent = [-1, -1, -1]
+        self._last_end = self._end
+
+    def resolved(self) -> list[Step]:
+        steps, self._steps = self._steps, []
+        return steps
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A sealed step whose events may not have happened yet."""
+
+    tag: int
+    spans: list[tuple[Part, Any, Any]] = field(default_factory=list)
+    complete: bool = True
+
+
+class CudaTimer:
+    """The device's own clock: events from a fixed pool, recorded now and read much later.
+
+    Never run on a GPU yet. `torch` is handed in, since the hook imports nothing. No call
+    waits: `resolved` asks the last event of a step whether it has happened. Where the pool is
+    empty, or a graph is being captured, the step's times are unknown and `missed` counts it.
+    """
+
+    source = TimingSource.CUDA
+
+    def __init__(self, torch: Any, events: int = _POOL_EVENTS) -> None:
+        self._cuda = torch.cuda
+        self._free = deque(torch.cuda.Event(enable_timing=True) for _ in range(events))
+        self._opened: dict[Part, Any] = {}
+        self._step = _Pending(-1)
+        self._sealed: deque[_Pending] = deque()
+        self._before: Any = None  # last event of the step resolved before
+        self.missed = 0
+
+    def _mark(self) -> Any:
+        if not self._free or self._cuda.is_current_stream_capturing():
+            self._step.complete = False
+            return None
+        event = self._free.popleft()
+        event.record()
+        return event
+
+    def open(self, part: Part) -> None:
+        event = self._mark()
+        if event is not None:
+            self._opened[part] = event
+
+    def close(self, part: Part) -> None:
+        began = self._opened.pop(part, None)
+        if began is None:
+            return
+        ended = self._mark()
+        if ended is None:
+            self._free.append(began)
+        else:
+            self._step.spans.append((part, began, ended))
+
+    def seal(self, tag: int) -> None:
+        self._step.tag = tag
+        self._sealed.append(self._step)
+        self._step = _Pending(-1)
+        self._free.extend(self._opened.values())
+        self._opened.clear()
+
+    def resolved(self) -> list[Step]:
+        steps = []
+        while self._sealed and self._happened(self._sealed[0]):
+            steps.append(self._read(self._sealed.popleft()))
+        return steps
+
+    @staticmethod
+    def _happened(step: _Pending) -> bool:
+        return all(ended.query() for _, _, ended in step.spans)
+
+    def _read(self, step: _Pending) -> Step:
+        """Turn a step's events into times and give them back to the pool."""
+        spent = [NAN, NAN, NAN]
+        before = self._before
+        for part, began, ended in step.spans:
+            us = began.elapsed_time(ended) * 1e3
+            spent[part] = us if math.isnan(spent[part]) else spent[part] + us
+        idle = NAN
+        if step.spans:
+            last = max((ended for _, _, ended in step.spans), key=step.spans[0][1].elapsed_time)
+            if before is not None:
+                busy = sum(us for us in spent if not math.isnan(us))
+                idle = max(0.0, before.elapsed_time(last) * 1e3 - busy)
+            self._give_back(step, keep=last)
+            self._before = last
+        if not step.complete:
+            self.missed += 1
+            spent, idle = [NAN, NAN, NAN], NAN
+        return Step(step.tag, *spent, idle)
+
+    def _give_back(self, step: _Pending, keep: Any) -> None:
+        """All events but the step's last, which the next step's idle time is measured from."""
+        if self._before is not None:
+            self._free.append(self._before)
+        for _, began, ended in step.spans:
+            self._free.append(began)
+            if ended is not keep:
+                self._free.append(ended)
