@@ -1,0 +1,89 @@
+"""A report with one of everything, built by hand."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from specscope.report.model import (
+    Accounting,
+    ArmRow,
+    LossRow,
+    Replica,
+    Report,
+    SegmentRow,
+    Story,
+)
+
+WHEN = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
+
+
+def an_arm(k, speedup=None, spread=0.05, **changes):
+    arm = ArmRow(
+        arm=f"k{k}",
+        k=k,
+        pairs=20,
+        tokens_per_round=1.0 + 0.4 * k,
+        tokens_per_second=180.0 * (speedup or 1.0),
+        speedup=speedup,
+        low=None if speedup is None else speedup - spread,
+        high=None if speedup is None else speedup + spread,
+        chunk_gap_p95_ms=7.5,
+        ms_per_token={"draft": 0.4 * k, "verify": 4.0, "sample": 0.3, "idle": 0.1},
+        survival=[0.8**j for j in range(1, k + 1)],
+        at_risk=[1000 // j for j in range(1, k + 1)],
+    )
+    return replace(arm, **changes)
+
+
+def a_segment(label="sql", action="keep", k=4, **changes):
+    arms = [an_arm(0), an_arm(2, 1.3), an_arm(4, 1.5 if action == "keep" else 0.8)]
+    segment = SegmentRow(
+        name=f"{label}, light",
+        label=label,
+        context="0-1k",
+        output="17-64",
+        load="1",
+        action=action,
+        k=k,
+        grade="measured",
+        confidence="high",
+        reasons=["the interval lies above 1"],
+        arms=arms,
+    )
+    return replace(segment, **changes)
+
+
+def a_report(**changes):
+    story = Story(
+        load="heavy",
+        switch_k=2,
+        switch=1.02,
+        switch_low=0.99,
+        switch_high=1.05,
+        gate=1.16,
+        gate_low=1.12,
+        gate_high=1.2,
+        naive_k=4,
+        naive=0.98,
+        naive_low=0.95,
+        naive_high=1.01,
+        table={"sql": 4, "prose": 0},
+    )
+    report = Report(
+        title="Does speculative decoding pay?",
+        created_at=WHEN,
+        since=WHEN,
+        until=WHEN,
+        headline="Speculation pays for 1 of 2 kinds of traffic here.",
+        global_action="route selectively",
+        global_reasons=["One segment wins and one loses."],
+        segments=[a_segment(), a_segment("prose", "disable", None)],
+        stories=[story],
+        replicas=[Replica("demo", "reference 0.1.0", "target", "draft", "CPU", WHEN)],
+        losses=[LossRow("demo", "round", "ring_full", 3, "the newest records were dropped")],
+        accounting=Accounting(recorded=1003, stored=1000, lost=3),
+        outputs_compared=100,
+        outputs_differing=0,
+        findings=["a finding"],
+        notes=["a note"],
+    )
+    return replace(report, **changes)

@@ -1,0 +1,107 @@
+"""The report as a page, as text, as JSON and in a terminal; the page in a real browser."""
+
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+from reports import a_report, a_segment, an_arm
+from rich.console import Console
+
+from specscope.report.render import deciding_arm, to_html, to_json, verdict, write
+from specscope.report.terminal import show
+
+
+def test_the_page_carries_everything_inside_itself():
+    page = to_html(a_report())
+
+    assert page.count("<svg") == 3
+    assert not re.search(r'(src|href)="(?!#)', page.replace('xlink:href="#', ""))
+
+
+def test_a_name_from_the_traffic_is_text_on_the_page_not_markup():
+    page = to_html(a_report(segments=[a_segment(name="<script>alert(1)</script>", label="x")]))
+
+    assert "<script>" not in page
+
+
+def test_json_holds_the_report_field_by_field():
+    values = json.loads(to_json(a_report()))
+
+    assert values["schema"] == "specscope.report/1"
+    assert values["segments"][1]["action"] == "disable"
+    assert values["accounting"] == {"recorded": 1003, "stored": 1000, "lost": 3}
+    assert values["created_at"] == "2026-11-29T12:00:00+00:00"
+
+
+def test_a_report_without_evidence_still_reads(tmp_path):
+    empty = a_report(segments=[], stories=[], losses=[], replicas=[], since=None, until=None)
+
+    page = write(empty, tmp_path)
+
+    assert page.stat().st_size > 1000
+    assert "nan" not in page.read_text().lower().split("</style>")[1].split("<svg")[0]
+
+
+def test_the_terminal_shows_each_segment_with_its_verdict_in_80_columns():
+    text = io.StringIO()
+
+    show(a_report(), Console(file=text, width=80, no_color=True))
+
+    assert "sql, light" in text.getvalue()
+    assert "keep, k = 4" in text.getvalue()
+    assert "1003 written = 1000 stored + 3 lost" in text.getvalue()
+    assert max(map(len, text.getvalue().splitlines())) <= 80
+
+
+def test_numbers_that_do_not_add_up_are_said():
+    text = io.StringIO()
+    accounting = type(a_report().accounting)(recorded=10, stored=8, lost=1)
+
+    show(a_report(accounting=accounting), Console(file=text, width=80))
+
+    assert "do not add up" in " ".join(text.getvalue().split())
+
+
+def test_the_deciding_arm_is_the_one_kept_or_the_best_of_those_that_lose():
+    arms = [an_arm(0), an_arm(2, 0.9), an_arm(4, 0.8)]
+
+    kept = a_segment("x", "set_k", 4, arms=arms)
+    lost = a_segment("x", "disable", None, arms=arms)
+
+    assert deciding_arm(kept).arm == "k4"
+    assert deciding_arm(lost).arm == "k2"
+    assert deciding_arm(a_segment(arms=[])) is None
+    assert verdict(lost) == "disable"
+
+
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.mark.skipif(
+    CHROMIUM is None and not os.environ.get("CI"), reason="no chromium on this machine"
+)
+def test_a_browser_draws_the_page_without_an_error(tmp_path):
+    page = write(a_report(), tmp_path)
+
+    run = subprocess.run(
+        [
+            CHROMIUM,
+            *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
+            *("--disable-background-networking", "--disable-component-update", "--disable-quic"),
+            *("--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}"),
+            "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+
+    assert "Does speculative decoding pay?" in run.stdout
+    assert run.stdout.count("<svg") == 3
+    assert "CONSOLE" not in run.stderr
