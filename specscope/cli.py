@@ -1,4 +1,4 @@
-"""The command line: find the verb, load its room alone, call it, say what went wrong in one line."""
+"""The command line: find the verb, load its room alone, call it, print an error in one line."""
 
 from __future__ import annotations
 

