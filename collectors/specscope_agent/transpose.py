@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from specscope_agent.arrays import Names, finite
 from specscope_agent.card import ModelCard
+from specscope_agent.loss import Losses
 from specscope_agent.parts import part_columns
 from specscope_agent.payloads import fits, read_requests, read_rounds
 from specscope_agent.requests import request_columns
@@ -19,8 +20,6 @@ from specscope_agent.schemas import schema
 from specscope_agent.windows import Window, enclosing
 from specscope_hook.layout import CLASSES_MAX
 from specscope_hook.ring import NAME_CLASS, OTHER, REQUEST, ROUND, Gap, RawRecord, RingReader
-
-Rows = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,31 +37,6 @@ class Origin:
         boot = reader.boot
         full = len(kinds[NAME_CLASS]) >= CLASSES_MAX
         return cls(boot, ModelCard.of(boot), Names.of(*kinds), full)
-
-
-@dataclass(slots=True)
-class Losses:
-    """Rows of `loss`, gathered while a batch is made."""
-
-    origin: Mapping[str, Any]
-    lost_at: int
-    rows: list[Rows] = field(default_factory=list)
-
-    def add(
-        self, table: str, reason: str, first_seq: int | None, count: int | None, detail: str = ""
-    ) -> None:
-        self.rows.append(
-            {
-                "replica": self.origin["replica"],
-                "boot": self.origin["boot"],
-                "lost_at": self.lost_at,
-                "table": table,
-                "reason": reason,
-                "first_seq": first_seq,
-                "count": count,
-                "detail": detail,
-            }
-        )
 
 
 def transpose(
@@ -133,8 +107,3 @@ def table(name: str, columns: Mapping[str, Any], boot: Mapping[str, Any]) -> pa.
 def _as_type(values: Any, kind: pa.DataType) -> pa.Array:
     array = values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values))
     return array if array.type == kind else array.cast(kind)
-
-
-def row_table(name: str, rows: Sequence[Rows]) -> pa.Table:
-    """A few rows by column name as a table; a missing column is null."""
-    return pa.Table.from_pylist(list(rows), schema(name))

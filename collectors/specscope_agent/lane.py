@@ -1,0 +1,132 @@
+"""The batches of one source on disk, in the order of their numbers.
+
+    <spool>/<replica>-<boot>/000000000042.batch    not yet acknowledged
+                             acknowledged.state    newest batch, once none is left: its cursor
+
+The newest batch's cursor is the truth about the ring: what lies behind it is in a batch,
+what lies ahead is not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote
+
+from specscope_agent import batchfile
+from specscope_agent.batchfile import Batch
+from specscope_agent.source import Source
+from specscope_hook.ring import Cursor
+
+_STATE = "acknowledged.state"
+BLOCK_BYTES = 4096  # the least that a file takes on a disk
+
+
+@dataclass(slots=True)
+class Entry:
+    """What is remembered of a batch on disk."""
+
+    number: int
+    first_seq: int
+    next_seq: int
+    disk_bytes: int
+    rows: dict[str, int]
+    sent: bool = False
+    """Whether the service may already have it whole."""
+
+    @classmethod
+    def of(cls, batch: Batch, file_bytes: int) -> Entry:
+        rows = {table.name: table.rows for table in batch.tables}
+        blocks = -(-file_bytes // BLOCK_BYTES)
+        return cls(batch.number, batch.first_seq, batch.cursor.next_seq, blocks * BLOCK_BYTES, rows)
+
+
+class Lane:
+    """Batches of one source that wait for their acknowledgement."""
+
+    def __init__(self, spool: Path, source: Source) -> None:
+        self.source = source
+        self.folder = spool / f"{quote(source.replica, safe='')}-{quote(source.boot, safe='')}"
+        self.entries: dict[int, Entry] = {}
+        self.disk_bytes = 0
+        self.newest = Batch(source, 0, Cursor().next_seq, Cursor(), frozenset(), ())
+
+    @classmethod
+    def load(cls, folder: Path) -> Lane | None:
+        """What a folder holds, torn batches left out; None where that is nothing.
+
+        A torn file at the tail was never counted: it goes, and its records are read from
+        the ring again. One in the middle leaves a hole in the numbers; see `holes`.
+        """
+        whole, torn = [], []
+        for path in sorted(folder.iterdir()):
+            if path.suffix == batchfile.SUFFIX:
+                batch = batchfile.read(path)
+                if batch:
+                    whole.append((batch, path.stat().st_size))
+                else:
+                    torn.append(path)
+        state = folder / _STATE
+        acknowledged = batchfile.read(state) if state.exists() else None
+        known = [batch for batch, _ in whole] + ([acknowledged] if acknowledged else [])
+        if not known:
+            shutil.rmtree(folder)
+            return None
+        lane = cls(folder.parent, known[0].source)
+        lane.newest = _bare(max(known, key=lambda batch: batch.number))
+        lane.entries = {batch.number: Entry.of(batch, size) for batch, size in whole}
+        lane.disk_bytes = sum(entry.disk_bytes for entry in lane.entries.values())
+        for path in torn:
+            path.unlink()
+        return lane
+
+    def holes(self) -> list[tuple[int, int, int]]:
+        """Numbers missing among those that wait, each with the first and the next record."""
+        found = []
+        entries = list(self.entries.values())
+        for before, after in itertools.pairwise(entries):
+            # All that is missing is put into the first number of a hole; the rest is empty.
+            for number in range(before.number + 1, after.number):
+                first = before.next_seq if number == before.number + 1 else after.first_seq
+                found.append((number, first, after.first_seq))
+        return found
+
+    def put(self, batch: Batch) -> Entry:
+        """Write a batch: the next one, or an old number anew. Raises OSError."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        entry = Entry.of(batch, batchfile.write(self._path(batch.number), batch))
+        before = self.entries.get(batch.number)
+        self.entries[batch.number] = entry
+        self.disk_bytes += entry.disk_bytes - (before.disk_bytes if before else 0)
+        if batch.number >= self.newest.number:
+            self.newest = _bare(batch)
+        elif before is None:  # a hole has been filled
+            self.entries = dict(sorted(self.entries.items()))
+        return entry
+
+    def read(self, number: int) -> Batch | None:
+        """A batch that waits; None where its file has been torn since. Raises OSError."""
+        return batchfile.read(self._path(number))
+
+    def acknowledge(self, numbers: Sequence[int]) -> None:
+        """Delete batches that the store has. Raises OSError."""
+        if self.newest.number in numbers:
+            batchfile.write(self.folder / _STATE, self.newest)
+        for number in numbers:
+            if entry := self.entries.pop(number, None):
+                self.disk_bytes -= entry.disk_bytes
+                self._path(number).unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """Delete everything, cursor included."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number:012d}{batchfile.SUFFIX}"
+
+
+def _bare(batch: Batch) -> Batch:
+    return replace(batch, tables=())

@@ -1,0 +1,50 @@
+"""Rows of `loss`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from specscope_agent.schemas import schema
+from specscope_agent.source import Source
+
+Row = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Losses:
+    """Losses of one source, gathered while a batch is made.
+
+    lost_at: when they were seen, ns since 1970
+    """
+
+    source: Source
+    lost_at: int
+    rows: list[Row] = field(default_factory=list)
+
+    def add(
+        self, table: str, reason: str, first_seq: int | None, count: int | None, detail: str = ""
+    ) -> None:
+        """One loss; `reason` is one of LOSS_REASONS."""
+        self.rows.append(
+            {
+                **self.source._asdict(),
+                "lost_at": self.lost_at,
+                "table": table,
+                "reason": reason,
+                "first_seq": first_seq,
+                "count": count,
+                "detail": detail,
+            }
+        )
+
+    def table(self) -> pa.Table:
+        return rows_table("loss", self.rows)
+
+
+def rows_table(name: str, rows: Sequence[Row]) -> pa.Table:
+    """A few rows by column name as a table; a missing column is null."""
+    return pa.Table.from_pylist(list(rows), schema(name))

@@ -1,0 +1,239 @@
+"""A bounded queue of batches on disk: from the ring until the store has them.
+
+Each batch carries the ring's cursor after it, so nothing else has to be remembered: an
+agent that was killed reads on where its last whole batch ends. When the limit is reached,
+detail goes first: request parts and device samples, then rounds, then requests, each
+oldest first and each counted as a loss within the batch that it belonged to. Boots and
+losses stay, so numbers have no holes. A batch that has been sent keeps its rows, since the
+service may have them. When nothing is left to drop there is no room, and the ring fills,
+which the hook counts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from specscope_agent.batchfile import Batch
+from specscope_agent.errors import SpoolError
+from specscope_agent.lane import BLOCK_BYTES, Entry, Lane
+from specscope_agent.loss import Losses
+from specscope_agent.source import Source
+from specscope_agent.wire import Encoded, decode, encode
+from specscope_hook.ring import Cursor
+
+LOW_WATER = 0.9  # of the limit; what is dropped at once, so that looking for it stays rare
+DROP_ORDER = (("request_part", "device"), ("round",), ("request",))
+
+
+class Spool:
+    """Batches of every source; safe to use from several threads."""
+
+    def __init__(self, folder: Path, limit_bytes: int) -> None:
+        """Use `open`."""
+        self.folder = folder
+        self.limit_bytes = limit_bytes
+        self.dropped_rows: dict[str, int] = {}
+        self.changed = threading.Condition(threading.RLock())
+        """Notified when a batch is added or a source is forgotten."""
+        self._lanes: dict[Source, Lane] = {}
+        self._lock_file = -1
+
+    @classmethod
+    def open(cls, folder: Path, limit_bytes: int) -> Spool:
+        """Take a folder, made where it is missing, with what an agent before us left there.
+
+        limit_bytes: on disk, whole blocks counted
+
+        Raises SpoolError where it cannot be made or read, or another agent holds it.
+        """
+        spool = cls(folder, limit_bytes)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            spool._lock_file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            fcntl.flock(spool._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in sorted(folder.iterdir()):
+                if path.is_dir() and (lane := Lane.load(path)):
+                    spool._lanes[lane.source] = lane
+                    spool._fill_holes(lane)
+        except BlockingIOError as error:
+            raise SpoolError(f"the spool {folder} belongs to another agent") from error
+        except OSError as error:
+            raise SpoolError(f"the spool {folder} cannot be used: {error}") from error
+        return spool
+
+    def close(self) -> None:
+        os.close(self._lock_file)
+
+    def newest(self, source: Source) -> Batch:
+        """The newest batch without its tables; number 0 and a fresh cursor where none was."""
+        with self.changed:
+            lane = self._lanes.get(source)
+            return lane.newest if lane else Lane(self.folder, source).newest
+
+    def add(
+        self, source: Source, cursor: Cursor, tables: Sequence[Encoded], said: Iterable[str] = ()
+    ) -> Batch:
+        """Keep a batch from the last cursor to this one, under the next number.
+
+        said: what is said once a boot and is in this batch
+
+        Raises SpoolError where the disk does not take it; the cursor then stays.
+        """
+        with self.changed:
+            lane = self._lanes.get(source) or Lane(self.folder, source)
+            last = lane.newest
+            batch = Batch(
+                source=source,
+                number=last.number + 1,
+                first_seq=last.cursor.next_seq,
+                cursor=cursor,
+                said=last.said | frozenset(said),
+                tables=tuple(tables),
+            )
+            self._put(lane, batch)
+            self._lanes[source] = lane
+            self._make_room()
+            self.changed.notify_all()
+            return batch
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Sources with a cursor, with or without batches that wait."""
+        with self.changed:
+            return tuple(self._lanes)
+
+    def waiting(self, source: Source) -> tuple[int, ...]:
+        """Numbers that are not acknowledged, in order."""
+        with self.changed:
+            lane = self._lanes.get(source)
+            return tuple(lane.entries) if lane else ()
+
+    def take(self, source: Source, number: int) -> Batch | None:
+        """A batch to be sent; from now on it keeps its rows. None where it is gone.
+
+        Raises SpoolError where it cannot be read.
+        """
+        with self.changed:
+            lane = self._lanes.get(source)
+            if lane is None or number not in lane.entries:
+                return None
+            try:
+                batch = lane.read(number)
+                if batch is None:
+                    batch = self._replace_torn(lane, lane.entries[number])
+            except OSError as error:
+                raise SpoolError(f"the spool {self.folder} cannot be read: {error}") from error
+            lane.entries[number].sent = True
+            return batch
+
+    def acknowledge(self, source: Source, number: int, *, all_before: bool = False) -> None:
+        """Delete a batch that the store has, or everything up to it. Raises SpoolError."""
+        with self.changed:
+            lane = self._lanes.get(source)
+            if lane is None:
+                return
+            numbers = [n for n in lane.entries if n == number or (all_before and n < number)]
+            try:
+                lane.acknowledge(numbers)
+            except OSError as error:
+                raise SpoolError(f"the spool {self.folder} cannot be written: {error}") from error
+
+    def forget(self, source: Source) -> None:
+        """Delete what is kept of a source whose ring is gone."""
+        with self.changed:
+            if lane := self._lanes.pop(source, None):
+                lane.forget()
+            self.changed.notify_all()
+
+    @property
+    def disk_bytes(self) -> int:
+        with self.changed:
+            return sum(lane.disk_bytes for lane in self._lanes.values())
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another batch may come: dropping detail has kept us under the limit."""
+        return self.disk_bytes < self.limit_bytes
+
+    def _put(self, lane: Lane, batch: Batch) -> Entry:
+        try:
+            return lane.put(batch)
+        except OSError as error:
+            raise SpoolError(f"the spool {self.folder} cannot be written: {error}") from error
+
+    def _make_room(self) -> None:
+        if self.has_room:
+            return
+        for names in DROP_ORDER:
+            for lane, entry in self._droppable(names):
+                if self.disk_bytes < self.limit_bytes * LOW_WATER:
+                    return
+                self._drop(lane, entry, names)
+
+    def _droppable(self, names: Sequence[str]) -> list[tuple[Lane, Entry]]:
+        found = [
+            (lane, entry)
+            for lane in self._lanes.values()
+            for entry in lane.entries.values()
+            if not entry.sent
+            and entry.disk_bytes > BLOCK_BYTES
+            and any(name in entry.rows for name in names)
+        ]
+        # Sources take turns: batches are cut at one pace, so an equal distance from the
+        # newest is an equal age.
+        return sorted(found, key=lambda pair: pair[1].number - pair[0].newest.number)
+
+    def _drop(self, lane: Lane, entry: Entry, names: Sequence[str]) -> None:
+        batch = lane.read(entry.number)
+        if batch is None:
+            self._replace_torn(lane, entry)
+            return
+        losses = Losses(lane.source, time.time_ns())
+        kept = []
+        for table in batch.tables:
+            if table.name not in names:
+                kept.append(table)
+                continue
+            losses.add(table.name, "spool_full", entry.first_seq, table.rows)
+            self.dropped_rows[table.name] = self.dropped_rows.get(table.name, 0) + table.rows
+        self._put(lane, replace(batch, tables=_with(kept, losses)))
+
+    def _replace_torn(self, lane: Lane, entry: Entry) -> Batch:
+        return self._put_lost(lane, entry.number, entry.first_seq, entry.next_seq)
+
+    def _fill_holes(self, lane: Lane) -> None:
+        for number, first_seq, next_seq in lane.holes():
+            self._put_lost(lane, number, first_seq, next_seq)
+
+    def _put_lost(self, lane: Lane, number: int, first_seq: int, next_seq: int) -> Batch:
+        """A batch that says that the disk lost the records of its number."""
+        losses = Losses(lane.source, time.time_ns())
+        if next_seq > first_seq:
+            lost = next_seq - first_seq
+            losses.add("ring", "corrupt", first_seq, lost, "a batch in the spool")
+        position = lane.newest.cursor.position if number == lane.newest.number else 0
+        batch = Batch(
+            source=lane.source,
+            number=number,
+            first_seq=first_seq,
+            cursor=Cursor(position, next_seq),
+            said=lane.newest.said,
+            tables=_with([], losses),
+        )
+        self._put(lane, batch)
+        return batch
+
+
+def _with(tables: Sequence[Encoded], losses: Losses) -> tuple[Encoded, ...]:
+    """Tables with more losses."""
+    before = [decode(table.arrow) for table in tables if table.name == "loss"]
+    others = [table for table in tables if table.name != "loss"]
+    return (*others, *encode({"loss": pa.concat_tables([*before, losses.table()])}))
