@@ -1,0 +1,59 @@
+"""How far the demonstration is: one line that moves on a terminal, a line a replicate elsewhere."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from rich.console import Console
+
+from specscope.demo.plan import ARMS, LOADS, Size
+
+
+class Progress:
+    """Told of stages and of the engine's events."""
+
+    def __init__(self, console: Console, size: Size) -> None:
+        self._console = console
+        self._size = size
+        self._replicate = -1
+        self._blocks = 0
+        self._per_replicate = 0
+        self._began = time.monotonic()
+
+    def stage(self, text: str) -> None:
+        """A new stage begins."""
+        self._console.print(f"[{self._elapsed()}] {text}", markup=False, highlight=False)
+
+    def event(self, event: dict[str, Any]) -> None:
+        """What the engine's process said."""
+        if event["event"] == "ready":
+            classes = event["classes"]
+            self._per_replicate = len(classes) * len(LOADS) * len(ARMS)
+            self.stage(
+                f"measuring {', '.join(classes)} under {len(LOADS)} loads, "
+                f"{len(ARMS)} draft lengths in random order"
+            )
+        elif event["event"] == "block":
+            self._block(event)
+
+    def _block(self, event: dict[str, Any]) -> None:
+        self._blocks += 1
+        number = event["replicate"]
+        if self._console.is_terminal:
+            text = (
+                f"\r[{self._elapsed()}] replicate {number + 1} of at most "
+                f"{self._size.replicates}, block {self._blocks}: "
+                f"{event['label']}, {event['load']}, {event['arm']}"
+            )
+            self._console.file.write(f"{text:<78}")
+            self._console.file.flush()
+            if self._blocks % self._per_replicate == 0 and number + 1 == self._size.replicates:
+                self._console.file.write("\n")
+        elif number != self._replicate:
+            self.stage(f"replicate {number + 1} of at most {self._size.replicates}")
+        self._replicate = number
+
+    def _elapsed(self) -> str:
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        return f"{minutes}:{seconds:02}"

@@ -1,0 +1,196 @@
+"""Run the demonstration: service, sidecar and engine as processes, then the verdicts.
+
+The parent starts them, shows how far they are, stops them in the order in which data flows,
+and only then opens the store, which has one owner at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specscope.demo.driver import Job
+from specscope.demo.notes import notes
+from specscope.demo.plan import ARMS, LOADS, Size, arm_name
+from specscope.demo.processes import Processes, free_port
+from specscope.demo.progress import Progress
+from specscope.errors import DemoError
+from specscope.report.collect import collect
+from specscope.report.model import Report
+from specscope.roll import roll
+from specscope.store import Store
+
+POLICY = 1
+START_SECONDS = 60.0
+SHARED_MEMORY = Path("/dev/shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Where a demonstration keeps its things; all below one folder but the rings."""
+
+    out: Path
+
+    @property
+    def store(self) -> Path:
+        return self.out / "store"
+
+    @property
+    def spool(self) -> Path:
+        return self.out / "spool"
+
+    @property
+    def logs(self) -> Path:
+        return self.out / "logs"
+
+    @property
+    def rings(self) -> Path:
+        """In memory where the machine has such a file system, as in a pod."""
+        if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK):
+            return SHARED_MEMORY / f"specscope-demo-{os.getpid()}"
+        return self.out / "rings"
+
+
+def run(out: Path, size: Size, progress: Progress, *, seed: int | None = None) -> Report:
+    """Everything, from empty folders to a report. Blocks until it is there.
+
+    Raises DemoError where a part ends early, StoreBusy where another demonstration uses `out`.
+    """
+    folders = Folders(out)
+    for folder in (folders.spool, folders.logs, folders.rings):
+        folder.mkdir(parents=True, exist_ok=True)
+    job = Job(POLICY, secrets.randbits(31) if seed is None else seed, size, _spare_core())
+    try:
+        began_at = _prepare_store(folders, job)
+        with Processes(folders.logs) as processes:
+            environment = _environment(folders)
+            progress.stage("starting service, sidecar and engine")
+            processes.start("service", _specscope("serve"), environment)
+            _wait_until_healthy(processes, environment["SPECSCOPE_HTTP"])
+            processes.start("agent", _specscope("agent"), environment)
+            _run_engine(processes, environment, job, progress)
+            progress.stage("shipping the last batches")
+            processes.stop("agent")
+            processes.stop("service")
+        progress.stage("rolling up and deciding")
+        with Store.open(_dsn(folders)) as store:
+            roll(store, everything=True)
+            return collect(
+                store,
+                title="Does speculative decoding pay here?",
+                since=began_at,
+                load_names={load.requests: load.name for load in LOADS},
+                notes=notes(),
+            )
+    finally:
+        _remove(folders.rings)
+
+
+def _prepare_store(folders: Folders, job: Job) -> int:
+    """Make the store and write down the policy before any block of it runs.
+
+    Returns the time, ns since 1970, from which rows belong to this demonstration.
+    """
+    now = time.time_ns()
+    with Store.open(_dsn(folders)) as store:
+        store.migrate()
+        store.insert("policy", _policy_row(job, now))
+    return now
+
+
+def _policy_row(job: Job, now: int) -> Any:
+    import pyarrow as pa
+
+    from specscope_agent.schemas import schema
+
+    row = {
+        "policy": job.policy,
+        "created_at": now,
+        "kind": "cohort",
+        "seed": job.seed,
+        "arms": [arm_name(k) for k in ARMS],
+        "block_ms": None,
+        "burn_in_ms": None,
+        "first_pair": 1,
+        "table": json.dumps({"arms": [{"name": arm_name(k), "k": k} for k in ARMS]}),
+        "note": "cohorts of one class, from empty to empty",
+    }
+    return pa.Table.from_pylist([row], schema=schema("policy"))
+
+
+def _run_engine(
+    processes: Processes, environment: dict[str, str], job: Job, progress: Progress
+) -> None:
+    engine = processes.start(
+        "engine",
+        [sys.executable, "-m", "specscope.demo.driver", job.to_json()],
+        {**environment, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+    )
+    for event in _events(engine):
+        processes.check()
+        progress.event(event)
+    processes.stop("engine")
+
+
+def _events(engine: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    assert engine.stdout is not None
+    for line in engine.stdout:
+        yield json.loads(line)
+
+
+def _wait_until_healthy(processes: Processes, http: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        processes.check()
+        try:
+            with urllib.request.urlopen(f"http://{http}/health", timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    raise DemoError(f"the service did not start within {START_SECONDS:.0f} s")
+
+
+def _environment(folders: Folders) -> dict[str, str]:
+    """Settings of all three; whatever the caller's shell says of specscope is left out."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPECSCOPE_")}
+    listen = f"127.0.0.1:{free_port()}"
+    return kept | {
+        "SPECSCOPE_RINGS": str(folders.rings),
+        "SPECSCOPE_REPLICA": "demo",
+        "SPECSCOPE_STORE": _dsn(folders),
+        "SPECSCOPE_LISTEN": listen,
+        "SPECSCOPE_HTTP": f"127.0.0.1:{free_port()}",
+        "SPECSCOPE_SERVICE": listen,
+        "SPECSCOPE_SPOOL": str(folders.spool),
+    }
+
+
+def _specscope(verb: str) -> list[str]:
+    return [sys.executable, "-m", "specscope", verb]
+
+
+def _dsn(folders: Folders) -> str:
+    return f"chdb://{folders.store.resolve()}"
+
+
+def _spare_core() -> int | None:
+    """The last processor, so that service and sidecar have another; None where there is one."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return cores[-1] if len(cores) > 1 else None
+
+
+def _remove(rings: Path) -> None:
+    for ring in rings.glob("*"):
+        ring.unlink(missing_ok=True)
+    rings.rmdir()
