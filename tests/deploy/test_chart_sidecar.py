@@ -6,7 +6,16 @@ import shutil
 
 import pytest
 import yaml
-from chart_rendering import CHART, containers, environment, one, pod_template, render, values_of
+from chart_rendering import (
+    CHART,
+    ROOT,
+    containers,
+    environment,
+    one,
+    pod_template,
+    render,
+    values_of,
+)
 
 MEBIBYTE = 1 << 20
 
@@ -117,7 +126,7 @@ def test_class_rules_reach_the_hook_as_a_file():
     assert text.splitlines() == ["first", "second"]
 
 
-def test_another_chart_can_take_the_pieces(tmp_path):
+def test_another_chart_can_take_the_pieces_as_the_docs_show(tmp_path):
     parent = tmp_path / "parent"
     (parent / "templates").mkdir(parents=True)
     shutil.copytree(CHART, parent / "charts" / "specscope")
@@ -132,7 +141,7 @@ def test_another_chart_can_take_the_pieces(tmp_path):
         )
     )
     (parent / "values.yaml").write_text("specscope:\n  hook:\n    ringsPath: /run/elsewhere\n")
-    (parent / "templates" / "serving.yaml").write_text(PARENT_TEMPLATE)
+    (parent / "templates" / "serving.yaml").write_text(documented_template())
 
     manifests = render({}, name="mine", chart=parent)
 
@@ -140,12 +149,20 @@ def test_another_chart_can_take_the_pieces(tmp_path):
     agent = named(serving, "specscope-agent")
     assert environment(agent)["SPECSCOPE_SERVICE"] == "mine-specscope.inference:7070"
     assert environment(named(serving, "llm"))["SPECSCOPE_RINGS"] == "/run/elsewhere"
+    assert environment(named(serving, "llm"))["PYTHONPATH"] == "/opt/specscope-hook"
     assert serving["metadata"]["labels"]["specscope.io/sidecar"] == "true"
     mounted = {m["name"] for c in containers(serving) for m in c["volumeMounts"]}
     assert mounted == {v["name"] for v in serving["spec"]["volumes"]}
 
 
-PARENT_TEMPLATE = """\
+def documented_template() -> str:
+    """The template that docs/deploy.md shows, with what it leaves to the reader."""
+    text = (ROOT / "docs" / "deploy.md").read_text()
+    body = text.split("# templates/serving.yaml\n")[1].split("```")[0]
+    return HEAD + body.replace("- name: llm", "- name: llm\n          image: llm:1")
+
+
+HEAD = """\
 apiVersion: apps/v1
 kind: Deployment
 metadata:
@@ -153,21 +170,4 @@ metadata:
 spec:
   selector:
     matchLabels: {app: llm}
-  template:
-    metadata:
-      labels:
-        app: llm
-        {{- include "specscope.sidecar.labels" .Subcharts.specscope | nindent 8 }}
-    spec:
-      initContainers:
-        {{- include "specscope.sidecar.container" .Subcharts.specscope | nindent 8 }}
-      containers:
-        - name: llm
-          image: llm:1
-          env:
-            {{- include "specscope.sidecar.env" .Subcharts.specscope | nindent 12 }}
-          volumeMounts:
-            {{- include "specscope.sidecar.mounts" .Subcharts.specscope | nindent 12 }}
-      volumes:
-        {{- include "specscope.sidecar.volumes" .Subcharts.specscope | nindent 8 }}
 """
