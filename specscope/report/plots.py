@@ -23,7 +23,7 @@ PARTS = {
     "verify": "#2b6cb0",
     "sample": "#6b46c1",
     "idle": "#c8d0d8",
-    "catch-up": "#0987a0",
+    "catchup": "#0987a0",
     "prefill": "#8fa3b5",
     "unseen": "#e4e9ee",
 }
