@@ -1,0 +1,226 @@
+"""Blocks: stretches on one replica in which one arm served every request.
+
+Blocks are the unit of randomisation and pairs of blocks the unit of inference: requests that
+share a batch share its time. The two records mirror the store's block rollups. A pair that
+cannot be compared is left out with a reason and counted, never repaired.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+
+BASELINE = "k0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockTime:
+    """What one arm's block took and yielded, over all its rounds. Unknown times are None."""
+
+    epoch: str
+    policy: int
+    replica: str
+    boot: str
+    pair: int
+    arm: str
+    requests: int
+    rounds: int
+    request_rounds: int
+    classes: tuple[str, ...]
+    k: int
+    wall_us: float
+    draft_us: float | None = None
+    verify_us: float | None = None
+    sample_us: float | None = None
+    idle_us: float | None = None
+    catchup_us: float | None = None
+    prefill_us: float | None = None
+    n_q: int = 0
+    n_kv: int = 0
+    proposed: int = 0
+    accepted: int = 0
+    emitted: int = 0
+    prefill_tokens: int = 0
+    padded_tokens: int = 0
+    first_at: int = 0
+    last_at: int = 0
+    gap_bins: tuple[int, ...] = ()
+    gap_counts: tuple[int, ...] = ()
+    tpot_bins: tuple[int, ...] = ()
+    tpot_counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockPart:
+    """What one kind of request did in a block: counts only, since time is shared."""
+
+    epoch: str
+    policy: int
+    replica: str
+    boot: str
+    pair: int
+    arm: str
+    class_: str
+    context_bucket: str
+    output_bucket: str
+    k: int
+    request_rounds: int
+    proposed: int
+    accepted: int
+    emitted: int
+    tested: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+    censored: int = 0
+    requests: int = 0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """Traffic that a verdict is about. None: more than one kind ran together.
+
+    load: requests offered per block of the pair, as a bucket; never the realised batch, which
+    the arm itself changes.
+    """
+
+    class_: str | None = None
+    context: str | None = None
+    output: str | None = None
+    load: str | None = None
+
+    def __str__(self) -> str:
+        named = [self.class_ or "all classes"]
+        named += [text for text in (self.context, self.output) if text]
+        return " ".join(named) + (f" at load {self.load}" if self.load else "")
+
+
+PairKey = tuple[str, int, str, str, int]
+
+LOAD_EDGES = ((1, "1"), (4, "2-4"), (16, "5-16"), (64, "17-64"), (256, "65-256"))
+
+
+def load_bucket(requests: float) -> str:
+    """Bucket of the requests offered in a block."""
+    for edge, name in LOAD_EDGES:
+        if requests <= edge:
+            return name
+    return "257+"
+
+
+def pair_key(row: BlockTime | BlockPart) -> PairKey:
+    """What the blocks of one pair share."""
+    return row.epoch, row.policy, row.replica, row.boot, row.pair
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The blocks of one pair by arm, and what ran in them."""
+
+    key: PairKey
+    blocks: Mapping[str, BlockTime]
+    parts: Mapping[str, tuple[BlockPart, ...]]
+    segment: Segment
+
+
+def pairs_of(blocks: Iterable[BlockTime], parts: Iterable[BlockPart]) -> list[Pair]:
+    """Group block rows into pairs, in the order of their keys.
+
+    A row delivered twice counts once; rows of one block (a block split over deliveries) are
+    added. Blocks without time or tokens, and blocks outside an experiment (pair 0 of policy
+    0), are left out.
+    """
+    times: dict[PairKey, dict[str, list[BlockTime]]] = defaultdict(lambda: defaultdict(list))
+    for block in dict.fromkeys(blocks):
+        if block.arm and (block.policy or block.pair):
+            times[pair_key(block)][block.arm].append(block)
+    kinds: dict[PairKey, dict[str, list[BlockPart]]] = defaultdict(lambda: defaultdict(list))
+    for part in dict.fromkeys(parts):
+        kinds[pair_key(part)][part.arm].append(part)
+    pairs = []
+    for key in sorted(times):
+        merged = {arm: merge_blocks(rows) for arm, rows in sorted(times[key].items())}
+        whole = {arm: b for arm, b in merged.items() if b.wall_us > 0 and b.emitted > 0}
+        if whole:
+            rows = {arm: tuple(kinds[key].get(arm, ())) for arm in whole}
+            pairs.append(Pair(key, whole, rows, segment_of(whole, rows)))
+    return pairs
+
+
+def merge_blocks(rows: Sequence[BlockTime]) -> BlockTime:
+    """One block from its rows: sums of counts and times, joint classes, widest span.
+
+    A time unknown in one row is unknown in the whole.
+    """
+    first = rows[0]
+    if len(rows) == 1:
+        return first
+    changes: dict[str, object] = {}
+    for name in _SUMMED:
+        values = [getattr(row, name) for row in rows]
+        changes[name] = None if any(v is None for v in values) else sum(values)
+    for kind in ("gap", "tpot"):
+        bins, counts = _merge_histograms(rows, f"{kind}_bins", f"{kind}_counts")
+        changes |= {f"{kind}_bins": bins, f"{kind}_counts": counts}
+    changes["classes"] = tuple(sorted({name for row in rows for name in row.classes}))
+    changes["k"] = max(row.k for row in rows)
+    changes["first_at"] = min(row.first_at for row in rows)
+    changes["last_at"] = max(row.last_at for row in rows)
+    return replace(first, **changes)  # type: ignore[arg-type]
+
+
+def segment_of(
+    blocks: Mapping[str, BlockTime], parts: Mapping[str, Sequence[BlockPart]]
+) -> Segment:
+    """The traffic of a pair: a bucket where (nearly) all its requests share it, else None."""
+    classes = {name for block in blocks.values() for name in block.classes}
+    rows = [part for kinds in parts.values() for part in kinds]
+    offered = sum(block.requests for block in blocks.values()) / len(blocks)
+    return Segment(
+        class_=classes.pop() if len(classes) == 1 else None,
+        context=_shared(rows, "context_bucket"),
+        output=_shared(rows, "output_bucket"),
+        load=load_bucket(offered),
+    )
+
+
+def arm_k(arm: str) -> int | None:
+    """Draft length of a fixed arm: `k4` is 4; None for arms that follow a table."""
+    return int(arm[1:]) if arm[:1] == "k" and arm[1:].isdigit() else None
+
+
+def baseline_of(arm: str) -> str:
+    """The arm that another is compared with: `current` for one changed cell, else `k0`."""
+    return "current" if arm.startswith("current+") else BASELINE
+
+
+_SUMMED = tuple(
+    field.name
+    for field in fields(BlockTime)
+    if field.name.endswith(("_us", "_tokens"))
+    or field.name in {"requests", "rounds", "request_rounds", "n_q", "n_kv"}
+    or field.name in {"proposed", "accepted", "emitted"}
+)
+
+# A pair belongs to a bucket when this share of its request-rounds does.
+_NEARLY_ALL = 0.9
+
+
+def _shared(parts: Sequence[BlockPart], name: str) -> str | None:
+    weights: dict[str, int] = defaultdict(int)
+    for part in parts:
+        weights[getattr(part, name)] += part.request_rounds
+    if not weights:
+        return None
+    largest = max(sorted(weights), key=lambda bucket: weights[bucket])
+    return largest if weights[largest] >= _NEARLY_ALL * sum(weights.values()) else None
+
+
+def _merge_histograms(
+    rows: Sequence[BlockTime], bins: str, counts: str
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    merged: dict[int, int] = defaultdict(int)
+    for row in rows:
+        for index, count in zip(getattr(row, bins), getattr(row, counts), strict=True):
+            merged[index] += count
+    ordered = sorted(merged)
+    return tuple(ordered), tuple(merged[index] for index in ordered)

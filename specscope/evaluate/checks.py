@@ -1,0 +1,98 @@
+"""Whether blocks may be compared at all: same requests, fair split, agreeing twins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from specscope.evaluate import ratio
+from specscope.evaluate.blocks import Pair
+
+Design = Literal["cohort", "switchback"]
+
+# A sample-ratio mismatch is a broken experiment, so it is tested at a level that a sound one
+# hardly ever reaches.
+SRM_LEVEL = 1e-3
+TWIN_MARK = "'"
+TWIN_RATIO = (0.7, 1.4)
+
+
+@dataclass(frozen=True, slots=True)
+class Usable:
+    """Pairs that can be compared, and how many could not, by reason."""
+
+    pairs: tuple[Pair, ...]
+    left_out: Mapping[str, int]
+
+
+def usable_pairs(pairs: Iterable[Pair], design: Design) -> Usable:
+    """Leave out the pairs whose blocks did not serve the same traffic.
+
+    cohort: every block of a pair must have served the same number of requests of the same
+    classes. switchback: traffic differs by chance; `sample_ratio_p` judges all pairs together.
+    """
+    kept, left_out = [], Counter[str]()
+    for pair in pairs:
+        served = {(block.requests, block.classes) for block in pair.blocks.values()}
+        if design == "cohort" and len(served) > 1:
+            left_out["blocks served different requests"] += 1
+        else:
+            kept.append(pair)
+    return Usable(tuple(kept), dict(left_out))
+
+
+def sample_ratio_p(pairs: Sequence[Pair], arm: str, baseline: str) -> float:
+    """Chance of a split of requests as uneven as this one under a fair coin. [0..1]
+
+    Chi-square over the pairs that ran both, on arrivals. Below SRM_LEVEL the router is not
+    blind to the arm and the experiment is void. 1 where nothing arrived.
+    """
+    both = [pair for pair in pairs if arm in pair.blocks and baseline in pair.blocks]
+    counts = [sum(pair.blocks[name].requests for pair in both) for name in (arm, baseline)]
+    if sum(counts) == 0:
+        return 1.0
+    return float(stats.chisquare(counts).pvalue)
+
+
+@dataclass(frozen=True, slots=True)
+class TwinCheck:
+    """An arm against its twin: the same policy twice in a pair, which must not differ.
+
+    variance_ratio: empirical variance of the pairs' own log ratios over the one that the
+    linearisation claims, within 0.7..1.4 where intervals are honest.
+    """
+
+    pairs: int
+    p_value: float
+    variance_ratio: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether verdicts may stand: no difference seen, and variance as claimed."""
+        low, high = TWIN_RATIO
+        return self.p_value >= 0.05 and low <= self.variance_ratio <= high
+
+
+def twin_check(pairs: Sequence[Pair], arm: str) -> TwinCheck | None:
+    """Compare an arm with its twin (its name with a mark behind); None below 20 such pairs."""
+    twin = arm + TWIN_MARK
+    both = [pair for pair in pairs if arm in pair.blocks and twin in pair.blocks]
+    if len(both) < 20:
+        return None
+    x = np.array([[pair.blocks[name].emitted for name in (twin, arm)] for pair in both], float)
+    y = np.array([[pair.blocks[name].wall_us for name in (twin, arm)] for pair in both], float)
+    contrast = ratio.paired_log_ratio(x[:, 0], y[:, 0], x[:, 1], y[:, 1])
+    own = np.log(x[:, 0] / y[:, 0]) - np.log(x[:, 1] / y[:, 1])
+    claimed = contrast.pair_sd or 0.0
+    spread = float(own.std(ddof=1))
+    same = spread == claimed == 0.0
+    return TwinCheck(
+        pairs=len(both),
+        p_value=contrast.p_value() or 0.0,
+        variance_ratio=1.0 if same else (spread / claimed) ** 2 if claimed else float("inf"),
+    )

@@ -1,0 +1,143 @@
+"""Which draft length a segment should run, among those that ran.
+
+Every k that was tried is compared, not only neighbours: step cost is a staircase, and a search
+that stops at the first decrease stops too early. An untried k is never chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specscope.evaluate import contrast
+from specscope.evaluate.blocks import BASELINE, Pair, arm_k
+from specscope.evaluate.contrast import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How a decision is made.
+
+    level: of all intervals of one call together. smallest_effect: differences below this share
+    do not matter. looked_at_often: the evidence is read while it grows, so confidence
+    sequences take the place of intervals. min_*: what an arm needs before its verdict may
+    change a gate. current: draft length in force, for all classes or by class; None where
+    unknown.
+    """
+
+    level: float = 0.95
+    smallest_effect: float = 0.02
+    looked_at_often: bool = False
+    min_pairs: int = 20
+    min_requests: int = 30
+    min_rounds: int = 300
+    current: int | Mapping[str, int] | None = None
+
+    def current_k(self, class_: str | None) -> int | None:
+        """Draft length in force for a class."""
+        if isinstance(self.current, Mapping):
+            return None if class_ is None else self.current.get(class_)
+        return self.current
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What one segment's pairs say.
+
+    action: keep, set_k, disable, no_difference, collect_baseline or inconclusive. k: draft
+    length to run; None where nothing is decided. best: arms that cannot be told from the
+    fastest. speedups: of every arm against k0. point_k: the fastest arm by point estimate.
+    """
+
+    action: str
+    arm: str | None
+    k: int | None
+    best: tuple[str, ...]
+    speedups: tuple[Estimate, ...]
+    point_k: int
+    undecided: tuple[str, ...] = ()
+
+
+def arms_of(pairs: Sequence[Pair]) -> list[str]:
+    """Arms compared with k0, shortest draft first, tables last; no twins, no one-cell arms."""
+    names = {arm for pair in pairs for arm in pair.blocks}
+    names -= {BASELINE, "clean"}
+    plain = [arm for arm in names if "+" not in arm and not arm.endswith("'")]
+    return sorted(plain, key=lambda arm: (arm_k(arm) is None, arm_k(arm) or 0, arm))
+
+
+def choose(
+    pairs: Sequence[Pair], rules: Rules, comparisons: int, current: int | None = None
+) -> Choice:
+    """Decide a segment at level 1 - (1 - rules.level) / comparisons an interval.
+
+    keep: the current draft length is among the best and beats target-only. set_k: another
+    does. disable: speculation loses in every arm, or in the current one while no other wins.
+    no_difference: nothing that matters either way. collect_baseline: no pair ran k0 beside an
+    arm. inconclusive: not decided yet.
+    """
+    level = 1.0 - (1.0 - rules.level) / max(1, comparisons)
+    speedups = []
+    for arm in arms_of(pairs):
+        found = contrast.log_ratio(pairs, arm, BASELINE)
+        if found is not None:
+            speedups.append(contrast.estimate(found, arm, BASELINE, level, rules.looked_at_often))
+    if not arms_of(pairs):
+        return Choice("inconclusive", None, None, (), (), 0)
+    if not speedups:
+        return Choice("collect_baseline", None, None, (), (), 0)
+    fastest = max(speedups, key=lambda e: (e.value, -(e.k or 0)))
+    rivals = 1.0 - (1.0 - rules.level) / max(1, len(speedups) - 1)
+    best = _best_set(pairs, fastest, speedups, rivals, rules.looked_at_often)
+    point_k = (fastest.k or 0) if fastest.value > 1.0 else 0
+    verdict = _judge(speedups, best, rules.smallest_effect, current)
+    return Choice(
+        action=verdict[0],
+        arm=verdict[1].arm if verdict[1] else None,
+        k=verdict[1].k if verdict[1] else 0 if verdict[0] == "disable" else None,
+        best=tuple(e.arm for e in best),
+        speedups=tuple(speedups),
+        point_k=point_k,
+        undecided=tuple(
+            e.arm for e in speedups if not (e.wins or e.loses or e.within(rules.smallest_effect))
+        ),
+    )
+
+
+def _judge(
+    speedups: Sequence[Estimate], best: Sequence[Estimate], effect: float, current: int | None
+) -> tuple[str, Estimate | None]:
+    winners = [e for e in best if e.wins and not e.within(effect)]
+    if winners:
+        running = [e for e in winners if current is not None and e.k == current]
+        chosen = running[0] if running else winners[0]
+        same = bool(running) or (chosen.k is None and chosen.arm == "current")
+        return ("keep" if same else "set_k"), chosen
+    if all(e.loses or e.within(effect) for e in speedups):
+        idle = any(e.within(effect) for e in speedups)
+        return ("no_difference" if idle else "disable"), None
+    if any(e.loses for e in speedups if current is not None and e.k == current and current > 0):
+        return "disable", None
+    return "inconclusive", None
+
+
+def _best_set(
+    pairs: Sequence[Pair],
+    fastest: Estimate,
+    speedups: Sequence[Estimate],
+    level: float,
+    looked_at_often: bool,
+) -> list[Estimate]:
+    """Arms that the pairs cannot tell from the fastest, shortest draft first."""
+    kept = []
+    for one in speedups:
+        if one.arm == fastest.arm:
+            kept.append(one)
+            continue
+        against = contrast.log_ratio(pairs, one.arm, fastest.arm)
+        if against is None:
+            continue
+        behind = contrast.estimate(against, one.arm, fastest.arm, level, looked_at_often)
+        if not behind.loses:
+            kept.append(one)
+    return kept

@@ -1,0 +1,86 @@
+"""Reasons of a verdict, in sentences that carry their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specscope.evaluate.blocks import BASELINE
+from specscope.evaluate.choice import Choice
+from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.summary import ArmSummary
+
+_FLAGS = {
+    "INCONSISTENT_BASELINE": "INCONSISTENT_BASELINE: a verify pass took less time than a "
+    "target-only step of the same batch, which cannot be; compare clocks before believing this",
+    "SAMPLE_RATIO": "SAMPLE_RATIO: the arms did not receive a fair share of the requests; the "
+    "router must not see the arm",
+    "TWINS_DIFFER": "TWINS_DIFFER: the same policy run twice in a pair differed from itself",
+}
+
+
+def explain(
+    *,
+    action: str,
+    chosen: Choice,
+    arms: Sequence[ArmSummary],
+    flags: Sequence[str],
+    thin: Sequence[str],
+    pairs_needed: int | None,
+    left_out: Sequence[tuple[str, int]],
+    effect: float,
+) -> list[str]:
+    """Say what decided, what speaks against it, and what is still needed."""
+    said = [_FLAGS[flag] for flag in flags]
+    said += [describe(one) for one in chosen.speedups]
+    said += _because(action, chosen, effect)
+    said += _against_break_even(chosen.speedups, arms)
+    if action in ("inconclusive", "collect_baseline") and pairs_needed:
+        said.append(f"needs about {pairs_needed} pairs in all")
+    elif thin:
+        said.append("thin evidence: " + "; ".join(thin))
+    said += [f"{count} pairs left out: {reason}" for reason, count in left_out]
+    return said
+
+
+def describe(one: Estimate) -> str:
+    """A speedup as a person says it."""
+    interval = (
+        "interval unknown"
+        if one.low is None or one.high is None
+        else f"{one.low:.3g} to {one.high:.3g}"
+    )
+    plural = "pair" if one.pairs == 1 else "pairs"
+    return f"{one.arm} runs at {one.value:.3f} of {one.baseline} ({interval}, {one.pairs} {plural})"
+
+
+def _because(action: str, chosen: Choice, effect: float) -> list[str]:
+    if action == "collect_baseline":
+        return ["no pair holds both a target-only block and a speculative one"]
+    if action == "no_difference":
+        return [f"no draft length changes throughput by {effect:.0%}"]
+    if action == "disable" and chosen.undecided:
+        return [f"not decided yet, and not in force: {', '.join(chosen.undecided)}"]
+    if action == "disable":
+        return ["every draft length that was tried loses to target-only"]
+    if action == "inconclusive" and not chosen.speedups:
+        return ["no speculative arm ran"]
+    if action == "inconclusive":
+        return [f"not decided: {', '.join(chosen.undecided) or 'which arm to run'}"]
+    if action in ("keep", "set_k"):
+        rivals = [arm for arm in chosen.best if arm != chosen.arm]
+        if rivals:
+            return [f"{', '.join(rivals)} cannot be told from {chosen.arm}, which is preferred"]
+    return []
+
+
+def _against_break_even(speedups: Sequence[Estimate], arms: Sequence[ArmSummary]) -> list[str]:
+    """Tokens per round beside what a round cost in target-only steps, from the same blocks."""
+    by_name = {arm.arm: arm for arm in arms}
+    said = []
+    for one in speedups:
+        arm = by_name.get(one.arm)
+        if arm is not None and arm.k and one.baseline == BASELINE:
+            got = arm.tokens_per_round.value
+            even = got / one.value
+            said.append(f"{one.arm} yields {got:.2f} tokens a round and breaks even at {even:.2f}")
+    return said

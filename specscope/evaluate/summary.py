@@ -1,0 +1,96 @@
+"""What each arm of a segment did: tokens per round, acceptance by position, where time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specscope.evaluate import acceptance
+from specscope.evaluate.acceptance import Survival
+from specscope.evaluate.blocks import BlockPart, Pair, arm_k
+from specscope.evaluate.ratio import Ratio, ratio_of_sums
+
+PARTS = ("draft", "verify", "sample", "idle", "catchup", "prefill")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSummary:
+    """One arm of a segment over its blocks; descriptive, never a contrast.
+
+    tokens_per_round: emitted over request-rounds, clustered by block. tokens_per_s: of the
+    whole batch. shares: of wall time by part, 0..1, known parts only; `unseen` is the rest.
+    ms_per_token: the same in milliseconds an emitted token. survival: None at k = 0.
+    batch: mean sequences a round.
+    """
+
+    arm: str
+    k: int | None
+    blocks: int
+    requests: int
+    rounds: int
+    request_rounds: int
+    emitted: int
+    batch: float
+    tokens_per_round: Ratio
+    tokens_per_s: float
+    shares: Mapping[str, float]
+    ms_per_token: Mapping[str, float]
+    survival: Survival | None
+    padded_share: float
+
+
+def summarise(pairs: Sequence[Pair], arm: str) -> ArmSummary | None:
+    """Sum an arm's blocks; None where it has none, or none with rounds."""
+    blocks = [pair.blocks[arm] for pair in pairs if arm in pair.blocks]
+    blocks = [block for block in blocks if block.request_rounds > 0]
+    if not blocks:
+        return None
+    wall = sum(block.wall_us for block in blocks)
+    emitted = sum(block.emitted for block in blocks)
+    rounds = sum(block.rounds for block in blocks)
+    request_rounds = sum(block.request_rounds for block in blocks)
+    n_q = sum(block.n_q for block in blocks)
+    padded = sum(block.padded_tokens for block in blocks)
+    shares: dict[str, float] = {}
+    for part in PARTS:
+        times = [getattr(block, f"{part}_us") for block in blocks]
+        if all(time is not None for time in times):
+            shares[part] = sum(times) / wall
+    shares["unseen"] = max(0.0, 1.0 - sum(shares.values()))
+    return ArmSummary(
+        arm=arm,
+        k=arm_k(arm),
+        blocks=len(blocks),
+        requests=sum(block.requests for block in blocks),
+        rounds=rounds,
+        request_rounds=request_rounds,
+        emitted=emitted,
+        batch=request_rounds / rounds if rounds else 0.0,
+        tokens_per_round=ratio_of_sums(
+            [block.emitted for block in blocks], [block.request_rounds for block in blocks]
+        ),
+        tokens_per_s=1e6 * emitted / wall,
+        shares=shares,
+        ms_per_token={part: 1e-3 * share * wall / emitted for part, share in shares.items()},
+        survival=_survival(pairs, arm),
+        padded_share=padded / (n_q + padded) if n_q + padded else 0.0,
+    )
+
+
+def _survival(pairs: Sequence[Pair], arm: str) -> Survival | None:
+    """Acceptance of an arm, one cluster a block."""
+    risk, kept = [], []
+    for pair in pairs:
+        parts = pair.parts.get(arm, ())
+        if parts:
+            risk.append(_added(parts, "tested"))
+            kept.append(_added(parts, "kept"))
+    if not any(any(row) for row in risk):
+        return None
+    return acceptance.survival(risk, kept)
+
+
+def _added(parts: Sequence[BlockPart], name: str) -> list[int]:
+    rows = [getattr(part, name) for part in parts]
+    width = max(map(len, rows))
+    return [sum(row[j] for row in rows if j < len(row)) for j in range(width)]

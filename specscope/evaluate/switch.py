@@ -1,0 +1,232 @@
+"""One switch for all traffic against a gate per segment, and the verdict on the whole fleet.
+
+Every segment is given the same number of tokens, so the fleet's time per token is the sum of
+its segments' and throughput their harmonic mean: a segment that crawls weighs as it does in
+life. A gate chosen on the same pairs that judge it would flatter itself; here each pair is
+judged by the gate that all other pairs of its segment would have chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specscope.evaluate import checks
+from specscope.evaluate.blocks import BASELINE, BlockPart, BlockTime, Pair, Segment, arm_k, pairs_of
+from specscope.evaluate.checks import Design
+from specscope.evaluate.choice import Choice, Rules, choose
+from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.ratio import t_quantile
+from specscope.evaluate.verdicts import Verdict, by_segment, count_comparisons
+
+Floats = NDArray[np.float64]
+_CURRENT_STAYS = ("keep", "set_k", "disable", "no_difference")
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What one switch gives, and what a gate gives, at one load; ratios to target-only.
+
+    switches: every k for all segments at once, each with its own interval at `level`. best:
+    the fastest of them. gate: a k per segment (`table`). gain: gate over the best switch.
+    """
+
+    epoch: str
+    load: str | None
+    switches: tuple[Estimate, ...]
+    best: Estimate
+    gate: Estimate
+    gain: Estimate
+    table: tuple[tuple[Segment, int], ...]
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
+class FleetVerdict:
+    """keep, route_selectively, remove_everywhere, collect_baseline, inconclusive or no_data."""
+
+    action: str
+    reasons: tuple[str, ...]
+    would_change: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """One segment's pairs as arrays: tokens and time [arms, pairs], and the gate's pick a pair."""
+
+    segment: Segment
+    arms: tuple[str, ...]
+    tokens: Floats
+    time: Floats
+    picks: tuple[int, ...]
+    k: int
+
+
+def tell(
+    blocks: Iterable[BlockTime],
+    parts: Iterable[BlockPart],
+    rules: Rules | None = None,
+    design: Design = "cohort",
+) -> list[Story]:
+    """One story for every epoch and load at which at least two segments ran all arms.
+
+    Segments whose pairs lack an arm, or of which fewer than two pairs are whole, stay out.
+    """
+    rules = rules or Rules()
+    grouped = {
+        key: checks.usable_pairs(pairs, design).pairs
+        for key, pairs in by_segment(pairs_of(blocks, parts)).items()
+    }
+    comparisons = count_comparisons(grouped)
+    loads: dict[tuple[str, str | None], list[_Traffic]] = defaultdict(list)
+    for (epoch, segment), pairs in sorted(grouped.items(), key=lambda item: str(item[0])):
+        traffic = _traffic(segment, pairs, rules, comparisons)
+        if traffic is not None:
+            loads[epoch, segment.load].append(traffic)
+    stories = (_story(epoch, load, group, rules) for (epoch, load), group in loads.items())
+    return [story for story in stories if story is not None]
+
+
+def fleet_verdict(verdicts: Sequence[Verdict]) -> FleetVerdict:
+    """The whole: keep where every segment gains, remove where none can, else route."""
+    wins = [v for v in verdicts if v.action in ("keep", "set_k")]
+    losses = [v for v in verdicts if v.action in ("disable", "no_difference")]
+    bare = [v for v in verdicts if v.action == "collect_baseline"]
+    open_ = [v for v in verdicts if v not in wins and v not in losses and v not in bare]
+    reasons = [
+        f"{len(group)} of {len(verdicts)} segments {what}: {_names(group)}"
+        for group, what in (
+            (wins, "gain"),
+            (losses, "do not gain"),
+            (open_, "are undecided"),
+            (bare, "lack target-only blocks"),
+        )
+        if group
+    ]
+    change = [f"{v.segment}: about {v.pairs_needed} pairs in all" for v in open_ if v.pairs_needed]
+    change += [f"{v.segment}: blocks at k = 0 beside the others" for v in bare]
+    if not verdicts:
+        return FleetVerdict("no_data", ("no blocks of an experiment",), ())
+    if wins and not losses and not open_ and not bare:
+        action = "keep"
+    elif wins:
+        action = "route_selectively"
+    elif losses and not open_ and not bare:
+        action = "remove_everywhere"
+        change.append("a draft model that is cheaper, or agrees more often with the target")
+    elif bare and not losses and not open_:
+        action = "collect_baseline"
+    else:
+        action = "inconclusive"
+    return FleetVerdict(action, tuple(reasons), tuple(change))
+
+
+def _names(verdicts: Sequence[Verdict]) -> str:
+    return ", ".join(str(verdict.segment) for verdict in verdicts)
+
+
+def _traffic(
+    segment: Segment, pairs: Sequence[Pair], rules: Rules, comparisons: int
+) -> _Traffic | None:
+    names = {arm for pair in pairs for arm in pair.blocks if arm_k(arm) is not None}
+    arms = sorted(names, key=lambda arm: arm_k(arm) or 0)
+    whole = [pair for pair in pairs if names <= set(pair.blocks)]
+    if BASELINE not in names or len(arms) < 2 or len(whole) < 2:
+        return None
+    current = rules.current_k(segment.class_)
+    picks = []
+    for index in range(len(whole)):
+        others = whole[:index] + whole[index + 1 :]
+        picks.append(arms.index(f"k{_gate_k(choose(others, rules, comparisons, current))}"))
+    return _Traffic(
+        segment=segment,
+        arms=tuple(arms),
+        tokens=np.array([[p.blocks[arm].emitted for p in whole] for arm in arms], dtype=float),
+        time=np.array([[p.blocks[arm].wall_us for p in whole] for arm in arms], dtype=float),
+        picks=tuple(picks),
+        k=_gate_k(choose(whole, rules, comparisons, current)),
+    )
+
+
+def _gate_k(choice: Choice) -> int:
+    """What a gate would run: the decided k, or the best guess where nothing is decided."""
+    if choice.action in _CURRENT_STAYS:
+        return choice.k or 0
+    return choice.point_k
+
+
+def _story(epoch: str, load: str | None, group: Sequence[_Traffic], rules: Rules) -> Story | None:
+    shared = [arm for arm in group[0].arms if all(arm in t.arms for t in group)]
+    if len(group) < 2 or len(shared) < 2:
+        return None
+    base = [_rows(t, BASELINE) for t in group]
+    switches = tuple(
+        _compare([_rows(t, arm) for t in group], base, arm, BASELINE, rules.level)
+        for arm in shared
+        if arm != BASELINE
+    )
+    best = max(switches, key=lambda e: e.value)
+    picked = [_picked(t) for t in group]
+    return Story(
+        epoch=epoch,
+        load=load,
+        switches=switches,
+        best=best,
+        gate=_compare(picked, base, "gate", BASELINE, rules.level),
+        gain=_compare(picked, [_rows(t, best.arm) for t in group], "gate", best.arm, rules.level),
+        table=tuple((t.segment, t.k) for t in group),
+        level=rules.level,
+    )
+
+
+def _rows(traffic: _Traffic, arm: str) -> tuple[Floats, Floats]:
+    row = traffic.arms.index(arm)
+    return traffic.tokens[row], traffic.time[row]
+
+
+def _picked(traffic: _Traffic) -> tuple[Floats, Floats]:
+    columns = np.arange(traffic.tokens.shape[1])
+    return traffic.tokens[traffic.picks, columns], traffic.time[traffic.picks, columns]
+
+
+def _compare(
+    ones: Sequence[tuple[Floats, Floats]],
+    bases: Sequence[tuple[Floats, Floats]],
+    name: str,
+    baseline: str,
+    level: float,
+) -> Estimate:
+    """Throughput at equal tokens a segment, over that of the baseline, by Welch's t.
+
+    log(sum of baseline times per token) - log(sum of times per token), linearised by pair.
+    """
+    time1 = [float(y.sum() / x.sum()) for x, y in ones]
+    time0 = [float(y.sum() / x.sum()) for x, y in bases]
+    total1, total0 = sum(time1), sum(time0)
+    delta = math.log(total0 / total1)
+    variances, freedoms = [], []
+    for (x1, y1), (x0, y0), t1, t0 in zip(ones, bases, time1, time0, strict=True):
+        pairs = len(x1)
+        scores = (y0 - t0 * x0) / (x0.sum() * total0) - (y1 - t1 * x1) / (x1.sum() * total1)
+        variances.append(pairs / (pairs - 1) * float(scores @ scores))
+        freedoms.append(pairs - 1)
+    variance = sum(variances)
+    half = 0.0
+    if variance > 0:
+        freedom = variance**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
+        half = t_quantile(level, freedom) * math.sqrt(variance)
+    return Estimate(
+        arm=name,
+        value=math.exp(delta),
+        low=math.exp(delta - half),
+        high=math.exp(min(700.0, delta + half)),
+        pairs=sum(len(x) for x, _ in ones),
+        level=level,
+        baseline=baseline,
+        k=arm_k(name),
+    )
