@@ -90,6 +90,8 @@ class RingReader:
         stop = position + limit_bytes
         while position < end:
             record, after = self._record_at(position, end)
+            if record is not None and record.seq < next_seq:
+                record, after = None, position  # whole, but from a lap ago
             if record is None and after == position:
                 if self._suspect != position:
                     self._suspect = position
@@ -142,11 +144,17 @@ class RingReader:
     def _tail(self, position: int, next_seq: int, gaps: list[Gap]) -> int:
         """The next number after what was dropped, or could not be read, at the ring's tail."""
         words = self._words
-        dropped_at, seq, check = words[at.W_DROP_AT], words[at.W_DROP_SEQ], words[at.W_DROP_CHECK]
-        if dropped_at != position or check != at.drop_check(dropped_at, seq) or seq <= next_seq:
+        if words[at.W_SEQ] <= next_seq:
             return next_seq
-        gaps.append(Gap(next_seq, seq - next_seq, self._lost))
-        return seq
+        dropped_at, seq, check = words[at.W_DROP_AT], words[at.W_DROP_SEQ], words[at.W_DROP_CHECK]
+        if check != at.drop_check(dropped_at, seq) or dropped_at != position:
+            if self.writer_alive:  # then the note is being written, or more records are
+                return next_seq
+            seq = words[at.W_SEQ]
+        if seq > next_seq:
+            gaps.append(Gap(next_seq, seq - next_seq, self._lost))
+            self._lost = "ring_full"
+        return max(seq, next_seq)
 
     def release(self, cursor: Cursor) -> None:
         """Give the writer the space up to a cursor; it can then not be pulled again."""

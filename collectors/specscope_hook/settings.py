@@ -50,8 +50,9 @@ def unknown(environ: Mapping[str, str]) -> dict[str, str]:
     wrong = {}
     for name in environ:
         if name.startswith(PREFIX) and name not in KNOWN and not _INJECTED.fullmatch(name):
-            near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.6)
-            wrong[name] = near[0] if near else ""
+            ends = [known.removeprefix(PREFIX) for known in KNOWN]
+            near = difflib.get_close_matches(name.removeprefix(PREFIX), ends, n=1, cutoff=0.6)
+            wrong[name] = PREFIX + near[0] if near else ""
     return wrong
 
 

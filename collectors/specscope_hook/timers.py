@@ -185,7 +185,8 @@ class CudaTimer:
         if not step.complete:
             self.missed += 1
             spent, idle = [NAN, NAN, NAN], NAN
-        return Step(step.tag, *spent, idle)
+        draft, verify, sample = spent
+        return Step(step.tag, draft, verify, sample, idle)
 
     def _give_back(self, step: _Pending, keep: Any) -> None:
         """All events but the step's last, which the next step's idle time is measured from."""

@@ -15,7 +15,7 @@ from specscope_hook.recorder import Recorder
 
 _ENDS = {end.name.lower(): int(end) for end in End}
 _SOURCES = {source.name.lower(): int(source) for source in TimingSource}
-_UNKNOWN = (0, 255)
+_UNKNOWN = (0, 255, None)
 
 
 class ReferenceObserver:
@@ -24,9 +24,11 @@ class ReferenceObserver:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._running: dict[str, tuple[int, int, Admission | None]] = {}
+        self._leaving: dict[str, tuple[int, int, Admission | None]] = {}
 
     def round_begins(self) -> None:
-        """Nothing to do: the engine times its rounds itself."""
+        """Forget requests that ended in the round before; the engine times its rounds itself."""
+        self._leaving.clear()
 
     def admitted(self, request: Any) -> None:
         """A RequestInfo: hash its id once, give it a class, write its admission."""
@@ -45,7 +47,7 @@ class ReferenceObserver:
             prompt_tokens=request.prompt_tokens,
             admitted_at=request.arrived_ns,
             requested_output=request.params.max_new_tokens,
-            temperature=request.params.temperature,
+            temperature=0.0 if request.params.greedy else request.params.temperature,
             top_p=request.params.top_p,
             cached_tokens=0,
         )
@@ -59,7 +61,9 @@ class ReferenceObserver:
             self._recorder.detach(f"reference engine, round: {error!r}")
 
     def _round_ended(self, report: Any) -> None:
-        known = [self._running.get(id_) or _UNKNOWN for id_ in report.requests]
+        known = [
+            self._running.get(id_) or self._leaving.get(id_) or _UNKNOWN for id_ in report.requests
+        ]
         self._recorder.round(
             started_at=report.started_at,
             waiting=report.waiting,
@@ -94,6 +98,7 @@ class ReferenceObserver:
         entry = self._running.pop(end.request.id, None)
         if entry is None:
             return
+        self._leaving[end.request.id] = entry
         self._recorder.ended(
             entry[2],
             output_tokens=end.output_tokens,

@@ -1,0 +1,206 @@
+"""The gate: which k, which arm, and when a policy takes effect."""
+
+import json
+from collections import Counter
+
+import pytest
+from hook_fakes import ManualClock, a_boot, a_round, drained
+
+from specscope_hook.blocks import Blocks
+from specscope_hook.errors import PolicyError
+from specscope_hook.gate import Gate
+from specscope_hook.payload import decode
+from specscope_hook.recorder import Recorder
+from specscope_hook.ring import NAME_ARM, Ring, RingReader
+
+TABLE = {
+    "policy": 5,
+    "kind": "table",
+    "seed": 1,
+    "arms": [
+        {"name": "k0", "k": 0},
+        {"name": "k4"},
+        {"name": "current"},
+        {"name": "current+sql", "cells": [{"class": "sql", "k": 8}]},
+    ],
+    "table": [
+        {"class": "sql", "context": [0, 1000], "k": 4},
+        {"class": "sql", "batch": [None, 8], "k": 2},
+        {"output": [512, None], "queue": [0, 1], "k": 3},
+    ],
+    "default_k": 1,
+}
+
+
+def blocks(**values):
+    return TABLE | {"kind": "blocks", "block_ms": 1000, "share": 1.0, "first_pair": 0} | values
+
+
+@pytest.mark.parametrize(
+    ("asked", "k"),
+    [
+        (("sql", 999, 64, 50, 9), 4),
+        (("sql", 1000, 64, 7, 9), 2),
+        (("sql", 1000, 64, 8, 9), 1),
+        (("chat", 10, 512, 8, 0), 3),
+        (("chat", 10, 512, 8, 1), 1),
+    ],
+)
+def test_the_first_cell_that_matches_decides(asked, k):
+    assert Gate.from_policy(TABLE).k(*asked) == k
+
+
+@pytest.mark.parametrize(("arm", "k"), [("k0", 0), ("k4", 4), ("k7", 7), ("current", 4)])
+def test_an_arm_is_one_k_for_all_or_the_table(arm, k):
+    assert Gate.from_policy(TABLE).k("sql", 10, 64, 1, 0, arm) == k
+
+
+def test_an_arm_with_a_cell_puts_it_before_the_table():
+    gate = Gate.from_policy(json.dumps(TABLE))
+
+    assert gate.k("sql", 10, 64, 1, 0, "current+sql") == 8
+    assert gate.k("chat", 10, 64, 1, 0, "current+sql") == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"policy": None},
+        {"policy": -1},
+        {"kind": "sometimes"},
+        {"share": 2},
+        {"arms": [{"name": "fast"}]},
+        {"arms": [{"name": "current+x"}]},
+        {"arms": ["k0"]},
+        {"table": [{"class": 3, "k": 1}]},
+        {"table": [{"context": [5, 5], "k": 1}]},
+        {"table": [{"k": 300}]},
+        {"table": [{"k": 1.5}]},
+        {"table": [{}]},
+        {"default_k": True},
+        {"kind": "blocks", "block_ms": None},
+    ],
+    ids=str,
+)
+def test_what_is_not_a_policy_is_refused(wrong):
+    with pytest.raises(PolicyError):
+        Gate.from_policy(TABLE | wrong)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", "null", "{}"])
+def test_text_that_is_not_a_policy_is_refused(text):
+    with pytest.raises(PolicyError):
+        Gate.from_policy(text)
+
+
+def test_every_order_of_arms_is_drawn_equally_often():
+    gate = Gate.from_policy(blocks(arms=[{"name": "k0"}, {"name": "k2"}, {"name": "k4"}]))
+
+    orders = Counter(tuple(gate.order("r", "b", pair)) for pair in range(6000))
+
+    assert len(orders) == 6
+    # chi-square with 5 degrees of freedom: above 20.5 once in a thousand
+    assert sum((count - 1000) ** 2 / 1000 for count in orders.values()) < 20.5
+
+
+def test_an_order_can_be_recomputed_and_depends_on_where_and_when():
+    gate, same = Gate.from_policy(blocks()), Gate.from_policy(blocks())
+    other = Gate.from_policy(blocks(seed=2))
+
+    drawn = [gate.order("r", "b", pair) for pair in range(50)]
+
+    assert drawn == [same.order("r", "b", pair) for pair in range(50)]
+    assert drawn != [other.order("r", "b", pair) for pair in range(50)]
+    assert drawn != [gate.order("r", "c", pair) for pair in range(50)]
+    assert gate.arm("r", "b", 3) == drawn[3][0]
+
+
+def test_the_share_of_pairs_that_is_experimental_is_the_one_asked_for():
+    gate = Gate.from_policy(blocks(share=0.25, first_pair=100))
+
+    hits = sum(gate.experimental("r", "b", pair) for pair in range(100, 4100))
+
+    assert 900 < hits < 1100
+    assert not any(gate.experimental("r", "b", pair) for pair in range(100))
+    assert gate.arm("r", "b", 5) == "current"
+
+
+class Rig:
+    def __init__(self, directory):
+        self.clock = ManualClock()
+        self.ring = Ring.create(directory / "a.ring", a_boot(), 1 << 16)
+        self.reader = RingReader.open(self.ring.path)
+        self.recorder = Recorder(self.ring, salt="s", clock=self.clock)
+        self.blocks = Blocks(self.ring, self.recorder, "r0", "b0", self.clock)
+
+    def arm_now(self):
+        """Policy, pair and arm of a round that runs now."""
+        self.blocks.turn()
+        self.recorder.round(**a_round(0))
+        record = decode(drained(self.reader)[0][-1])
+        return record.policy, record.pair, self.reader.names(NAME_ARM).get(record.arm, "")
+
+
+@pytest.fixture
+def rig(tmp_path):
+    return Rig(tmp_path)
+
+
+def test_without_a_policy_there_is_no_k(rig):
+    rig.blocks.turn()
+
+    assert rig.blocks.k("sql", 1, 1, 1, 1) is None
+
+
+def test_a_table_takes_effect_at_the_next_round(rig):
+    rig.reader.control_write(json.dumps(TABLE))
+
+    marked = rig.arm_now()
+
+    assert marked == (5, 0, "")
+    assert rig.blocks.k("sql", 10, 64, 1, 0) == 4
+
+
+def test_blocks_follow_the_clock_and_the_order_that_was_drawn(rig):
+    two = [{"name": "k0"}, {"name": "k4"}]
+    pair = rig.clock.unix_ns() // 2_000_000_000 + 1
+    rig.reader.control_write(json.dumps(blocks(arms=two, first_pair=pair)))
+    gate = Gate.from_policy(blocks(arms=two, first_pair=pair))
+    before = rig.arm_now()
+    rig.clock.now_ns += pair * 2_000_000_000 - rig.clock.unix_ns()
+
+    seen = []
+    for _ in range(8):
+        seen.append(rig.arm_now())
+        rig.clock.pass_ms(1000)
+
+    assert before == (0, 0, "")
+    assert seen == [
+        (5, pair + number // 2, gate.order("r0", "b0", pair + number // 2)[number % 2])
+        for number in range(8)
+    ]
+
+
+def test_the_policy_before_stays_in_force_until_the_next_ones_first_pair(rig):
+    rig.reader.control_write(json.dumps(TABLE))
+    rig.arm_now()
+    first = rig.clock.unix_ns() // 4_000_000_000 + 2
+    rig.reader.control_write(json.dumps(blocks(policy=6, first_pair=first)))
+
+    meanwhile = rig.arm_now()
+    rig.clock.now_ns += first * 4_000_000_000 - rig.clock.unix_ns()
+    then = rig.arm_now()
+
+    assert meanwhile[0] == 5
+    assert then[:2] == (6, first)
+
+
+def test_a_wrong_policy_leaves_the_one_in_force_and_says_why(rig):
+    rig.reader.control_write(json.dumps(TABLE))
+    rig.arm_now()
+    rig.reader.control_write("{}")
+
+    rig.blocks.turn()
+
+    assert rig.blocks.gate.policy == 5
+    assert "policy" in rig.blocks.refused

@@ -1,0 +1,93 @@
+"""The reference engine's adapter: its reports, value by value, on the ring."""
+
+import pytest
+from hook_fakes import a_boot, drained
+
+from specscope_hook.adapters.reference import ReferenceObserver, token_digest
+from specscope_hook.columns import End
+from specscope_hook.payload import decode
+from specscope_hook.recorder import Recorder
+from specscope_hook.ring import NAME_CLASS, Ring, RingReader
+
+api = pytest.importorskip("specscope.engine.api")
+
+
+@pytest.fixture
+def rig(tmp_path):
+    ring = Ring.create(tmp_path / "a.ring", a_boot(), 1 << 16)
+    return Recorder(ring, salt="s"), RingReader.open(ring.path)
+
+
+def a_request(id_="a", label="sql"):
+    params = api.SamplingParams(temperature=0.5, top_p=0.75, max_new_tokens=64)
+    return api.RequestInfo(id_, label, 17, params, 1_700_000_000_000_000_000)
+
+
+def a_report(**values):
+    plain = {
+        "started_at": 1_700_000_000_000_000_000,
+        "wall_us": 100.0,
+        "draft_us": 20.0,
+        "verify_us": 50.0,
+        "sample_us": 10.0,
+        "idle_us": 5.0,
+        "catchup_us": 3.0,
+        "prefill_us": 12.0,
+        "timing_source": "host",
+        "waiting": 4,
+        "prefill_tokens": 17,
+        "padded_tokens": 2,
+        "preempted": 0,
+        "requests": ["a", "b"],
+        "contexts": [20, 30],
+        "k": [4, 0],
+        "accepted": [3, 0],
+        "emitted": [4, 1],
+        "ends": ["none", "eos"],
+    }
+    return api.RoundReport(**plain | values)
+
+
+def test_a_round_and_its_requests_arrive_value_by_value(rig):
+    recorder, reader = rig
+    observer = ReferenceObserver(recorder)
+    observer.admitted(a_request("a", "sql"))
+    observer.admitted(a_request("b", "prose"))
+
+    observer.round_begins()
+    observer.ended(
+        api.RequestEnd(a_request("b", "prose"), 3, [7, 8, 9], 1.0, 2.0, 3.0, 4.0, 8.0, 1, "eos")
+    )
+    observer.round_ended(a_report())
+
+    first, second, end, round_ = (decode(record) for record in drained(reader)[0])
+    names = reader.names(NAME_CLASS)
+    assert [names[r.class_] for r in (first, second)] == ["sql", "prose"]
+    assert (first.prompt_tokens, first.requested_output) == (17, 64)
+    assert (first.temperature, first.top_p, first.cached_tokens) == (0.5, 0.75, 0)
+    assert (end.request, end.output_tokens, end.preemptions) == (second.request, 3, 1)
+    assert (end.queue_ms, end.prefill_ms, end.ttft_ms, end.decode_ms, end.e2e_ms) == (1, 2, 3, 4, 8)
+    assert (end.reason, end.digest) == (End.EOS, token_digest([7, 8, 9]))
+    assert round_.requests == [first.request, second.request]
+    assert [names[id_] for id_ in round_.classes] == ["sql", "prose"]
+    report = a_report()
+    for name in ("wall_us", "draft_us", "idle_us", "catchup_us", "prefill_us", "k", "emitted"):
+        assert getattr(round_, name) == getattr(report, name)
+    assert round_.ends == [End.NONE, End.EOS]
+
+
+def test_a_report_of_another_shape_detaches_and_raises_nothing(rig):
+    recorder, reader = rig
+    observer = ReferenceObserver(recorder)
+
+    observer.round_ended(object())
+    observer.admitted(None)
+    observer.ended(None)
+
+    assert "reference engine, round" in reader.fault_text
+    assert drained(reader)[0] == []
+
+
+def test_equal_texts_have_equal_digests_and_other_texts_others():
+    assert token_digest([1, 23]) == token_digest([1, 23])
+    assert token_digest([1, 23]) != token_digest([12, 3])

@@ -1,0 +1,330 @@
+"""The ring: full, torn, corrupt, forked, out of space, read again."""
+
+import errno
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hook_fakes import a_boot, drained
+
+from specscope_hook import layout as at
+from specscope_hook.errors import CorruptRing, RingError
+from specscope_hook.ring import NAME_CLASS, OTHER, ROUND, Cursor, Gap, Ring, RingReader
+
+
+@pytest.fixture
+def ring(tmp_path):
+    made = Ring.create(tmp_path / "r0-b0.ring", a_boot(), 4096)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reader(ring):
+    opened = RingReader.open(ring.path)
+    yield opened
+    opened.close()
+
+
+def filled(ring: Ring, payload: bytes = b"x" * 100) -> int:
+    count = 0
+    while ring.push(ROUND, payload, 1):
+        count += 1
+    return count
+
+
+def test_what_is_pushed_is_pulled_in_order(ring, reader):
+    for index in range(5):
+        ring.push(ROUND, bytes([index]) * (index + 1), index)
+
+    records, gaps = drained(reader)
+
+    assert [(r.seq, r.kind, r.batch, r.payload) for r in records] == [
+        (index + 1, ROUND, index, bytes([index]) * (index + 1)) for index in range(5)
+    ]
+    assert gaps == []
+
+
+def test_a_full_ring_drops_the_newest_record_and_counts_it(ring, reader):
+    kept = filled(ring)
+    ring.push(ROUND, b"also dropped" * 20, 1)
+
+    records, gaps = drained(reader)
+
+    assert [r.seq for r in records] == list(range(1, kept + 1))
+    assert ring.dropped == reader.dropped == 2
+    assert gaps == [Gap(kept + 1, 2, "ring_full")]
+
+
+def test_a_drop_at_the_tail_is_told_once(ring, reader):
+    filled(ring)
+    _, cursor, first = reader.pull(Cursor(), 1 << 20)
+
+    records, after, again = reader.pull(cursor, 1 << 20)
+
+    assert len(first) == 1
+    assert (records, again) == ([], [])
+    assert after == cursor
+    assert cursor.next_seq == reader.next_seq
+
+
+def test_drops_between_records_are_a_gap_between_them(ring, reader):
+    kept = filled(ring)
+    _, cursor, _ = reader.pull(Cursor(), 1)
+    reader.release(cursor)
+    ring.push(ROUND, b"y" * 100, 1)
+
+    records, _, gaps = reader.pull(cursor, 1 << 20)
+
+    assert records[-1].payload == b"y" * 100
+    assert records[-1].seq == kept + 2
+    assert gaps == [Gap(kept + 1, 1, "ring_full")]
+
+
+def test_space_is_reused_only_once_it_is_released(ring, reader):
+    filled(ring)
+    _, cursor, _ = reader.pull(Cursor(), 1 << 20)
+
+    before = ring.push(ROUND, b"z" * 100, 1)
+    reader.release(cursor)
+    after = ring.push(ROUND, b"z" * 100, 1)
+
+    assert not before
+    assert after
+
+
+def test_a_reader_that_died_pulls_again_what_it_had_not_released(ring, reader):
+    for index in range(6):
+        ring.push(ROUND, bytes([index]), 1)
+    first, stored, _ = reader.pull(Cursor(), 70)
+    reader.pull(stored, 1 << 20)
+
+    again, _, gaps = RingReader.open(ring.path).pull(stored, 1 << 20)
+
+    assert [r.seq for r in first + again] == [1, 2, 3, 4, 5, 6]
+    assert gaps == []
+
+
+def test_many_sizes_wrap_around_the_end_unharmed(ring, reader):
+    cursor = Cursor()
+    sent, got = [], []
+
+    for index in range(2000):
+        payload = bytes([index % 251]) * (index * 37 % 900)
+        assert ring.push(ROUND, payload, index % 7)
+        sent.append((index + 1, index % 7, payload))
+        records, cursor, gaps = reader.pull(cursor, 1 << 20)
+        reader.release(cursor)
+        got += [(r.seq, r.batch, r.payload) for r in records]
+        assert gaps == []
+
+    assert got == sent
+
+
+def test_a_record_larger_than_the_ring_is_dropped(ring, reader):
+    ok = ring.push(ROUND, b"x" * 5000, 1)
+    ring.push(ROUND, b"x", 1)
+
+    records, gaps = drained(reader)
+
+    assert not ok
+    assert [r.seq for r in records] == [2]
+    assert gaps == [Gap(1, 1, "ring_full")]
+
+
+@pytest.mark.parametrize("offset", [0, 4, 8, 16, 18, 24, 60])
+def test_a_torn_record_is_a_gap_and_the_next_one_is_read(ring, reader, offset):
+    for index in range(4):
+        ring.push(ROUND, bytes([index]) * 64, 1)
+    torn = at.DATA + 88 + offset  # within the second record
+    ring._map[torn] ^= 0xFF
+
+    first, cursor, none = reader.pull(Cursor(), 1 << 20)
+    rest, _, gaps = reader.pull(cursor, 1 << 20)
+
+    assert [r.seq for r in first + rest] == [1, 3, 4]
+    assert none == []
+    assert gaps == [Gap(2, 1, "corrupt")]
+
+
+def test_a_record_that_becomes_whole_before_the_next_pull_is_read(ring, reader):
+    ring.push(ROUND, b"a" * 64, 1)
+    ring._map[at.DATA + 30] ^= 1
+
+    none, cursor, _ = reader.pull(Cursor(), 1 << 20)
+    ring._map[at.DATA + 30] ^= 1
+    records, _, gaps = reader.pull(cursor, 1 << 20)
+
+    assert none == []
+    assert [r.payload for r in records] == [b"a" * 64]
+    assert gaps == []
+
+
+def test_a_whole_record_from_a_lap_ago_is_not_taken_for_the_new_one(ring, reader):
+    cursor = Cursor()
+    for _ in range(32):
+        ring.push(ROUND, b"o" * 104, 1)
+    _, cursor, _ = reader.pull(cursor, 1 << 20)
+    reader.release(cursor)
+    old = ring._map[at.DATA : at.DATA + 128]
+    ring.push(ROUND, b"n" * 104, 1)
+    new = ring._map[at.DATA : at.DATA + 128]
+    ring._map[at.DATA : at.DATA + 128] = old
+
+    none, cursor, _ = reader.pull(cursor, 1 << 20)
+    ring._map[at.DATA : at.DATA + 128] = new
+    records, _, gaps = reader.pull(cursor, 1 << 20)
+
+    assert none == []
+    assert [r.payload for r in records] == [b"n" * 104]
+    assert gaps == []
+
+
+def test_names_are_given_once_and_the_65th_class_is_other(ring, reader):
+    ids = [ring.name_id(NAME_CLASS, f"class-{index}") for index in range(66)]
+
+    names = reader.names(NAME_CLASS)
+
+    assert ids[:64] == list(range(64))
+    assert ids[64:] == [OTHER, OTHER]
+    assert ring.name_id(NAME_CLASS, "class-3") == 3
+    assert names == {index: f"class-{index}" for index in range(64)}
+
+
+def test_a_long_name_is_cut_between_characters(ring, reader):
+    ring.name_id(NAME_CLASS, "ä" * 40)
+
+    assert reader.names(NAME_CLASS) == {0: "ä" * 32}
+
+
+def test_the_boot_record_can_be_read_back(ring, reader):
+    assert reader.boot["replica"] == "r0"
+    assert reader.boot["draft"] is None
+
+
+def test_the_writer_is_alive_until_it_closes(ring, reader):
+    alive = reader.writer_alive
+    ring.close()
+
+    assert alive
+    assert not reader.writer_alive
+    assert reader.ended
+
+
+def test_the_first_fault_is_the_last(ring, reader):
+    ring.fault("first")
+    ring.fault("second")
+
+    assert reader.fault_text == "first"
+
+
+def test_a_policy_goes_back_through_the_control_page(ring, reader):
+    before = ring.control()
+    reader.control_write('{"policy": 1}')
+    first = ring.control()
+    reader.control_write('{"policy": 2}')
+    second = ring.control()
+
+    assert before is None
+    assert first[1] == '{"policy": 1}'
+    assert second[1] == '{"policy": 2}'
+    assert second[0] > first[0]
+
+
+def test_a_policy_that_is_being_written_is_not_read(ring, reader):
+    reader.control_write('{"policy": 1}')
+    reader._words[at.W_CONTROL] |= 1
+
+    assert ring.control() is None
+
+
+def test_a_policy_too_long_for_its_page_is_refused(reader):
+    with pytest.raises(RingError, match="the page holds"):
+        reader.control_write("x" * 70_000)
+
+
+def test_a_forked_child_has_no_ring_and_does_not_hold_the_parents_lock(ring, reader):
+    child = os.fork()
+    if child == 0:
+        os._exit(7 if ring.open or ring.push(ROUND, b"child", 1) else 0)
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert ring.push(ROUND, b"parent", 1)
+    assert [r.payload for r in drained(reader)[0]] == [b"parent"]
+
+
+def test_a_child_that_outlives_the_parent_does_not_look_like_a_writer(tmp_path):
+    script = (
+        "import os, sys, time\n"
+        "sys.path.insert(0, sys.argv[2])\n"
+        "from hook_fakes import a_boot\n"
+        "from specscope_hook.ring import Ring\n"
+        "ring = Ring.create(sys.argv[1], a_boot(), 4096)\n"
+        "pid = os.fork()\n"
+        "if pid == 0: time.sleep(20)\n"
+        "else: print(pid, flush=True); os._exit(0)\n"
+    )
+    path = tmp_path / "a.ring"
+    run = [sys.executable, "-c", script, str(path), str(Path(__file__).parent)]
+    with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as parent:
+        child = int(parent.stdout.readline())
+        parent.wait(20)
+
+        alive = RingReader.open(path).writer_alive
+        os.kill(child, 9)
+
+    assert not alive
+
+
+def test_no_space_means_no_ring_and_the_reason_and_no_file(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+
+    with pytest.raises(RingError, match="No space left"):
+        Ring.create(tmp_path / "a.ring", a_boot(), 4096)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_really_full_filesystem_means_no_ring(tmp_path):
+    with pytest.raises(RingError):
+        Ring.create(tmp_path / "a.ring", a_boot(), 1 << 60)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_directory_is_named(tmp_path):
+    with pytest.raises(RingError, match="nowhere"):
+        Ring.create(tmp_path / "nowhere" / "a.ring", a_boot(), 4096)
+
+
+@pytest.mark.parametrize(
+    ("offset", "value"),
+    [(0, 0), (8, 99), (16, 8192), (16, 0), (32, 1 << 40), (40, 5), (4096, 0)],
+    ids=["magic", "version", "capacity", "no capacity", "write", "read", "boot"],
+)
+def test_a_file_that_is_not_a_ring_is_refused(ring, offset, value):
+    with ring.path.open("r+b") as file:
+        file.seek(offset)
+        file.write(struct.pack("<Q", value))
+
+    with pytest.raises(CorruptRing):
+        RingReader.open(ring.path)
+
+
+def test_a_cut_file_is_refused_and_a_missing_one_named(ring, tmp_path):
+    whole = ring.path.read_bytes()
+    cut = tmp_path / "cut.ring"
+    cut.write_bytes(whole[:-4096])
+    short = tmp_path / "short.ring"
+    short.write_bytes(b"SPECRING")
+
+    for path in (cut, short):
+        with pytest.raises(CorruptRing):
+            RingReader.open(path)
+    with pytest.raises(RingError, match=r"none\.ring"):
+        RingReader.open(tmp_path / "none.ring")
