@@ -111,6 +111,15 @@ class Lane:
         """A batch that waits; None where its file has been torn since. Raises OSError."""
         return batchfile.read(self._path(number))
 
+    def next_waiting(self, after: int) -> int:
+        """The lowest number above `after` that waits; 0 where there is none."""
+        number = max(after + 1, next(iter(self.entries), 0))
+        while number <= self.newest.number:
+            if number in self.entries:
+                return number
+            number += 1
+        return 0
+
     def acknowledge(self, numbers: Sequence[int]) -> None:
         """Delete batches that the store has. Raises OSError."""
         if self.newest.number in numbers:

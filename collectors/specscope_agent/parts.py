@@ -15,7 +15,7 @@ from specscope_agent.rounds import block_columns
 from specscope_hook.columns import End
 
 LOG_BIN = np.log(1.01 / 0.99)  # bins 2 % wide: a quantile read from them is within 1 %
-SHORTEST_GAP_MS = 1e-3
+SHORTEST_GAP_MS, LONGEST_GAP_MS = 1e-3, 1e9
 NO_GAP = np.iinfo(np.int64).min
 
 
@@ -82,7 +82,7 @@ def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
 def gap_bin(milliseconds: NDArray[np.float64]) -> NDArray[np.int64]:
     """Bin of the log-histogram: ceil(ln(ms) / ln(1.01 / 0.99)); NO_GAP for nan."""
     unknown = np.isnan(milliseconds)
-    longest = np.where(unknown, 1.0, np.maximum(milliseconds, SHORTEST_GAP_MS))
+    longest = np.where(unknown, 1.0, np.clip(milliseconds, SHORTEST_GAP_MS, LONGEST_GAP_MS))
     return np.where(unknown, NO_GAP, np.ceil(np.log(longest) / LOG_BIN).astype(np.int64))
 
 

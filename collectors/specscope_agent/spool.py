@@ -110,11 +110,17 @@ class Spool:
         with self.changed:
             return tuple(self._lanes)
 
-    def waiting(self, source: Source) -> tuple[int, ...]:
-        """Numbers that are not acknowledged, in order."""
+    def waiting(self, source: Source) -> int:
+        """How many batches are not acknowledged."""
         with self.changed:
             lane = self._lanes.get(source)
-            return tuple(lane.entries) if lane else ()
+            return len(lane.entries) if lane else 0
+
+    def next_waiting(self, source: Source, after: int) -> int:
+        """The lowest number above `after` that is not acknowledged; 0 where there is none."""
+        with self.changed:
+            lane = self._lanes.get(source)
+            return lane.next_waiting(after) if lane else 0
 
     def take(self, source: Source, number: int) -> Batch | None:
         """A batch to be sent; from now on it keeps its rows. None where it is gone.

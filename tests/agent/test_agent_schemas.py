@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+
 from specscope_agent.schemas import schema
 from specscope_hook.columns import columns, stored_name
 from specscope_hook.records import TABLES

@@ -1,0 +1,38 @@
+"""The verb `agent`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Describe `specscope agent`; its settings come from the environment."""
+    parser: ArgumentParser = subparsers.add_parser(
+        "agent",
+        help="the sidecar in the serving pod",
+        description="Drain the rings in SPECSCOPE_RINGS and ship what they hold to "
+        "SPECSCOPE_SERVICE. `specscope doctor` lists every setting.",
+    )
+    parser.add_argument("--verbose", action="store_true", help="say more on standard error")
+    parser.set_defaults(run=agent)
+
+
+def agent(args: Namespace) -> int:
+    """Be the sidecar until SIGTERM or SIGINT; then drain what is left."""
+    from specscope_agent.agent import run
+    from specscope_agent.settings import AgentSettings
+
+    logging.basicConfig(
+        level=logging.INFO if args.verbose else logging.WARNING,
+        format="specscope agent: %(message)s",
+    )
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    run(AgentSettings.from_env(os.environ), stop)
+    return 0

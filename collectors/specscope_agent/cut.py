@@ -1,0 +1,72 @@
+"""One batch from a ring: what was pulled, transposed, encoded and small enough."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from specscope_agent.loss import Losses
+from specscope_agent.source import Source
+from specscope_agent.transpose import Origin, transpose
+from specscope_agent.windows import Window
+from specscope_agent.wire import Encoded, encode
+from specscope_hook.ring import Cursor, Gap, RawRecord, RingReader
+
+LARGEST_BATCH_BYTES = 2 << 20  # of Arrow; gRPC refuses 4 MiB by default
+PULL_BYTES = 2 << 20  # of the ring; its rows take less once they are compressed
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A batch to be: from the cursor it was asked for to `cursor`."""
+
+    cursor: Cursor
+    tables: Mapping[str, pa.Table]
+    encoded: Sequence[Encoded]
+    records: int
+    losses: Losses
+    more: bool
+    """Whether the ring most likely holds more already."""
+
+
+def cut(reader: RingReader, source: Source, cursor: Cursor, windows: Sequence[Window] = ()) -> Cut:
+    """Pull once and make rows; at most LARGEST_BATCH_BYTES, if there is more than one record.
+
+    A record that cannot be made into rows is a loss of reason `corrupt`, and never stops
+    those behind it.
+    """
+    limit = PULL_BYTES
+    while True:
+        records, after, gaps = reader.pull(cursor, limit)
+        losses = Losses(source, time.time_ns())
+        try:
+            tables = transpose(records, gaps, Origin.of(reader), windows=windows, losses=losses)
+        except (pa.ArrowException, ValueError, IndexError, OverflowError) as error:
+            if len(records) > 1:
+                limit = _bytes(records) // 2
+                continue
+            tables, losses = {}, _unreadable(source, records, gaps, error)
+        encoded = encode(tables)
+        size = sum(len(table.arrow) for table in encoded)
+        if size <= LARGEST_BATCH_BYTES or len(records) == 1:
+            more = _bytes(records) > limit // 2
+            return Cut(after, tables, encoded, len(records), losses, more)
+        limit = int(_bytes(records) * 0.8 * LARGEST_BATCH_BYTES / size)
+
+
+def _bytes(records: Sequence[RawRecord]) -> int:
+    return sum(len(record.payload) + 24 for record in records)
+
+
+def _unreadable(
+    source: Source, records: Sequence[RawRecord], gaps: Sequence[Gap], error: Exception
+) -> Losses:
+    losses = Losses(source, time.time_ns())
+    for gap in gaps:
+        losses.add("ring", gap.reason, gap.first_seq, gap.count)
+    for record in records:
+        losses.add("ring", "corrupt", record.seq, 1, str(error)[:200])
+    return losses

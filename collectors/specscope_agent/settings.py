@@ -1,0 +1,70 @@
+"""The sidecar's settings, from the environment."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from specscope_hook.errors import SettingsError
+from specscope_hook.settings import check
+
+DEFAULT_SPOOL = Path("/var/lib/specscope/spool")
+DEFAULT_SPOOL_BYTES = 1 << 30  # an hour of 200 rounds/s at batch 256
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """What the sidecar is told; names and meanings are in specscope_hook.settings.KNOWN."""
+
+    rings: Path
+    spool: Path = DEFAULT_SPOOL
+    spool_bytes: int = DEFAULT_SPOOL_BYTES
+    service: str | None = None
+    """host:port; without it batches stay in the spool."""
+    otlp: str | None = None
+    sample: float = 0.01
+    metrics_port: int | None = None
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> AgentSettings:
+        """Read them. Raises SettingsError for an unknown name or a value that means nothing."""
+        check(environ)
+        rings = environ.get("SPECSCOPE_RINGS", "")
+        if rings in ("", "off"):
+            raise SettingsError("SPECSCOPE_RINGS names no directory, so there is nothing to drain")
+        return cls(
+            rings=Path(rings),
+            spool=Path(environ.get("SPECSCOPE_SPOOL") or DEFAULT_SPOOL),
+            spool_bytes=_whole(environ, "SPECSCOPE_SPOOL_BYTES", DEFAULT_SPOOL_BYTES),
+            service=_address(environ, "SPECSCOPE_SERVICE"),
+            otlp=environ.get("SPECSCOPE_OTLP") or None,
+            sample=_share(environ, "SPECSCOPE_SAMPLE", 0.01),
+            metrics_port=_whole(environ, "SPECSCOPE_METRICS_PORT", 0) or None,
+        )
+
+
+def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name) or str(default)
+    if not text.isascii() or not text.isdigit():
+        raise SettingsError(f"{name}={text!r} is not a whole number")
+    return int(text)
+
+
+def _share(environ: Mapping[str, str], name: str, default: float) -> float:
+    text = environ.get(name) or str(default)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise SettingsError(f"{name}={text!r} is not within 0 and 1")
+    return value
+
+
+def _address(environ: Mapping[str, str], name: str) -> str | None:
+    text = environ.get(name) or None
+    if text and not text.rpartition(":")[2].isdigit():
+        raise SettingsError(f"{name}={text!r} is not host:port")
+    return text

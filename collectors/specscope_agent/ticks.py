@@ -1,0 +1,26 @@
+"""A loop's clock: deadlines are absolute, and being late is returned."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+
+def ticks(period_s: float, stop: threading.Event) -> Iterator[bool]:
+    """Whether each tick came late, until `stop` is set.
+
+    The next deadline is the last one plus the period, whatever the work took; after a tick
+    that is late by more than a period, the deadlines that passed are left out.
+    """
+    deadline = time.monotonic()
+    late = False
+    while not stop.is_set():
+        yield late
+        deadline += period_s
+        left = deadline - time.monotonic()
+        late = left < 0
+        if late:
+            deadline += -left // period_s * period_s
+        elif stop.wait(left):
+            return

@@ -1,0 +1,222 @@
+"""Batches up to the service, acknowledgements and policies down.
+
+One stream at a time. It opens with Hello; the service answers with what it already has;
+then batches go up, at most a few of them unacknowledged, and each is deleted from the spool
+when its acknowledgement comes. A stream that ends, however it ends, is opened again after a
+pause that doubles, with jitter, so that a thousand sidecars do not return at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from specscope_agent import telemetry_pb2 as wire
+from specscope_agent.errors import SpoolError
+from specscope_agent.source import Source
+from specscope_agent.spool import Spool
+from specscope_agent.telemetry_pb2_grpc import TelemetryStub
+from specscope_hook.columns import SCHEMA_VERSION
+
+log = logging.getLogger("specscope.agent")
+
+MOST_UNACKNOWLEDGED = 16  # batches; 32 MiB at most in flight, and a round trip well covered
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
+LONGEST_SETTLING_S = 5.0
+COMPLAINT_INTERVAL_S = 60.0
+_CHANNEL_OPTIONS = (
+    # A peer that is gone without a word is noticed within half a minute.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.max_receive_message_length", 4 << 20),
+    # Pauses are ours; the channel's own would add to them.
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has gone over the stream so far."""
+
+    connected: bool = False
+    streams: int = 0
+    sent: int = 0
+    acknowledged: int = 0
+    refused_rows: int = 0
+
+
+@dataclass(slots=True)
+class _Session:
+    """One stream: what was sent on it, and whether it shall end."""
+
+    sources: tuple[Source, ...]
+    resumed: bool = False
+    sent: dict[Source, int] = field(default_factory=dict)
+    unacknowledged: set[tuple[Source, int]] = field(default_factory=set)
+    over: bool = False
+    answers: Any = None
+
+
+class Uplink:
+    """Ships a spool's batches to one service, on a thread of its own."""
+
+    def __init__(
+        self,
+        address: str,
+        spool: Spool,
+        on_policy: Callable[[int, str], None],
+        *,
+        version: str = "",
+        policy: Callable[[], int] = int,
+    ) -> None:
+        """on_policy: called with number and JSON; policy: the number in force here."""
+        self.counts = Counts()
+        self._address = address
+        self._spool = spool
+        self._on_policy = on_policy
+        self._version = version
+        self._policy = policy
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="uplink", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """End the stream; batches that are not acknowledged stay in the spool."""
+        self._stop.set()
+        with self._spool.changed:
+            self._spool.changed.notify_all()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        failures, complained_at = 0, -COMPLAINT_INTERVAL_S
+        while not self._stop.is_set():
+            acknowledged = self.counts.acknowledged
+            try:
+                self._stream()
+                failures = 0
+            except (grpc.RpcError, SpoolError) as error:
+                failures = 1 if self.counts.acknowledged > acknowledged else failures + 1
+                if time.monotonic() - complained_at >= COMPLAINT_INTERVAL_S:
+                    complained_at = time.monotonic()
+                    log.warning(
+                        "service %s: %s; batches stay in the spool", self._address, _why(error)
+                    )
+            self.counts.connected = False
+            if failures:
+                self._stop.wait(pause_s(failures, random.random()))
+
+    def _stream(self) -> None:
+        """One stream, until it ends. Raises RpcError or SpoolError."""
+        session = _Session(self._spool.sources)
+        with grpc.insecure_channel(self._address, options=_CHANNEL_OPTIONS) as channel:
+            stub: Any = TelemetryStub(channel)  # type: ignore[no-untyped-call]
+            session.answers = stub.Publish(self._messages(session))
+            try:
+                for answer in session.answers:
+                    self._take(session, answer)
+            except grpc.RpcError:
+                if not session.over:
+                    raise
+            finally:
+                with self._spool.changed:
+                    session.over = True
+                    self._spool.changed.notify_all()
+                session.answers.cancel()
+
+    def _take(self, session: _Session, answer: wire.FromService) -> None:
+        kind = answer.WhichOneof("message")
+        if kind == "resume":
+            for position in answer.resume.positions:
+                source = Source(position.source.replica, position.source.boot)
+                self._spool.acknowledge(source, position.number, all_before=True)
+            self.counts.streams += 1
+            self.counts.connected = True
+        elif kind == "ack":
+            source = Source(answer.ack.source.replica, answer.ack.source.boot)
+            self._spool.acknowledge(source, answer.ack.number)
+            self.counts.acknowledged += 1
+            self.counts.refused_rows += answer.ack.refused_rows
+        elif kind == "policy":
+            self._on_policy(answer.policy.number, answer.policy.json)
+        with self._spool.changed:
+            if kind == "resume":
+                session.resumed = True
+            elif kind == "ack":
+                session.unacknowledged.discard((source, answer.ack.number))
+            self._spool.changed.notify_all()
+
+    def _messages(self, session: _Session) -> Iterator[wire.FromAgent]:
+        """Hello, then batches as they come; ends the stream when the sources change."""
+        yield wire.FromAgent(
+            hello=wire.Hello(
+                agent_version=self._version,
+                schema_version=SCHEMA_VERSION,
+                sources=[wire.Source(**source._asdict()) for source in session.sources],
+                policy=self._policy(),
+            )
+        )
+        while chosen := self._next(session):
+            source, number = chosen
+            batch = self._spool.take(source, number)
+            if batch is None:
+                continue
+            self.counts.sent += 1
+            yield wire.FromAgent(
+                batch=wire.Batch(
+                    source=wire.Source(**source._asdict()),
+                    number=number,
+                    first_seq=batch.first_seq,
+                    next_seq=batch.cursor.next_seq,
+                    tables=[wire.Table(name=t.name, arrow=t.arrow) for t in batch.tables],
+                )
+            )
+
+        self._settle(session)
+
+    def _next(self, session: _Session) -> tuple[Source, int] | None:
+        """The next batch to send, waiting for one; None when the stream shall end."""
+        spool = self._spool
+        with spool.changed:
+            while not (session.over or self._stop.is_set() or spool.sources != session.sources):
+                if session.resumed and len(session.unacknowledged) < MOST_UNACKNOWLEDGED:
+                    for source in session.sources:
+                        number = spool.next_waiting(source, session.sent.get(source, 0))
+                        if number:
+                            session.sent[source] = number
+                            session.unacknowledged.add((source, number))
+                            return source, number
+                spool.changed.wait(1.0)
+        return None
+
+    def _settle(self, session: _Session) -> None:
+        """Wait a little for what is still unacknowledged, then end the stream."""
+        with self._spool.changed:
+            self._spool.changed.wait_for(
+                lambda: session.over or not session.unacknowledged, LONGEST_SETTLING_S
+            )
+            session.over = True
+        session.answers.cancel()
+
+
+def pause_s(failures: int, draw: float) -> float:
+    """Pause after so many failures in a row: doubles from 0.2 s to 30 s, half of it drawn.
+
+    draw: uniform in 0..1
+    """
+    whole = min(FIRST_PAUSE_S * 2 ** min(failures - 1, 16), LONGEST_PAUSE_S)
+    return float(whole * (0.5 + draw / 2))
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
+        return f"{error.code().name}: {error.details()}"
+    return str(error)
