@@ -14,22 +14,14 @@ from typing import Any
 from specscope_hook.admission import Admission, packed
 from specscope_hook.clock import Clock, SystemClock
 from specscope_hook.columns import End, TimingSource
-from specscope_hook.payload import (
-    ROUND_ARRAYS,
-    ROUND_SCALARS,
-    ROUND_SEQUENCE_BYTES,
-    array_bytes,
-    round_struct,
-)
+from specscope_hook.payload import round_payload
 from specscope_hook.ring import NAME_ADAPTER, NAME_ARM, NAME_CLASS, OTHER, REQUEST, ROUND, Ring
 
 log = logging.getLogger("specscope")
 
 NAN = math.nan
 UNKNOWN_U32 = 0xFFFFFFFF
-_SMALL_BATCH = 16  # up to here one pack of all values is cheaper than seven conversions
 _LARGEST_AGE_MS = 0xFFFFFFFF
-_as_u64, _as_u32, *_as_u8 = map(array_bytes, ROUND_ARRAYS)
 
 
 class Recorder:
@@ -43,6 +35,8 @@ class Recorder:
         self._salt = (salt.encode() if isinstance(salt, str) else salt)[:64]
         self._clock = clock or SystemClock()
         self._now = self._clock.monotonic_ns
+        self._unix = self._clock.unix_ns
+        self._push = ring.push
         self._policy = self._pair = 0
         self._arm = OTHER
         self._block_began = self._now()
@@ -90,7 +84,7 @@ class Recorder:
     def begin(self, idled: bool = False) -> None:
         """A round begins. idled: the engine had nothing to do since the round before."""
         self._began = self._drafted = self._verified = self._now()
-        self._began_unix = self._clock.unix_ns()
+        self._began_unix = self._unix()
         if idled:
             self._last_end = 0
 
@@ -125,30 +119,27 @@ class Recorder:
         Idle is the host's time between the end of the round before and this one's begin.
         """
         now = self._now()
-        since = self._last_end or self._began
+        began, drafted, verified = self._began, self._drafted, self._verified
+        since = self._last_end or began
         self._last_end = now
-        self.round(
-            started_at=self._began_unix,
-            waiting=waiting,
-            wall_us=(now - since) / 1e3,
-            draft_us=(self._drafted - self._began) / 1e3,
-            verify_us=(self._verified - self._drafted) / 1e3,
-            sample_us=(now - self._verified) / 1e3,
-            idle_us=(self._began - since) / 1e3,
-            catchup_us=catchup_us,
-            prefill_us=prefill_us,
-            prefill_tokens=prefill_tokens,
-            padded_tokens=padded_tokens,
-            invalid=invalid,
-            preempted=preempted,
-            timing_source=0,
-            requests=requests,
-            contexts=contexts,
-            classes=classes,
-            k=k,
-            accepted=accepted,
-            emitted=emitted,
-            ends=ends,
+        self._write(
+            self._began_unix,
+            (
+                waiting,
+                (now - since) / 1e3,
+                (drafted - began) / 1e3,
+                (verified - drafted) / 1e3,
+                (now - verified) / 1e3,
+                (began - since) / 1e3,
+                catchup_us,
+                prefill_us,
+                prefill_tokens,
+                padded_tokens,
+                invalid,
+                preempted,
+            ),
+            0,
+            (requests, contexts, classes, k, accepted, emitted, ends),
         )
 
     def round(
@@ -177,14 +168,9 @@ class Recorder:
         timing_source: int = TimingSource.HOST,
     ) -> None:
         """Write a round that the engine timed; see records.RingRound for each value."""
-        try:
-            batch = len(requests)
-            age = (self._now() - self._block_began) // 1_000_000 if self._pair else 0
-            scalars = (
-                started_at,
-                self._policy,
-                self._pair,
-                age if age < _LARGEST_AGE_MS else _LARGEST_AGE_MS,
+        self._write(
+            started_at,
+            (
                 waiting,
                 wall_us,
                 draft_us,
@@ -197,29 +183,22 @@ class Recorder:
                 padded_tokens,
                 invalid,
                 preempted,
-                self._arm,
-                timing_source,
-            )
-            if batch <= _SMALL_BATCH:
-                payload = round_struct(batch).pack(
-                    *scalars, *requests, *contexts, *classes, *k, *accepted, *emitted, *ends
-                )
-            else:
-                payload = b"".join(
-                    (
-                        ROUND_SCALARS.pack(*scalars),
-                        _as_u64(requests),
-                        _as_u32(contexts),
-                        _as_u8[0](classes),
-                        _as_u8[1](k),
-                        _as_u8[2](accepted),
-                        _as_u8[3](emitted),
-                        _as_u8[4](ends),
-                    )
-                )
-                if len(payload) != ROUND_SCALARS.size + batch * ROUND_SEQUENCE_BYTES:
-                    raise ValueError("a round's arrays differ in length")
-            self._ring.push(ROUND, payload, batch)
+            ),
+            timing_source,
+            (requests, contexts, classes, k, accepted, emitted, ends),
+        )
+
+    def _write(
+        self, started_at: int, measured: tuple[Any, ...], source: int, arrays: tuple[Any, ...]
+    ) -> None:
+        """measured: the scalars between block_age_ms and arm, as records.RingRound has them."""
+        try:
+            batch = len(arrays[0])
+            age = 0
+            if self._pair:
+                age = min((self._now() - self._block_began) // 1_000_000, _LARGEST_AGE_MS)
+            scalars = (started_at, self._policy, self._pair, age, *measured, self._arm, source)
+            self._push(ROUND, round_payload(batch, scalars, arrays), batch)
         except Exception as error:
             self.detach(f"recording a round: {error!r}")
 
@@ -245,7 +224,7 @@ class Recorder:
             admission = Admission(
                 request,
                 session,
-                self._clock.unix_ns() if admitted_at is None else admitted_at,
+                self._unix() if admitted_at is None else admitted_at,
                 self._policy,
                 self._pair,
                 prompt_tokens,
@@ -258,7 +237,7 @@ class Recorder:
                 self._arm,
                 int(guided),
             )
-            self._ring.push(REQUEST, packed(admission))
+            self._push(REQUEST, packed(admission))
         except Exception as error:
             self.detach(f"recording an admission: {error!r}")
             return None
@@ -285,7 +264,7 @@ class Recorder:
         try:
             payload = packed(
                 handle,
-                ended_at=self._clock.unix_ns() if ended_at is None else ended_at,
+                ended_at=self._unix() if ended_at is None else ended_at,
                 digest=digest,
                 last_pair=self._pair,
                 output_tokens=output_tokens,
@@ -297,7 +276,7 @@ class Recorder:
                 e2e_ms=e2e_ms,
                 reason=reason,
             )
-            self._ring.push(REQUEST, payload)
+            self._push(REQUEST, payload)
         except Exception as error:
             self.detach(f"recording a request's end: {error!r}")
 

@@ -50,6 +50,8 @@ __all__ = [
 ]
 
 _HEAD_BYTES = at.HEAD.size
+_pack_head = at.HEAD.pack_into
+_DATA, _W_SEQ, _W_WRITE = at.DATA, at.W_SEQ, at.W_WRITE
 _living: weakref.WeakSet[Ring] = weakref.WeakSet()
 _fork_seen = False
 
@@ -64,6 +66,10 @@ class Ring:
         self._map = mmap.mmap(file, at.DATA + capacity)
         self._words = memoryview(self._map)[: at.WORDS_BYTES].cast("Q")
         self._capacity = capacity
+        # The writer's own words, kept beside the map: reading them back costs more.
+        self._seq = at.FIRST_SEQ
+        self._write = 0
+        self._free_until = capacity
         self._ids: dict[tuple[int, str], int] = {}
         self.open = True
 
@@ -113,40 +119,45 @@ class Ring:
 
         Only the engine's thread may call it.
         """
-        if not self.open:
-            return False
-        words = self._words
-        seq = words[at.W_SEQ]
-        start = words[at.W_WRITE]
+        seq, start = self._seq, self._write
         length = len(payload)
         size = (_HEAD_BYTES + length + 7) & ~7
         index = start % self._capacity
-        rest = self._capacity - index
-        skipped = rest if rest < size else 0
-        if start + skipped + size - words[at.W_READ] > self._capacity:
-            self._drop(start, seq)
+        end = start + size
+        if index + size > self._capacity:
+            end += self._capacity - index
+        if end > self._free_until and not self._has_space(end):
             return False
         data = self._map
-        if skipped:
+        if index + size > self._capacity:
+            rest = self._capacity - index
             if rest >= _HEAD_BYTES:
                 at.HEAD.pack_into(data, at.DATA + index, rest - _HEAD_BYTES, 0, seq, at.FILLER, 0)
             index = 0
-        offset = at.DATA + index
+        offset = _DATA + index
         check = crc32(payload, (seq ^ kind << 24 ^ batch << 8) & 0xFFFFFFFF)
-        at.HEAD.pack_into(data, offset, length, check, seq, kind, batch)
-        data[offset + _HEAD_BYTES : offset + _HEAD_BYTES + length] = payload
+        _pack_head(data, offset, length, check, seq, kind, batch)
+        offset += _HEAD_BYTES
+        data[offset : offset + length] = payload
         # One store each through the cast view: pack_into could write a word byte by byte.
-        words[at.W_WRITE] = start + skipped + size
-        words[at.W_SEQ] = seq + 1
+        self._write = self._words[_W_WRITE] = end
+        self._seq = self._words[_W_SEQ] = seq + 1
         return True
 
-    def _drop(self, position: int, seq: int) -> None:
+    def _has_space(self, end: int) -> bool:
+        """Ask how far the reader has come; where that is not enough, spend the number."""
+        if not self.open:
+            return False
         words = self._words
-        words[at.W_SEQ] = seq + 1
+        self._free_until = words[at.W_READ] + self._capacity
+        if end <= self._free_until:
+            return True
+        self._seq = words[at.W_SEQ] = self._seq + 1
         words[at.W_DROPPED] += 1
-        words[at.W_DROP_AT] = position
-        words[at.W_DROP_SEQ] = seq + 1
-        words[at.W_DROP_CHECK] = at.drop_check(position, seq + 1)
+        words[at.W_DROP_AT] = self._write
+        words[at.W_DROP_SEQ] = self._seq
+        words[at.W_DROP_CHECK] = at.drop_check(self._write, self._seq)
+        return False
 
     def name_id(self, kind: int, name: str) -> int:
         """The dictionary's id for a name, given on first sight; 255 where it is full.
@@ -210,6 +221,7 @@ class Ring:
 
     def _release(self) -> None:
         self.open = False
+        self._free_until = -1  # what sends `push` to where `open` is looked at
         self._words.release()
         self._map.close()
         os.close(self._file)  # in a forked child the parent's lock stays with the parent
