@@ -192,4 +192,7 @@ def _database(dsn: str) -> str:
 
 def _named(error: Exception, what: str) -> StoreError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return StoreError(f"{what}: {lines[0] if lines else type(error).__name__}")
+    text = lines[0] if lines else type(error).__name__
+    for noise in (" In scope ", " (Caused by ", " with url: "):  # the statement, the way there
+        text = text.partition(noise)[0]
+    return StoreError(f"{what}: {text}")

@@ -1,0 +1,76 @@
+"""`specscope serve`: the ingest service with its store."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Describe the verb."""
+    parser: ArgumentParser = subparsers.add_parser(
+        "serve",
+        help="the ingest service with its store",
+        description="Take batches from sidecars, keep them, roll them up, and let SQL read them.",
+    )
+    parser.add_argument(
+        "--store",
+        metavar="DSN",
+        help="chdb:///path, owned by this process, or clickhouse://user@host/db (SPECSCOPE_STORE)",
+    )
+    parser.add_argument(
+        "--listen", metavar="HOST:PORT", help="for sidecars (SPECSCOPE_LISTEN; 127.0.0.1:7070)"
+    )
+    parser.add_argument(
+        "--http",
+        metavar="HOST:PORT",
+        help="for /health, /metrics and, with an embedded store, SQL (SPECSCOPE_HTTP; "
+        "127.0.0.1:8123)",
+    )
+    parser.add_argument("--json", action="store_true", help="say as JSON where it listens")
+    parser.add_argument(
+        "--cluster",
+        metavar="NAME",
+        help="print the statements that make the tables on a cluster, and end",
+    )
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> int:
+    """Serve until a signal to end."""
+    from specscope.service.app import Running, serve
+    from specscope.settings import ServiceSettings
+
+    if args.cluster:
+        return _print_cluster(args)
+    settings = ServiceSettings.from_env(
+        os.environ, store=args.store, listen=args.listen, http=args.http
+    )
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
+
+    def started(service: Running) -> None:
+        where = {"store": service.store.dsn, "grpc": service.port, "http": service.http_port}
+        text = json.dumps(where) if args.json else _sentence(where)
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    serve(settings, started)
+    return 0
+
+
+def _sentence(where: dict[str, Any]) -> str:
+    return "serving: sidecars on port {grpc}, HTTP on port {http}".format(**where)
+
+
+def _print_cluster(args: Namespace) -> int:
+    from specscope.store import DATABASE
+    from specscope.tables import LAYOUTS, create_on_cluster
+
+    for table in LAYOUTS:
+        for statement in create_on_cluster(table, args.cluster, DATABASE):
+            sys.stdout.write(statement + ";\n")
+    return 0

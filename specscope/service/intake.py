@@ -1,0 +1,191 @@
+"""One batch from a sidecar, made fit for the store.
+
+Rows that the store cannot keep, or that cannot be read, are refused: counted, written as a
+loss, and acknowledged with the rest, so that one bad clock or one odd sidecar never blocks
+a queue. A column that we do not know is counted and dropped; one that is missing is NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from specscope.tables import LAYOUTS
+from specscope_agent.schemas import schema
+from specscope_hook.records import TABLES
+
+FUTURE_NS = 3600 * 10**9  # clocks of machines differ by seconds, by an hour where one is wrong
+DAY_NS = 86_400 * 10**9
+ACCEPTED = tuple(name for name in TABLES if name != "batch")  # the ledger is ours to write
+NUMBERED_BY = {"round": "seq", "request": "seq", "request_part": "first_seq"}
+
+
+class Source(NamedTuple):
+    """One start of one serving process."""
+
+    replica: str
+    boot: str
+
+
+@dataclass(slots=True)
+class Admitted:
+    """A batch as it will be stored: rows by table, refusals among them as `loss` rows."""
+
+    source: Source
+    number: int
+    first_seq: int
+    next_seq: int
+    size: int
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    refused: int = 0
+    refusals: dict[str, int] = field(default_factory=dict)
+    """Rows by reason; a table that cannot be read counts as one."""
+    unknown_columns: int = 0
+
+    def refuse(
+        self, table: str, reason: str, count: int | None, detail: str, first: int | None, now: int
+    ) -> None:
+        """Count rows that will not be stored, and leave a loss in their place."""
+        self.refused += count or 1
+        self.refusals[reason] = self.refusals.get(reason, 0) + (count or 1)
+        loss = dict(zip(("replica", "boot"), self.source, strict=True)) | {
+            "lost_at": now,
+            "table": table,
+            "reason": reason,
+            "first_seq": first,
+            "count": count,
+            "detail": detail,
+        }
+        rows = [self.tables["loss"]] if "loss" in self.tables else []
+        rows.append(pa.Table.from_pylist([loss], schema("loss")))
+        self.tables["loss"] = pa.concat_tables(rows)
+
+    def refuse_all(self, detail: str, now: int) -> None:
+        """Give up every row, where the store itself cannot read them."""
+        tables, self.tables = self.tables, {}
+        for name, rows in tables.items():
+            if name != "loss":
+                self.refuse(name, "refused", rows.num_rows, detail, _first(name, rows), now)
+        if "loss" in tables:
+            self.tables["loss"] = pa.concat_tables(
+                [tables["loss"], *([self.tables["loss"]] if "loss" in self.tables else [])]
+            )
+
+    def ledger(self, now: int) -> dict[str, Any]:
+        """The row that says that the store has all of it; counts are of rows stored."""
+        counts = {
+            column: self.tables[table].num_rows if table in self.tables else 0
+            for column, table in (
+                ("rounds", "round"),
+                ("request_parts", "request_part"),
+                ("requests", "request"),
+                ("losses", "loss"),
+            )
+        }
+        return {
+            "replica": self.source.replica,
+            "boot": self.source.boot,
+            "number": self.number,
+            "first_seq": self.first_seq,
+            "next_seq": self.next_seq,
+            "stored_at": now,
+            **counts,
+        }
+
+
+def admit(batch: Any, now: int) -> Admitted:
+    """Read a wire Batch; `now` in ns since 1970. Never raises: what is wrong is refused."""
+    admitted = Admitted(
+        Source(batch.source.replica, batch.source.boot),
+        batch.number,
+        batch.first_seq,
+        batch.next_seq,
+        size=batch.ByteSize(),
+    )
+    # Losses first: refusals of other tables are appended to them.
+    for part in sorted(batch.tables, key=lambda part: part.name != "loss"):
+        first = batch.first_seq if part.name in NUMBERED_BY else None
+        if part.name not in ACCEPTED:
+            admitted.refuse(part.name[:64], "refused", None, "no such table", first, now)
+            continue
+        try:
+            rows = _read(part.arrow)
+            admitted.unknown_columns += len(set(rows.column_names) - set(schema(part.name).names))
+            rows = fit(rows, part.name)
+        except (pa.ArrowException, ValueError, KeyError) as error:
+            admitted.refuse(part.name, "refused", None, str(error)[:200], first, now)
+            continue
+        rows = _within_time(admitted, part.name, rows, now)
+        if rows.num_rows:
+            held = admitted.tables.get(part.name)
+            admitted.tables[part.name] = pa.concat_tables([held, rows]) if held else rows
+    return admitted
+
+
+def fit(rows: pa.Table, table: str) -> pa.Table:
+    """The rows with exactly the columns of their schema, in its order and types.
+
+    Raises ValueError where a column that must be known is missing or has unknown values,
+    or does not hold what its type says.
+    """
+    wanted = schema(table)
+    found = set(rows.column_names)
+    columns = []
+    for field_ in wanted:
+        if field_.name in found:
+            column = rows.column(field_.name)
+            columns.append(column if column.type == field_.type else column.cast(field_.type))
+        elif pa.types.is_list(field_.type):
+            columns.append(pa.array([[]] * rows.num_rows, field_.type))
+        else:
+            columns.append(pa.nulls(rows.num_rows, field_.type))
+        if columns[-1].null_count and not field_.nullable:
+            missing = "has unknown values" if field_.name in found else "is missing"
+            raise ValueError(f"column {field_.name} {missing}")
+    return pa.Table.from_arrays(columns, schema=wanted)
+
+
+def kept_from(table: str, now: int) -> int | None:
+    """The oldest time that the store still keeps in a table; None where age does not count."""
+    layout = LAYOUTS[table]
+    return now - layout.days * DAY_NS if layout.days and layout.time else None
+
+
+def _read(arrow: bytes) -> pa.Table:
+    reader: Any = pa.ipc.open_stream(arrow)
+    rows: pa.Table = reader.read_all()
+    # Offsets that point outside would be read as they stand.
+    rows.validate(full=True)
+    return rows
+
+
+def _within_time(admitted: Admitted, table: str, rows: pa.Table, now: int) -> pa.Table:
+    oldest = kept_from(table, now)
+    if oldest is None or not rows.num_rows:
+        return rows
+    times = rows.column(LAYOUTS[table].time).cast(pa.int64())
+    known = pc.and_(pc.greater_equal(times, oldest), pc.less_equal(times, now + FUTURE_NS))
+    if pc.all(known).as_py():
+        return rows
+    lost = rows.filter(pc.invert(known))
+    detail = f"times from {pc.min(times).as_py()} to {pc.max(times).as_py()} ns, now {now} ns"
+    admitted.refuse(table, "clock", lost.num_rows, detail, _first(table, lost), now)
+    return rows.filter(known)
+
+
+def _first(table: str, rows: pa.Table) -> int | None:
+    column = NUMBERED_BY.get(table)
+    return pc.min(rows.column(column)).as_py() if column and rows.num_rows else None
+
+
+def merged(batches: list[Admitted]) -> Mapping[str, pa.Table]:
+    """The rows of many batches, one table each."""
+    by_table: dict[str, list[pa.Table]] = {}
+    for batch in batches:
+        for name, rows in batch.tables.items():
+            by_table.setdefault(name, []).append(rows)
+    return {name: pa.concat_tables(rows) for name, rows in by_table.items()}

@@ -1,0 +1,167 @@
+"""Batches of many sidecars into one insert a table, in a thread of its own.
+
+A store dies of small inserts, not of volume: so rows wait until there are FLUSH_ROWS of
+them or the oldest has waited FLUSH_S. Rows first, the ledger last, then the answer. An
+insert that fails is tried again, the same rows under the same token, until the store has
+them; meanwhile what comes in waits, and the sidecars with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from specscope.errors import StoreError
+from specscope.service.intake import Admitted, merged
+from specscope.service.metrics import Metrics
+from specscope.store import Store, error_code
+from specscope_agent.schemas import schema
+
+log = logging.getLogger(__name__)
+
+FLUSH_ROWS = 10_000  # where an insert's fixed cost falls below its rows'
+FLUSH_S = 1.0  # at most 7 small inserts a second, from however many sidecars
+TAKE_ROWS = 250_000  # so that a queue that piled up does not become one huge insert
+TOO_MANY_PARTS = 252  # retrying it soon makes it worse: merges must catch up first
+# The rows themselves are wrong (cannot parse, convert, read whole, NULL in a column that
+# has none, and so on): to try again changes nothing.
+DATA_ERRORS = frozenset({6, 26, 27, 33, 38, 41, 53, 69, 70, 72, 117, 131, 321, 349})
+
+Answer = Callable[[Admitted], object]
+Noted = Callable[[Mapping[str, pa.Table], int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Seconds before a failed insert is tried again: from `first`, doubled up to `most`."""
+
+    first: float
+    most: float
+
+    def delay(self, attempt: int) -> float:
+        return min(self.most, self.first * 2.0 ** min(attempt, 32)) * random.uniform(0.5, 1.0)
+
+
+SOON = Backoff(0.5, 30.0)
+LATER = Backoff(15.0, 300.0)
+
+
+class Writer:
+    """Takes admitted batches from any thread and answers each once the store has it."""
+
+    def __init__(
+        self,
+        store: Store,
+        metrics: Metrics,
+        noted: Noted,
+        *,
+        flush_s: float = FLUSH_S,
+        soon: Backoff = SOON,
+        later: Backoff = LATER,
+    ) -> None:
+        """`noted` gets the rows and the time, in ns, after they are in and before the ledger."""
+        self._store, self._metrics, self._noted = store, metrics, noted
+        self._flush_s, self._soon, self._later = flush_s, soon, later
+        self._waiting: deque[tuple[Admitted, Answer, float]] = deque()
+        self._rows = 0
+        self._ready = threading.Condition()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="specscope-writer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def offer(self, batch: Admitted, answer: Answer) -> None:
+        """Store a batch soon; `answer` is called from the writer's thread when it is stored."""
+        with self._ready:
+            self._waiting.append((batch, answer, time.monotonic()))
+            self._rows += _rows(batch)
+            self._ready.notify()
+
+    def close(self) -> None:
+        """Store what waits, if the store takes it now, and end."""
+        self._closing.set()
+        with self._ready:
+            self._ready.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while group := self._take():
+            if self._keep([batch for batch, _ in group]):
+                for batch, answer in group:
+                    answer(batch)
+
+    def _take(self) -> list[tuple[Admitted, Answer]]:
+        """Wait for enough rows or age; nothing once closing and empty."""
+        with self._ready:
+            while not self._closing.is_set() and self._rows < FLUSH_ROWS:
+                wait = (
+                    self._waiting[0][2] + self._flush_s - time.monotonic()
+                    if self._waiting
+                    else None
+                )
+                if wait is not None and wait <= 0:
+                    break
+                self._ready.wait(wait)
+            group, rows = [], 0
+            while self._waiting and rows < TAKE_ROWS:
+                batch, answer, _ = self._waiting.popleft()
+                group.append((batch, answer))
+                rows += _rows(batch)
+            self._rows -= rows
+            return group
+
+    def _keep(self, batches: list[Admitted]) -> bool:
+        """Insert until the store has all of it. False where the service ends before that."""
+        attempt = 0
+        while True:
+            try:
+                self._insert(batches)
+                return True
+            except StoreError as error:
+                code = error_code(error)
+                self._metrics.insert_errors.labels(code=str(code)).inc()
+                log.warning("%s; kept, and tried again", error)
+                if code in DATA_ERRORS:
+                    if len(batches) > 1:
+                        return all(self._keep([batch]) for batch in batches)
+                    batches[0].refuse_all(str(error)[:200], time.time_ns())
+                    continue
+            backoff = self._later if code == TOO_MANY_PARTS else self._soon
+            if self._closing.wait(backoff.delay(attempt)):
+                return False  # not answered, so the sidecars keep it and send it again
+            attempt += 1
+
+    def _insert(self, batches: Sequence[Admitted]) -> None:
+        token = _token(batches)
+        tables = merged(list(batches))
+        for name, rows in tables.items():
+            self._insert_one(name, rows, f"{token}-{name}")
+        now = time.time_ns()
+        self._noted(tables, now)
+        ledger = pa.Table.from_pylist([batch.ledger(now) for batch in batches], schema("batch"))
+        self._insert_one("batch", ledger, f"{token}-batch")
+
+    def _insert_one(self, name: str, rows: pa.Table, token: str) -> None:
+        with self._metrics.insert_seconds.labels(table=name).time():
+            self._store.insert(name, rows, token)
+        self._metrics.stored_rows.labels(table=name).inc(rows.num_rows)
+
+
+def _rows(batch: Admitted) -> int:
+    return sum(rows.num_rows for rows in batch.tables.values())
+
+
+def _token(batches: Sequence[Admitted]) -> str:
+    """The same for the same batches, whoever sends them again."""
+    names: list[Any] = [(*batch.source, batch.number, batch.refused) for batch in batches]
+    return hashlib.blake2b(repr(names).encode(), digest_size=16).hexdigest()

@@ -1,0 +1,61 @@
+"""What the service is told: arguments over environment over defaults, checked once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from specscope.errors import UsageError
+from specscope_hook.errors import SettingsError
+from specscope_hook.settings import check
+
+# Of this machine alone: neither port asks who calls.
+LISTEN = "127.0.0.1:7070"
+HTTP = "127.0.0.1:8123"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """Where the service keeps rows, takes them, and lets them be read."""
+
+    store: str
+    listen: str = LISTEN
+    http: str = HTTP
+
+    @classmethod
+    def from_env(
+        cls,
+        environ: Mapping[str, str],
+        *,
+        store: str | None = None,
+        listen: str | None = None,
+        http: str | None = None,
+    ) -> ServiceSettings:
+        """Raises UsageError for a SPECSCOPE_* name that nobody knows, a missing store, or an
+        address that is none."""
+        try:
+            check(environ)
+        except SettingsError as error:
+            raise UsageError(str(error)) from error
+        where = store or environ.get("SPECSCOPE_STORE")
+        if not where:
+            raise UsageError("no store: --store chdb:///path or SPECSCOPE_STORE")
+        settings = cls(
+            store=where,
+            listen=listen or environ.get("SPECSCOPE_LISTEN") or LISTEN,
+            http=http or environ.get("SPECSCOPE_HTTP") or HTTP,
+        )
+        for address in (settings.listen, settings.http):
+            host_and_port(address)
+        return settings
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The two parts of host:port; port 0 lets the system choose.
+
+    Raises UsageError where the text is not that.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"{address!r} is not host:port")
+    return host.strip("[]"), int(port)

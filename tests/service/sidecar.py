@@ -1,0 +1,50 @@
+"""A sidecar reduced to its stream: greets, sends, collects what comes down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import grpc
+
+from specscope_agent import telemetry_pb2 as wire
+from specscope_agent.telemetry_pb2_grpc import TelemetryStub
+
+SOURCE = ("r0", "b0")
+
+
+def hello(*sources: tuple[str, str], policy: int = 0) -> Any:
+    """The first message."""
+    return wire.FromAgent(
+        hello=wire.Hello(
+            agent_version="test",
+            schema_version=1,
+            policy=policy,
+            sources=[wire.Source(replica=r, boot=b) for r, b in sources or [SOURCE]],
+        )
+    )
+
+
+def exchange(
+    port: int, batches: Iterable[Any], *, sources: Sequence[tuple[str, str]] = (SOURCE,)
+) -> list[Any]:
+    """Greet, send the batches, and return all that came down until the service ended."""
+    messages = [hello(*sources), *(wire.FromAgent(batch=batch) for batch in batches)]
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        return list(TelemetryStub(channel).Publish(iter(messages), timeout=60))
+
+
+def resume(messages: Sequence[Any]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Position by source, of the first Resume."""
+    first = next(message.resume for message in messages if message.HasField("resume"))
+    return {(p.source.replica, p.source.boot): (p.number, p.next_seq) for p in first.positions}
+
+
+def acknowledged(messages: Sequence[Any]) -> list[int]:
+    """Batch numbers, in the order of their acknowledgements."""
+    return [message.ack.number for message in messages if message.HasField("ack")]
+
+
+def refused(messages: Sequence[Any]) -> int:
+    """Rows that were refused, over all acknowledgements."""
+    return sum(message.ack.refused_rows for message in messages if message.HasField("ack"))
