@@ -1,0 +1,139 @@
+"""What the engine takes and tells: parameters, states, reports, and the two kinds of callback."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Mode = Literal["greedy", "rejection", "coupled"]
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How one request's tokens are chosen and when it ends.
+
+    temperature 0 is greedy whatever `mode` says; top_k 0 and top_p 1 do not filter. Filters apply
+    to target and draft alike, top-k before top-p; tokens that tie with the last kept stay.
+    rejection: the target's law exactly, with the highest acceptance; the text depends on k.
+    coupled: the target's law exactly, and the text is the same with speculation on or off.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int = 0
+    max_new_tokens: int = 128
+    mode: Mode = "coupled"
+    stop: tuple[str, ...] = ()
+    eos: tuple[int, ...] = ()
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most probable token is always taken."""
+        return self.mode == "greedy" or self.temperature == 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInfo:
+    """A request as the gate and the observers see it."""
+
+    id: str
+    label: str
+    prompt_tokens: int
+    params: SamplingParams
+    arrived_ns: int
+    """Unix time in nanoseconds."""
+    session: str = ""
+    """What the client says belongs together: a conversation, or one prompt in several arms."""
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceState:
+    """What a gate may look at before a round."""
+
+    request: RequestInfo
+    context: int
+    """Tokens of the sequence so far, prompt included, the newest not yet in the KV cache too."""
+    output_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """One round: its time by part, and what each sequence proposed, kept and emitted.
+
+    wall_us runs from the end of the previous round's acceptance to the end of this one's, so the
+    walls of a busy engine add up to its time; after the engine had been idle it runs from the
+    start of the step. It holds prefill, host work and the caller's own time between two steps.
+
+    idle_us is wall less prefill, catch-up, draft, verify and sample.
+    catchup_us is the draft model reading what it has not seen: the prompt when a sequence is
+    first drafted for, and what rounds at k = 0 emitted. A sequence never drafted for pays none.
+
+    k is what was proposed, at most what the gate allowed. accepted is the verifier's count;
+    emitted is accepted + 1, fewer where the text ended inside the block.
+    """
+
+    started_at: int
+    """Unix time in nanoseconds at the wall's beginning."""
+    wall_us: float
+    draft_us: float
+    verify_us: float
+    sample_us: float
+    idle_us: float | None
+    catchup_us: float
+    prefill_us: float
+    timing_source: str
+    """host or cuda."""
+    waiting: int
+    prefill_tokens: int
+    padded_tokens: int
+    """Query positions of draft and verify passes that attention computed for nothing."""
+    preempted: int
+    requests: list[str]
+    contexts: list[int]
+    k: list[int]
+    accepted: list[int]
+    emitted: list[int]
+    ends: list[str]
+    """none, eos, length, stop, abort or preempt for each sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestEnd:
+    """A request's whole life. Times in ms: from arrival, except prefill, and decode, which runs
+    from the first token to the last. A request that produced nothing has ttft and decode 0."""
+
+    request: RequestInfo
+    output_tokens: int
+    token_ids: list[int]
+    queue_ms: float
+    prefill_ms: float
+    ttft_ms: float
+    decode_ms: float
+    e2e_ms: float
+    preemptions: int
+    reason: str
+
+
+class Observer(Protocol):
+    """Told of everything, in the engine's thread; what it raises ends the step."""
+
+    def round_begins(self) -> None:
+        """Before the gate is asked and anything is computed."""
+
+    def round_ended(self, report: RoundReport) -> None:
+        """After a round's results are known on the host."""
+
+    def admitted(self, request: RequestInfo) -> None:
+        """A request got its row, before its prefill."""
+
+    def ended(self, end: RequestEnd) -> None:
+        """A request left, however it ended."""
+
+
+Gate = Callable[[Sequence[SequenceState], int], Sequence[int]]
+"""(sequences, waiting) -> k per sequence, each in 0..k_max."""
+
+
+def fixed_gate(k: int) -> Gate:
+    """The gate that answers `k` for every sequence."""
+    return lambda sequences, _: [k] * len(sequences)

@@ -1,0 +1,77 @@
+"""What is refused before anything runs, each with its reason."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from specscope.engine.api import SamplingParams
+from specscope.engine.errors import BadGate, BadRequest, BadSetting, IncompatiblePair
+from specscope.engine.model import Decoder
+from specscope.engine.state import MAX_EOS
+
+if TYPE_CHECKING:
+    from specscope.engine.engine import Engine
+
+
+def check_engine(
+    target: Decoder, k_max: int, slots: int, capacity: int, synthetic: Sequence[float] | None
+) -> None:
+    """Raises BadSetting."""
+    if k_max < 0 or slots < 1 or capacity < 2:
+        raise BadSetting("k_max must be at least 0, slots at least 1, capacity at least 2")
+    if k_max > 255:
+        raise BadSetting(f"k_max is at most 255, not {k_max}")
+    context = target.config.max_context
+    if capacity + k_max + 1 > context:
+        raise BadSetting(
+            f"capacity {capacity} and k_max {k_max} need {capacity + k_max + 1} positions, "
+            f"the target has {context}"
+        )
+    if synthetic is not None and (
+        len(synthetic) < k_max or not all(0 <= c <= 1 for c in synthetic)
+    ):
+        raise BadSetting(f"synthetic acceptance needs {k_max} rates in 0..1")
+
+
+def check_pair(target: Decoder, draft: Decoder) -> None:
+    """Raises IncompatiblePair where a draft's token ids do not mean the target's."""
+    if target.config.vocab != draft.config.vocab:
+        raise IncompatiblePair(
+            f"target has {target.config.vocab} tokens, draft {draft.config.vocab}"
+        )
+
+
+def check_request(prompt: Sequence[int], params: SamplingParams, engine: "Engine") -> None:
+    """Raises BadRequest."""
+    vocab = engine.target.model.config.vocab
+    if not prompt:
+        raise BadRequest("the prompt is empty")
+    if len(prompt) >= engine.capacity:
+        raise BadRequest(f"the prompt has {len(prompt)} tokens, at most {engine.capacity - 1} fit")
+    if not all(0 <= token < vocab for token in prompt):
+        raise BadRequest(f"the prompt holds tokens outside 0..{vocab - 1}")
+    if params.max_new_tokens < 1:
+        raise BadRequest(f"max_new_tokens must be at least 1, not {params.max_new_tokens}")
+    if not params.temperature >= 0 or params.temperature == float("inf"):
+        raise BadRequest(f"temperature must be 0 or more, not {params.temperature}")
+    if not 0 < params.top_p <= 1:
+        raise BadRequest(f"top_p must be in (0, 1], not {params.top_p}")
+    if params.top_k < 0:
+        raise BadRequest(f"top_k must be 0 (off) or more, not {params.top_k}")
+    if params.mode not in ("greedy", "rejection", "coupled"):
+        raise BadRequest(f"mode must be greedy, rejection or coupled, not {params.mode!r}")
+    if not -(1 << 63) <= params.seed < 1 << 63:
+        raise BadRequest("seed must fit 64 bits")
+    if len(params.eos) > MAX_EOS:
+        raise BadRequest(f"at most {MAX_EOS} end-of-text tokens, not {len(params.eos)}")
+    if params.stop and engine.detokenize is None:
+        raise BadRequest("stop strings need an engine that can detokenize")
+    if "" in params.stop:
+        raise BadRequest("a stop string is empty")
+
+
+def check_gate(ks: Sequence[int], sequences: int, k_max: int) -> None:
+    """Raises BadGate."""
+    if len(ks) != sequences:
+        raise BadGate(f"the gate gave {len(ks)} draft lengths for {sequences} sequences")
+    if any(not 0 <= k <= k_max for k in ks):
+        raise BadGate(f"the gate gave {list(ks)}, each must be in 0..{k_max}")

@@ -1,0 +1,174 @@
+"""Who proposes: the interface, and the draft model behind it."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specscope.engine.api import RequestInfo
+from specscope.engine.layout import lay_out, pack
+from specscope.engine.model import Decoder, KVCache
+from specscope.engine.noise import DRAFT
+from specscope.engine.sample import choose, shape_scores
+from specscope.engine.state import BatchState, Needs
+
+CATCH_UP_CHUNK = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What was drafted for rows 0 .. R - 1."""
+
+    widths: list[int]  # proposals per row, on the host
+    counts: Tensor  # [R] the same, on the device
+    tokens: Tensor  # [R, K]; entries behind a row's width mean nothing
+    probable: Tensor | None = None  # [R, K, vocab] the law drawn from; None: surely that token
+    padded: int = 0  # query positions computed for nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a drafter may read: device state, and the texts as far as the host knows them."""
+
+    state: BatchState
+    needs: Needs
+    requests: Sequence[RequestInfo]
+    texts: Sequence[Sequence[int]]
+    extent: int  # bound on every row's length
+
+
+class Drafter(Protocol):
+    """Proposes up to k tokens a row; rows are dense and move when one before them leaves."""
+
+    reads_texts: bool
+    """Whether `texts` must be up to date, so that results are read back before drafting."""
+
+    def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:
+        """Make room; called once by the engine."""
+
+    def admitted(self, row: int, request: RequestInfo, prompt: Sequence[int]) -> None:
+        """`row` now holds a new text."""
+
+    def catch_up(self, batch: Batch, ks: Sequence[int]) -> int:
+        """Read what rows with k > 0 have not shown yet; the number of tokens read."""
+
+    def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
+        """At most ks[r] tokens for row r."""
+
+    def advanced(self, ks: Sequence[int]) -> None:
+        """A round with these proposals was verified."""
+
+    def moved(self, source: int, target: int, positions: int) -> None:
+        """Row `source`, with that many positions in use, is now row `target`."""
+
+
+class ModelDrafter:
+    """A smaller model with a KV cache of its own.
+
+    Each round begins by feeding the last two tokens of a text: after full acceptance the last
+    proposal was drawn but never read, and reading one token twice costs less than a branch.
+    """
+
+    reads_texts = False
+    window = 2
+    """Tokens of the text that a round feeds first."""
+
+    def __init__(self, model: Decoder, delay_us: float = 0.0) -> None:
+        """`delay_us` is added for each position drafted, to study a slower draft."""
+        self.model, self.delay_us = model, delay_us
+
+    def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:
+        """Make room."""
+        self.cache = KVCache(
+            self.model.config, rows, capacity + k_max + 1, device, self.model.dtype
+        )
+        self.group = self.model.config.heads // self.model.config.kv_heads
+        self.unread = [0] * rows  # tokens of each row before its last two that were never fed
+        self.device = device
+
+    def admitted(self, row: int, request: RequestInfo, prompt: Sequence[int]) -> None:
+        """A new text is wholly unread, its last two tokens aside."""
+        self.unread[row] = max(0, len(prompt) - 2)
+
+    def catch_up(self, batch: Batch, ks: Sequence[int]) -> int:
+        """Feed what rows with k > 0 have not read, in chunks."""
+        left = [self.unread[row] if k else 0 for row, k in enumerate(ks)]
+        total = sum(left)
+        while any(left):
+            low = next(row for row, count in enumerate(left) if count)
+            high = max(row for row, count in enumerate(left) if count) + 1
+            widths = [min(count, CATCH_UP_CHUNK) for count in left[low:high]]
+            packing = pack(tuple(widths), self.device, low)
+            behind = torch.tensor(left, device=self.device)[packing.token_rows]
+            positions = batch.state.ln[packing.token_rows] - 2 - behind + packing.offsets
+            positions = positions.clamp(min=0)
+            plan = lay_out(packing, positions, batch.extent, self.group)
+            self.model(batch.state.tok[packing.token_rows, positions], self.cache, plan)
+            for row, width in enumerate(widths, low):
+                left[row] -= width
+        for row, k in enumerate(ks):
+            if k:
+                self.unread[row] = 0
+        return total
+
+    def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
+        """Draw up to k tokens a row, one position at a time, for the rows that still want one."""
+        rows, most, state = len(ks), max(ks), batch.state
+        tokens = torch.zeros((rows, most), dtype=torch.int64, device=self.device)
+        shape = (rows, most, self.model.config.vocab)
+        probable = torch.zeros(shape, device=self.device) if batch.needs.rejection else None
+        padded = 0
+        for step in range(most):
+            width = 1 if step else self.window
+            packing = pack(tuple(width if k > step else 0 for k in ks), self.device)
+            padded += packing.padded
+            wanting = packing.token_rows[width - 1 :: width]
+            end = state.ln[wanting] + step
+            if step:
+                positions, fed = end - 1, tokens[wanting, step - 1]
+            else:
+                positions = (state.ln[packing.token_rows] - width + packing.offsets).clamp(min=0)
+                fed = state.tok[packing.token_rows, positions]
+            plan = lay_out(packing, positions, batch.extent + step, self.group)
+            hidden = self.model(fed, self.cache, plan)[width - 1 :: width]
+            scores = shape_scores(self.model.logits(hidden), wanting, state, batch.needs)
+            tokens[wanting, step] = choose(scores, wanting, end, state, batch.needs, DRAFT)
+            if probable is not None:
+                probable[wanting, step] = scores.softmax(-1).to(probable.dtype)
+        pause(self.delay_us * most)
+        return Proposal(list(ks), _counts(ks, self.device), tokens, probable, padded)
+
+    def advanced(self, ks: Sequence[int]) -> None:
+        """Rows at k = 0 moved on by one token that was not read."""
+        for row, k in enumerate(ks):
+            self.unread[row] = 0 if k else self.unread[row] + 1
+
+    def moved(self, source: int, target: int, positions: int) -> None:
+        """Take the cache along."""
+        self.cache.move(source, target, positions)
+        self.unread[target] = self.unread[source]
+
+
+def listed(proposals: Sequence[Sequence[int]], device: str) -> Proposal:
+    """Proposals that a host-side drafter made, as tensors; each was surely that token."""
+    widths = [len(tokens) for tokens in proposals]
+    most = max(widths, default=0)
+    padded = [[*tokens, *[0] * (most - len(tokens))] for tokens in proposals]
+    tokens = torch.tensor(padded, dtype=torch.int64, device=device).view(len(widths), most)
+    return Proposal(widths, _counts(widths, device), tokens)
+
+
+def pause(microseconds: float) -> None:
+    """Wait on the host, to within a few microseconds."""
+    until = time.perf_counter() + microseconds * 1e-6
+    if microseconds > 300:
+        time.sleep((microseconds - 200) * 1e-6)
+    while time.perf_counter() < until:
+        pass
+
+
+def _counts(widths: Sequence[int], device: str) -> Tensor:
+    return torch.tensor(list(widths), dtype=torch.int64).to(device, non_blocking=True)

@@ -1,0 +1,278 @@
+"""The loop: admit, ask the gate, run a round, read what came out.
+
+Rows are dense: when a sequence leaves, the last row takes its place. Results are read `depth`
+rounds late, so that on a GPU the host prepares the next round while this one runs; a sequence
+that ended meanwhile rides along for `depth` rounds and emits nothing.
+"""
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specscope.engine.api import Gate, Observer, RequestInfo, RoundReport, SamplingParams
+from specscope.engine.checks import check_engine, check_gate, check_request
+from specscope.engine.draft import Batch, Drafter
+from specscope.engine.errors import BadRequest
+from specscope.engine.model import Decoder, KVCache
+from specscope.engine.round import Outcome, Target, run_round
+from specscope.engine.sequence import Detokenize, Running
+from specscope.engine.state import BatchState, Needs
+from specscope.engine.timing import Measured, timer_for
+
+PREFILL_CHUNK = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A round whose results the host has not read."""
+
+    rows: list[Running]
+    contexts: list[int]
+    result: Tensor
+    outcome: Outcome
+    measured: Measured
+    started_at: int
+    waiting: int
+    prefill_tokens: int
+
+
+class Engine:
+    """Runs requests through target and drafter until they end."""
+
+    def __init__(
+        self,
+        target: Decoder,
+        drafter: Drafter,
+        *,
+        k_max: int,
+        slots: int,
+        capacity: int,
+        gate: Gate,
+        observers: Sequence[Observer] = (),
+        device: str = "cpu",
+        detokenize: Detokenize | None = None,
+        synthetic: Sequence[float] | None = None,
+        depth: int | None = None,
+    ) -> None:
+        """k_max: longest draft. slots: sequences at once. capacity: tokens of one sequence.
+
+        detokenize: needed for stop strings only.
+        synthetic: conditional acceptance by position, forced upon the verifier: load is real,
+        text is not the target's.
+        depth: rounds in flight when results are read; 0 on a CPU, 1 on a GPU, if not given.
+
+        Raises BadSetting where these do not fit the models.
+        """
+        check_engine(target, k_max, slots, capacity, synthetic)
+        self.k_max, self.slots, self.capacity, self.gate = k_max, slots, capacity, gate
+        self.observers, self.device, self.detokenize = list(observers), device, detokenize
+        cache = KVCache(target.config, slots, capacity + k_max + 1, device, target.dtype)
+        self.target, self.drafter = Target(target, cache), drafter
+        self.state = BatchState(slots, capacity, k_max, device)
+        drafter.open(slots, capacity, k_max, device)
+        self.depth = 0 if drafter.reads_texts else depth
+        if self.depth is None:
+            self.depth = int(device.startswith("cuda"))
+        self.forced = None if synthetic is None else torch.tensor(synthetic, device=device)
+        self.timer = timer_for(device)
+        self.rows: list[Running] = []
+        self.queue: deque[Running] = deque()
+        self.flights: deque[_Flight] = deque()
+        self.aborted: set[str] = set()
+        self.known: set[str] = set()
+        self.rested = True
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs and nothing waits."""
+        return not (self.rows or self.queue or self.flights)
+
+    def submit(
+        self, id: str, prompt_ids: Sequence[int], params: SamplingParams, label: str = ""
+    ) -> None:
+        """Queue a request; may be called from any thread, and from observers.
+
+        Raises BadRequest if it can never run or its id is in use.
+        """
+        check_request(prompt_ids, params, self)
+        if id in self.known:
+            raise BadRequest(f"request {id!r} is running already")
+        self.known.add(id)
+        info = RequestInfo(id, label, len(prompt_ids), params, time.time_ns())
+        limit = min(len(prompt_ids) + params.max_new_tokens, self.capacity)
+        self.queue.append(Running(info, list(prompt_ids), limit))
+
+    def abort(self, id: str) -> None:
+        """End a request before the next round; unknown or ended ones are ignored.
+
+        May be called from any thread. The round that was running still counts; an aborted
+        sequence is in no later one.
+        """
+        self.aborted.add(id)
+
+    def step(self) -> bool:
+        """Run one round; False if there was nothing to run."""
+        self._drop_aborted()
+        if not self.rows and not self.queue:
+            self._read(0)
+            self.rested = True
+            return False
+        started_at = time.time_ns()
+        for observer in self.observers:
+            observer.round_begins()
+        self.timer.begin(self.rested)
+        self.rested = False
+        prefilled = self._admit()
+        if self.drafter.reads_texts:
+            self._read(0)
+        ks = self._ask_gate()
+        outcome = self._run(ks)
+        self._launch(outcome, started_at, prefilled)
+        self._read(self.depth or 0)
+        if not self.rows and not self.queue:
+            self._read(0)
+            self.rested = True
+        return True
+
+    def _drop_aborted(self) -> None:
+        if not self.aborted:
+            return
+        gone, self.aborted = self.aborted, set()
+        for row in [row for row in self.queue if row.info.id in gone]:
+            self.queue.remove(row)
+            self._tell_end(row, "abort")
+        for row in [row for row in self.rows if row.info.id in gone]:
+            self._leave(row, "abort")
+
+    def _admit(self) -> int:
+        """Give waiting requests the free rows and read their prompts; tokens read."""
+        first = len(self.rows)
+        while self.queue and len(self.rows) < self.slots:
+            running = self.queue.popleft()
+            running.admitted = time.perf_counter()
+            row = len(self.rows)
+            self.rows.append(running)
+            self.state.admit(row, running.text, running.info.params)
+            self.drafter.admitted(row, running.info, running.text)
+            for observer in self.observers:
+                observer.admitted(running.info)
+        new = self.rows[first:]
+        if not new:
+            return 0
+        began = time.perf_counter()
+        with self.timer.part("prefill"), torch.inference_mode():
+            lengths = [row.info.prompt_tokens for row in new]
+            read = self.target.prefill(self.state, first, lengths, PREFILL_CHUNK)
+        for row in new:
+            row.prefill_s = time.perf_counter() - began
+        return read
+
+    def _ask_gate(self) -> list[int]:
+        ks = list(self.gate([row.state() for row in self.rows], len(self.queue)))
+        check_gate(ks, len(self.rows), self.k_max)
+        return ks
+
+    def _run(self, ks: list[int]) -> Outcome:
+        needs = Needs()
+        for row in self.rows:
+            needs |= row.needs
+        batch = Batch(
+            self.state,
+            needs,
+            [row.info for row in self.rows],
+            [row.text for row in self.rows],
+            min(max(len(row.text) for row in self.rows) + self._unseen(), self.capacity),
+        )
+        outcome = run_round(self.target, self.drafter, batch, ks, self.timer, self.forced)
+        self.drafter.advanced(ks)
+        return outcome
+
+    def _unseen(self) -> int:
+        """Tokens that rounds in flight may have added to a row unknown to the host."""
+        return len(self.flights) * (self.k_max + 1)
+
+    def _launch(self, outcome: Outcome, started_at: int, prefilled: int) -> None:
+        result = outcome.result.to("cpu", non_blocking=True)
+        contexts = [len(row.text) for row in self.rows]
+        measured = self.timer.end()
+        self.flights.append(
+            _Flight(
+                list(self.rows), contexts, result, outcome, measured, started_at,
+                len(self.queue), prefilled,
+            )
+        )  # fmt: skip
+
+    def _read(self, depth: int) -> None:
+        """Take in the results of all but the newest `depth` rounds."""
+        while len(self.flights) > depth:
+            flight = self.flights.popleft()
+            while not flight.measured.ready():
+                time.sleep(20e-6)
+            self._account(flight)
+
+    def _account(self, flight: _Flight) -> None:
+        present, reports, left = {id(row) for row in self.rows}, [], []
+        for row, context, k, (accepted, emitted, *block) in zip(
+            flight.rows, flight.contexts, flight.outcome.widths, flight.result.tolist(), strict=True
+        ):
+            if id(row) not in present:
+                continue
+            kept, end = row.extend(block[:emitted], self.detokenize)
+            reports.append((row.info.id, context, k, accepted, kept, end))
+            if end != "none":
+                left.append((row, end))
+        self._tell_round(flight, reports)
+        # From the back, so that of rows that end together few have to move.
+        for row, end in reversed(left):
+            self._leave(row, end)
+
+    def _leave(self, row: Running, reason: str) -> None:
+        """Free a row: the last one moves into its place."""
+        place, last = self.rows.index(row), len(self.rows) - 1
+        if place != last:
+            positions = min(len(self.rows[last].text) + self._unseen(), self.capacity)
+            self.state.move(last, place)
+            self.target.cache.move(last, place, positions)
+            self.drafter.moved(last, place, positions)
+            self.rows[place] = self.rows[last]
+        self.rows.pop()
+        self._tell_end(row, reason)
+
+    def _tell_end(self, row: Running, reason: str) -> None:
+        self.known.discard(row.info.id)
+        end = row.end(reason)
+        for observer in self.observers:
+            observer.ended(end)
+
+    def _tell_round(
+        self, flight: _Flight, reports: list[tuple[str, int, int, int, int, str]]
+    ) -> None:
+        if not self.observers:
+            return
+        durations = flight.measured.read()
+        ids, contexts, ks, accepted, emitted, ends = (
+            [report[column] for report in reports] for column in range(6)
+        )
+        report = RoundReport(
+            started_at=flight.started_at,
+            wall_us=durations.wall,
+            **{f"{part}_us": value for part, value in durations.parts.items()},
+            idle_us=durations.idle,
+            timing_source=self.timer.source,
+            waiting=flight.waiting,
+            prefill_tokens=flight.prefill_tokens,
+            padded_tokens=flight.outcome.padded,
+            preempted=0,
+            requests=ids,
+            contexts=contexts,
+            k=ks,
+            accepted=accepted,
+            emitted=emitted,
+            ends=ends,
+        )
+        for observer in self.observers:
+            observer.round_ended(report)

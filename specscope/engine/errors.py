@@ -1,0 +1,33 @@
+"""Everything the engine refuses, one class per cause."""
+
+
+class EngineError(Exception):
+    """Root of all errors that the engine raises on purpose."""
+
+
+class UnsupportedModel(EngineError):
+    """The checkpoint asks for something that this engine does not compute."""
+
+
+class BadCheckpoint(EngineError):
+    """Files are missing, damaged, or do not fit their own configuration."""
+
+
+class IncompatiblePair(EngineError):
+    """Target and draft do not share a vocabulary."""
+
+
+class BadRequest(EngineError):
+    """A request that can never run: empty, too long, unknown setting, identifier in use."""
+
+
+class BadGate(EngineError):
+    """A gate answered with a draft length outside 0..k_max, or with too few of them."""
+
+
+class NoCorpus(EngineError):
+    """The text to train on is not on this machine."""
+
+
+class BadSetting(EngineError):
+    """The engine itself was asked to be built in a way that cannot work."""

@@ -1,0 +1,116 @@
+"""Which rows of a batch put how many tokens through a forward pass, and where.
+
+The matrix work runs over the packed tokens, so a row that brings fewer tokens costs less; only
+attention sees a rectangle, padded to the widest row.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """The host's half of a Layout: depends on widths alone, not on positions.
+
+    Rows first .. first + rows - 1 bring `widths[i]` tokens each, in order; N is their sum.
+    """
+
+    first: int
+    rows: int
+    width: int
+    token_rows: Tensor  # [N] the row of the cache
+    offsets: Tensor  # [N] 0 .. width - 1 within the row's tokens
+    grid: Tensor | None  # [rows * width] packed index, 0 where padded; None if nothing is padded
+    places: Tensor | None  # [N] where a packed token lies in the grid; None as above
+
+    @property
+    def tokens(self) -> int:
+        """N, the packed tokens."""
+        return self.token_rows.shape[0]
+
+    @property
+    def padded(self) -> int:
+        """Query positions that attention computes for nothing."""
+        return self.rows * self.width - self.tokens
+
+
+def pack(widths: Sequence[int], device: str, first: int = 0) -> Packing:
+    """The packing of rows that bring `widths` tokens each (0 allowed, not all of them)."""
+    rows, width = len(widths), max(widths)
+    if min(widths) == width:
+        index = _send(list(range(rows * width)), device)
+        return Packing(first, rows, width, index // width + first, index % width, None, None)
+    token_rows, offsets, places, grid = [], [], [], []
+    for row, count in enumerate(widths):
+        start = len(token_rows)
+        token_rows += [first + row] * count
+        offsets += range(count)
+        places += range(row * width, row * width + count)
+        grid += [*range(start, start + count), *([0] * (width - count))]
+    sent = _send(token_rows + offsets + places + grid, device)
+    n = len(token_rows)
+    return Packing(
+        first, rows, width, sent[:n], sent[n : 2 * n], sent[3 * n :], sent[2 * n : 3 * n]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A packing with its positions: all that a forward pass needs to know."""
+
+    packing: Packing
+    positions: Tensor  # [N]
+    extent: int  # cache positions that attention reads
+    mask: Tensor  # [rows, 1, group * width, extent] bool: key position <= query position
+
+    @property
+    def first(self) -> int:
+        """First row of the cache that takes part."""
+        return self.packing.first
+
+    @property
+    def rows(self) -> int:
+        """Rows that take part in attention."""
+        return self.packing.rows
+
+    @property
+    def width(self) -> int:
+        """Tokens of the widest row."""
+        return self.packing.width
+
+    @property
+    def token_rows(self) -> Tensor:
+        """[N] the cache row of every packed token."""
+        return self.packing.token_rows
+
+    def pad(self, x: Tensor) -> Tensor:
+        """x [N, ...] as [rows * width, ...]; padding repeats some token, its result is unused."""
+        return x if self.packing.grid is None else x.index_select(0, self.packing.grid)
+
+    def unpad(self, x: Tensor) -> Tensor:
+        """x [rows * width, ...] back as [N, ...]."""
+        return x if self.packing.places is None else x.index_select(0, self.packing.places)
+
+
+def lay_out(packing: Packing, positions: Tensor, extent: int, group: int) -> Layout:
+    """Place `packing`'s tokens at `positions` [N]; `group` query heads share a key head.
+
+    Every position must be below `extent`, which is the caller's bound on all lengths.
+    """
+    grid = positions if packing.grid is None else positions.index_select(0, packing.grid)
+    query = grid.view(packing.rows, 1, packing.width, 1)
+    mask = torch.arange(extent, device=positions.device) <= query
+    if group > 1:
+        mask = mask.repeat(1, 1, group, 1)
+    return Layout(packing, positions, extent, mask)
+
+
+def _send(values: list[int], device: str) -> Tensor:
+    """`values` on `device` without waiting for it."""
+    host = torch.tensor(values, dtype=torch.int64)
+    if device.startswith("cuda"):
+        host = host.pin_memory()
+    return host.to(device, non_blocking=True)

@@ -1,0 +1,217 @@
+"""The decoder: embeddings, attention over per-row KV caches, gated feed-forward, logits.
+
+Rows of a batch have their own lengths and nothing is aligned: a token's key and value are written
+at the token's own position, and a query sees every position up to its own. Rolling a sequence
+back is therefore to do nothing: what lies beyond its length is overwritten before it is seen.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from specscope.engine.config import ModelConfig
+from specscope.engine.layout import Layout
+from specscope.engine.rope import rotate, rotation_table
+
+
+class KVCache:
+    """Keys and values of `rows` sequences, each up to `capacity` positions."""
+
+    def __init__(
+        self, config: ModelConfig, rows: int, capacity: int, device: str, dtype: torch.dtype
+    ) -> None:
+        shape = (config.layers, rows, config.kv_heads, capacity, config.head_dim)
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
+
+    @property
+    def capacity(self) -> int:
+        """Positions per row."""
+        return self.keys.shape[3]
+
+    def move(self, source: int, target: int, positions: int) -> None:
+        """Copy the first `positions` of row `source` over row `target`."""
+        for cache in (self.keys, self.values):
+            cache[:, target, :, :positions] = cache[:, source, :, :positions]
+
+
+class RMSNorm(nn.Module):
+    """Root-mean-square normalisation, in float32 at least."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with optional biases and per-head query/key norms."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        c = config
+        queries, keys = c.heads * c.head_dim, c.kv_heads * c.head_dim
+        self.q_proj = nn.Linear(c.hidden, queries, bias=c.qkv_bias)
+        self.k_proj = nn.Linear(c.hidden, keys, bias=c.qkv_bias)
+        self.v_proj = nn.Linear(c.hidden, keys, bias=c.qkv_bias)
+        self.o_proj = nn.Linear(queries, c.hidden, bias=c.o_bias)
+        self.q_norm = RMSNorm(c.head_dim, c.norm_eps) if c.qk_norm else None
+        self.k_norm = RMSNorm(c.head_dim, c.norm_eps) if c.qk_norm else None
+        self.heads, self.kv_heads, self.head_dim = c.heads, c.kv_heads, c.head_dim
+        self.fused: tuple[Tensor, Tensor | None] | None = None
+
+    def fuse(self) -> None:
+        """Join the three projections once: a third of the matrix calls of every round."""
+        parts = (self.q_proj, self.k_proj, self.v_proj)
+        bias = None if self.q_proj.bias is None else torch.cat([part.bias for part in parts])
+        self.fused = torch.cat([part.weight for part in parts]), bias
+
+    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [N, heads, D], keys and values [N, kv_heads, D] of x [N, hidden]."""
+        h, g, d = self.heads, self.kv_heads, self.head_dim
+        if self.fused is None:
+            q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+            q, k, v = q.view(-1, h, d), k.view(-1, g, d), v.view(-1, g, d)
+        else:
+            q, k, v = F.linear(x, *self.fused).view(-1, h + 2 * g, d).split((h, g, g), 1)
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        return rotate(q, cos, sin), rotate(k, cos, sin), v
+
+    def forward(
+        self, x: Tensor, angles: tuple[Tensor, Tensor], keys: Tensor, values: Tensor, plan: Layout
+    ) -> Tensor:
+        q, k, v = self.project(x, *angles)
+        keys[plan.token_rows, :, plan.positions] = k
+        values[plan.token_rows, :, plan.positions] = v
+        rows = slice(plan.first, plan.first + plan.rows)
+        # The group is folded into the query axis: one key head serves its queries as a batch.
+        g, d, t = self.kv_heads, self.head_dim, plan.width
+        q = plan.pad(q).view(plan.rows, t, g, -1, d).permute(0, 2, 3, 1, 4)
+        q = q.reshape(plan.rows, g, -1, d)
+        out = F.scaled_dot_product_attention(
+            q, keys[rows, :, : plan.extent], values[rows, :, : plan.extent], plan.mask
+        )
+        out = out.view(plan.rows, g, -1, t, d).permute(0, 3, 1, 2, 4).reshape(-1, self.heads * d)
+        return self.o_proj(plan.unpad(out))
+
+    def attend_causally(self, x: Tensor, angles: tuple[Tensor, Tensor], rows: int) -> Tensor:
+        """Square attention over whole texts, for training and reference: x [rows * T, hidden]."""
+        q, k, v = (part.view(rows, -1, *part.shape[1:]) for part in self.project(x, *angles))
+        repeat = self.heads // self.kv_heads
+        k, v = k.repeat_interleave(repeat, 2), v.repeat_interleave(repeat, 2)
+        out = F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
+        )
+        return self.o_proj(out.transpose(1, 2).reshape(x.shape[0], -1))
+
+
+class FeedForward(nn.Module):
+    """down(silu(gate(x)) * up(x))."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(config.hidden, config.ff, bias=False)
+        self.up_proj = nn.Linear(config.hidden, config.ff, bias=False)
+        self.down_proj = nn.Linear(config.ff, config.hidden, bias=False)
+        self.fused: Tensor | None = None
+
+    def fuse(self) -> None:
+        """Join gate and up."""
+        self.fused = torch.cat((self.gate_proj.weight, self.up_proj.weight))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.fused is None:
+            gate, up = self.gate_proj(x), self.up_proj(x)
+        else:
+            gate, up = F.linear(x, self.fused).chunk(2, -1)
+        return self.down_proj(F.silu(gate) * up)
+
+
+class Layer(nn.Module):
+    """One block; names of its parts are those of the checkpoints."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden, config.norm_eps)
+        self.self_attn = Attention(config)
+        self.post_attention_layernorm = RMSNorm(config.hidden, config.norm_eps)
+        self.mlp = FeedForward(config)
+
+
+class Decoder(nn.Module):
+    """A causal language model of the Llama, Qwen2 or Qwen3 family."""
+
+    cos: Tensor
+    sin: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embed_tokens = nn.Embedding(config.vocab, config.hidden)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.norm = RMSNorm(config.hidden, config.norm_eps)
+        self.lm_head = nn.Linear(config.hidden, config.vocab, bias=False)
+        if config.tied:
+            self.lm_head.weight = self.embed_tokens.weight
+        self.settle()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights, and so of the KV cache."""
+        return self.embed_tokens.weight.dtype
+
+    def settle(self) -> "Decoder":
+        """Compute what follows from the configuration alone: angles. Returns itself."""
+        device = "meta" if self.embed_tokens.weight.is_meta else "cpu"
+        with torch.device(device):
+            cos, sin = rotation_table(self.config, self.config.max_context)
+        self.register_buffer("cos", cos[:, None], persistent=False)
+        self.register_buffer("sin", sin[:, None], persistent=False)
+        return self
+
+    def ready(self) -> "Decoder":
+        """Freeze for inference: no gradients, joined projections. Returns itself."""
+        self.requires_grad_(False).eval()
+        for layer in self.layers:
+            layer.self_attn.fuse()
+            layer.mlp.fuse()
+        return self
+
+    def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin [N, 1, head_dim] in the weights' type."""
+        cos, sin = self.cos[positions], self.sin[positions]
+        return cos.to(self.dtype), sin.to(self.dtype)
+
+    def forward(self, tokens: Tensor, cache: KVCache, plan: Layout) -> Tensor:
+        """Hidden states [N, hidden], normalised, of the packed tokens [N] of `plan`.
+
+        Keys and values are written into `cache`, which the queries then read. Logits are a
+        second call, since prefill needs none.
+        """
+        x = self.embed_tokens(tokens)
+        angles = self.angles(plan.positions)
+        for index, layer in enumerate(self.layers):
+            normed = layer.input_layernorm(x)
+            x = x + layer.self_attn(normed, angles, cache.keys[index], cache.values[index], plan)
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        return self.norm(x)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[N, vocab], in the weights' type or float32, whichever is wider."""
+        out: Tensor = self.lm_head(hidden)
+        return out if out.dtype == torch.float64 else out.float()
+
+    def score(self, tokens: Tensor) -> Tensor:
+        """Logits [rows, T, vocab] of whole texts [rows, T] without a cache, differentiable."""
+        rows, width = tokens.shape
+        x = self.embed_tokens(tokens.reshape(-1))
+        angles = self.angles(torch.arange(width, device=tokens.device).repeat(rows))
+        for layer in self.layers:
+            x = x + layer.self_attn.attend_causally(layer.input_layernorm(x), angles, rows)
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        out: Tensor = self.lm_head(self.norm(x))
+        return out.view(rows, width, -1)

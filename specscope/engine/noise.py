@@ -1,0 +1,60 @@
+"""Random numbers as a function of (seed, position, stream, token): no state, no order.
+
+A token's noise is the same on every device, in every row, in every company, whatever was drafted
+before; this is what lets coupled sampling give one text for every k. Streams keep apart what must
+be independent: sharing one between draft and acceptance bends the output's law.
+"""
+
+import torch
+from torch import Tensor
+
+COUPLED, DRAFT, ACCEPT, RESIDUAL, SYNTHETIC = range(5)
+
+_LOW = 0xFFFFFFFF
+_ODD = -7046029254386353131  # 2**64 / golden ratio, as a signed word
+_SPREAD = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
+
+
+def key(seed: Tensor, position: Tensor, stream: Tensor | int) -> Tensor:
+    """A well mixed 64-bit word for each (seed, position, stream), int64, any one shape.
+
+    Mixed with the finaliser of SplitMix64 (Steele et al. 2014) after each of the three.
+    """
+    if isinstance(stream, int):
+        stream = torch.full((), stream, device=position.device)
+    return _mix(_mix(_mix(seed) + position * _ODD) + (stream + 1) * _ODD)
+
+
+def uniform(keys: Tensor) -> Tensor:
+    """One number in the open interval (0, 1) for each key, float64: never 0, never 1."""
+    return (((keys >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53
+
+
+def gumbel(keys: Tensor, vocab: int) -> Tensor:
+    """Standard Gumbel noise [n, vocab] float32 for keys [n]; argmax(log p + noise) draws from p.
+
+    Each element is a 32-bit hash of its token (lowbias32 of C. Wellons, a key word before and
+    between its rounds).
+    """
+    keys = keys[:, None]
+    low, high = keys & _LOW, (keys >> 32) & _LOW
+    x = torch.arange(1, vocab + 1, device=keys.device) * 0x9E3779B9 & _LOW
+    x = x ^ low
+    x ^= x >> 16
+    x *= 0x7FEB352D
+    x &= _LOW
+    x ^= high
+    x ^= x >> 15
+    x *= 0x846CA68B
+    x &= _LOW
+    x ^= x >> 16
+    # -log(1 - u) keeps its precision where it is small, which is where races are won.
+    u = x.float().add_(0.5).mul_(2.0**-32).clamp_(max=1 - 2.0**-24)
+    return u.neg_().log1p_().neg_().log_().neg_()
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = x + _ODD
+    x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * _SPREAD[0]
+    x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * _SPREAD[1]
+    return x ^ ((x >> 31) & ((1 << 33) - 1))

@@ -1,0 +1,67 @@
+"""Ground truth: propose the known completion, spoilt with known probability.
+
+The real verifier decides, so acceptance is known and the text is still the target's.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+
+from specscope.engine.api import RequestInfo
+from specscope.engine.draft import Batch, Proposal, listed, pause
+
+
+class ReplayDrafter:
+    """Drafts from recorded target-only completions.
+
+    Position j of a round keeps its token with probability rates[j], independently, so under
+    greedy or coupled sampling with the recorded seed the conditional acceptance is rates[j]
+    exactly. Rejection sampling tests a sure draft against the target's law: there the acceptance
+    is not known.
+    """
+
+    reads_texts = True
+
+    def __init__(
+        self,
+        completions: Mapping[str, Sequence[int]],
+        rates: Sequence[float],
+        vocab: int,
+        delay_us: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        """completions: token ids by request id; `delay_us` is added for each position drafted."""
+        self.completions, self.rates, self.vocab = completions, rates, vocab
+        self.delay_us, self.seed = delay_us, seed
+
+    def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:
+        """Nothing to keep."""
+        self.device = device
+
+    def admitted(self, row: int, request: RequestInfo, prompt: Sequence[int]) -> None:
+        """Nothing to keep."""
+
+    def catch_up(self, batch: Batch, ks: Sequence[int]) -> int:
+        """No model, nothing to read."""
+        return 0
+
+    def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
+        """The next up to k recorded tokens, each spoilt with 1 - rates[j]."""
+        proposals = []
+        for row, k in enumerate(ks):
+            request = batch.requests[row]
+            start = len(batch.texts[row]) - request.prompt_tokens
+            known = self.completions.get(request.id, ())[start : start + k]
+            rng = random.Random(f"{self.seed}/{request.id}/{start}")
+            proposals.append([self._spoil(token, j, rng) for j, token in enumerate(known)])
+        pause(self.delay_us * max(ks))
+        return listed(proposals, self.device)
+
+    def advanced(self, ks: Sequence[int]) -> None:
+        """Texts tell."""
+
+    def moved(self, source: int, target: int, positions: int) -> None:
+        """Nothing to keep."""
+
+    def _spoil(self, token: int, position: int, rng: random.Random) -> int:
+        wrong = (token + rng.randrange(1, self.vocab)) % self.vocab
+        return token if rng.random() < self.rates[position] else wrong

@@ -1,0 +1,98 @@
+"""One round on the device: catch up, draft, verify, accept. The host is never waited for.
+
+Everything that decides shapes (rows, k, the bound on lengths) is known on the host beforehand;
+everything that depends on tokens stays on the device.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from specscope.engine.draft import Batch, Drafter, Proposal
+from specscope.engine.layout import Layout, lay_out, pack
+from specscope.engine.model import Decoder, KVCache
+from specscope.engine.state import BatchState
+from specscope.engine.timing import Timer
+from specscope.engine.verify import commit, judge
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a round leaves: a tensor to read back, and what the host knew already."""
+
+    result: Tensor  # [rows, K + 3], see commit
+    widths: list[int]  # proposals per row
+    padded: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The model that decides, with its cache."""
+
+    model: Decoder
+    cache: KVCache
+
+    @property
+    def group(self) -> int:
+        """Query heads per key head."""
+        return self.model.config.heads // self.model.config.kv_heads
+
+    def prefill(self, state: BatchState, first: int, lengths: Sequence[int], chunk: int) -> int:
+        """Read all but the last token of rows first .. first + len(lengths) - 1.
+
+        lengths: tokens of each prompt. At most `chunk` a row at a time. Returns tokens read.
+        """
+        done, left = 0, [length - 1 for length in lengths]
+        total = sum(left)
+        while any(left):
+            packing = pack(tuple(min(count, chunk) for count in left), state.device, first)
+            plan = lay_out(
+                packing, packing.offsets + done, min(done + chunk, max(lengths)), self.group
+            )
+            self.model(state.tok[plan.token_rows, plan.positions], self.cache, plan)
+            left = [max(0, count - chunk) for count in left]
+            done += chunk
+        return total
+
+    def verify(self, batch: Batch, proposal: Proposal) -> tuple[Tensor, Layout]:
+        """Logits [N, vocab] of every row's pending token and its proposals."""
+        state, rows = batch.state, len(proposal.widths)
+        packing = pack(tuple(width + 1 for width in proposal.widths), state.device)
+        start = state.ln[:rows, None] - 1
+        inputs = torch.cat((state.tok[:rows].gather(1, start), proposal.tokens), 1)
+        positions = start[packing.token_rows, 0] + packing.offsets
+        fed = inputs[packing.token_rows, packing.offsets]
+        plan = lay_out(packing, positions, batch.extent + packing.width - 1, self.group)
+        return self.model.logits(self.model(fed, self.cache, plan)), plan
+
+
+@torch.inference_mode()
+def run_round(
+    target: Target,
+    drafter: Drafter,
+    batch: Batch,
+    ks: Sequence[int],
+    timer: Timer,
+    forced: Tensor | None = None,
+) -> Outcome:
+    """Draft up to ks[r] tokens for each row r, verify them, and append what stands."""
+    proposal = no_proposal(len(ks), batch.state.device)
+    if any(ks):
+        with timer.part("catchup"):
+            drafter.catch_up(batch, ks)
+        with timer.part("draft"):
+            proposal = drafter.propose(batch, ks)
+    with timer.part("verify"):
+        logits, plan = target.verify(batch, proposal)
+    with timer.part("sample"):
+        verdict = judge(logits, proposal, plan, batch.state, batch.needs, forced)
+        result = commit(verdict, batch.state)
+    return Outcome(result, proposal.widths, proposal.padded + plan.packing.padded)
+
+
+def no_proposal(rows: int, device: str) -> Proposal:
+    """The proposal of a target-only round."""
+    counts = torch.zeros(rows, dtype=torch.int64, device=device)
+    return Proposal([0] * rows, counts, counts.new_zeros((rows, 0)))
