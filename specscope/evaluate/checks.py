@@ -13,7 +13,10 @@ from scipy import stats
 from specscope.evaluate import ratio
 from specscope.evaluate.blocks import Pair
 
-Design = Literal["cohort", "switchback"]
+Design = Literal["cohort", "switchback", "closed_loop"]
+"""How traffic reaches the blocks: the same fixed requests in each of a pair; open arrivals that
+the arm must not influence; or clients that send the next request when the last one ends, so
+that a faster arm rightly serves more."""
 
 # A sample-ratio mismatch is a broken experiment, so it is tested at a level that a sound one
 # hardly ever reaches.
@@ -34,7 +37,7 @@ def usable_pairs(pairs: Iterable[Pair], design: Design) -> Usable:
     """Leave out the pairs whose blocks did not serve the same traffic.
 
     cohort: every block of a pair must have served the same number of requests of the same
-    classes. switchback: traffic differs by chance; `sample_ratio_p` judges all pairs together.
+    classes. otherwise traffic differs by chance, and `sample_ratio_p` judges all pairs together.
     """
     kept, left_out = [], Counter[str]()
     for pair in pairs:
@@ -49,14 +52,19 @@ def usable_pairs(pairs: Iterable[Pair], design: Design) -> Usable:
 def sample_ratio_p(pairs: Sequence[Pair], arm: str, baseline: str) -> float:
     """Chance of a split of requests as uneven as this one under a fair coin. [0..1]
 
-    Chi-square over the pairs that ran both, on arrivals. Below SRM_LEVEL the router is not
-    blind to the arm and the experiment is void. 1 where nothing arrived.
+    Over the pairs that ran both: Student's t on the paired log ratio of requests a block, since
+    arrivals come in bursts; chi-square where there is one pair only. Below SRM_LEVEL the router
+    is not blind to the arm and the experiment is void. 1 where nothing arrived.
     """
     both = [pair for pair in pairs if arm in pair.blocks and baseline in pair.blocks]
-    counts = [sum(pair.blocks[name].requests for pair in both) for name in (arm, baseline)]
-    if sum(counts) == 0:
-        return 1.0
-    return float(stats.chisquare(counts).pvalue)
+    counts = np.array([[pair.blocks[name].requests for pair in both] for name in (arm, baseline)])
+    if counts.size == 0 or (counts.sum(axis=1) == 0).any():
+        return 1.0 if counts.sum() == 0 else 0.0
+    ones = np.ones(len(both))
+    p_value = ratio.paired_log_ratio(counts[0], ones, counts[1], ones).p_value()
+    if p_value is not None:
+        return p_value
+    return float(stats.chisquare(counts.sum(axis=1)).pvalue)
 
 
 @dataclass(frozen=True, slots=True)
