@@ -1,0 +1,363 @@
+"""What a number means, once: one function a quantity, shared by dashboards and report.
+
+A function takes the condition on rows as SQL text, since Grafana and the report spell ranges
+of time differently, and returns the whole statement. Its docstring says the table and so the
+column of time that a condition can use, and ends its first paragraph with the unit.
+"""
+
+from __future__ import annotations
+
+from specscope.buckets import LOAD
+
+EVERYTHING = "1"
+
+# Columns of one part of a round each, in the order in which they are drawn.
+PARTS = ("draft", "verify", "sample", "idle", "catchup", "prefill")
+
+# --- what speculation yields -------------------------------------------------------------
+
+
+def tokens_per_round(where: str = EVERYTHING) -> str:
+    """Tokens that came out for a sequence in a round, by minute and class. [tokens]
+
+    Table `minute`, time `minute`. Target-only rounds count too: they yield 1.
+    """
+    return f"""
+        SELECT minute, class, sum(emitted) / sum(request_rounds) AS tokens_per_round
+        FROM minute FINAL WHERE {where}
+        GROUP BY minute, class ORDER BY minute, class"""
+
+
+def break_even(where: str = EVERYTHING) -> str:
+    """Tokens per round with speculation, and what a round's time asks for, by minute. [tokens]
+
+    Table `minute_time`, time `minute`. `needed` is the mean time of a speculative round over
+    that of a target-only round in the same minute: unknown where no target-only round ran.
+    Batches of the two may differ, so this shows, and only randomised blocks decide.
+    """
+    return f"""
+        SELECT minute,
+            sumIf(emitted, k > 0) / nullIf(sumIf(batch, k > 0), 0) AS tokens_per_round,
+            (sumIf(wall_us, k > 0) / nullIf(sumIf(rounds, k > 0), 0))
+                / nullIf(sumIf(wall_us, k = 0) / nullIf(sumIf(rounds, k = 0), 0), 0) AS needed
+        FROM minute_time FINAL WHERE {where}
+        GROUP BY minute ORDER BY minute"""
+
+
+def acceptance_by_position(where: str = EVERYTHING) -> str:
+    """Chance that a round keeps its proposals up to each position, by class. [share]
+
+    Table `minute`, time `minute`. `hazard` is the chance at the position given that it was
+    tested, `survival` the product up to it; `tested` is the evidence. Positions behind the end
+    of a text were not tested.
+    """
+    return f"""
+        SELECT class, position, tested, kept, hazard, survival
+        FROM (
+            SELECT class, sumForEach(tested) AS n, sumForEach(kept) AS d,
+                arrayMap((kept_, tested_) -> kept_ / nullIf(tested_, 0), d, n) AS hazards
+            FROM minute FINAL WHERE k > 0 AND ({where})
+            GROUP BY class
+        )
+        ARRAY JOIN arrayEnumerate(n) AS position, n AS tested, d AS kept, hazards AS hazard,
+            arrayMap(i -> arrayProduct(arrayMap(x -> ifNull(x, nan), arraySlice(hazards, 1, i))),
+                arrayEnumerate(n)) AS survival
+        WHERE tested > 0
+        ORDER BY class, position"""
+
+
+def accepted_lengths(where: str = EVERYTHING) -> str:
+    """Rounds by the proposals that they kept, by class and draft length. [rounds]
+
+    Table `minute`, time `minute`.
+    """
+    return f"""
+        SELECT class, k, accepted_length, rounds
+        FROM (
+            SELECT class, k, sumForEach(accepted_length) AS counts
+            FROM minute FINAL WHERE {where} GROUP BY class, k
+        )
+        ARRAY JOIN counts AS rounds, arrayMap(i -> i - 1, arrayEnumerate(counts)) AS accepted_length
+        ORDER BY class, k, accepted_length"""
+
+
+def acceptance_rate(where: str = EVERYTHING) -> str:
+    """Share of proposed tokens that were kept, by minute and class. [share]
+
+    Table `minute`, time `minute`. It never decides: see tokens_per_round and break_even.
+    """
+    return f"""
+        SELECT minute, class, sum(accepted) / nullIf(sum(proposed), 0) AS acceptance_rate
+        FROM minute FINAL WHERE {where}
+        GROUP BY minute, class ORDER BY minute, class"""
+
+
+# --- what it costs -----------------------------------------------------------------------
+
+
+def round_time(where: str = EVERYTHING) -> str:
+    """Where a round's time goes, by minute: mean of each part. [ms]
+
+    Table `minute_time`, time `minute`. `other` is wall time that no part explains; a part
+    that some rounds do not show is unknown, and then so is `other`.
+    """
+    known = " + ".join(f"ifNull({part}, 0)" for part in PARTS)
+    return f"""
+        SELECT minute,
+            {_parts()},
+            if(isNull(verify), NULL, greatest(0, {_mean("wall_us")} - ({known}))) AS other
+        FROM minute_time AS m FINAL WHERE {where}
+        GROUP BY minute ORDER BY minute"""
+
+
+def round_time_by_k(where: str = EVERYTHING) -> str:
+    """Mean time of a round, by its longest draft. [ms]
+
+    Table `minute_time`, time `minute`.
+    """
+    return f"""
+        SELECT k, sum(m.rounds) AS rounds, sum(m.batch) / sum(m.rounds) AS batch,
+            {_mean("wall_us")} AS wall,
+            {_parts()}
+        FROM minute_time AS m FINAL WHERE {where}
+        GROUP BY k ORDER BY k"""
+
+
+def throughput(where: str = EVERYTHING) -> str:
+    """Tokens that came out, per second of a replica's busy time, by minute. [tokens/s]
+
+    Table `minute_time`, time `minute`.
+    """
+    return f"""
+        SELECT minute, sum(emitted) / nullIf({_whole("wall_us")}, 0) * 1e6 AS tokens_per_second
+        FROM minute_time FINAL WHERE {where}
+        GROUP BY minute ORDER BY minute"""
+
+
+def bandwidth(where: str = EVERYTHING) -> str:
+    """Bytes that the rounds had to move, per second of verify time, by minute. [bytes/s]
+
+    Table `minute_time`, time `minute`. Unknown without a model card. What the device really
+    moved is in `device`, as dram_active.
+    """
+    return f"""
+        SELECT minute, {_whole("model_bytes")} / nullIf({_whole("verify_us")}, 0) * 1e6 AS bandwidth
+        FROM minute_time FINAL WHERE {where}
+        GROUP BY minute ORDER BY minute"""
+
+
+def batch_and_waiting(where: str = EVERYTHING) -> str:
+    """Sequences in a round, and requests that waited meanwhile, by minute. [sequences]
+
+    Table `minute_time`, time `minute`.
+    """
+    return f"""
+        SELECT minute, sum(batch) / sum(rounds) AS batch, sum(waiting) / sum(rounds) AS waiting
+        FROM minute_time FINAL WHERE {where}
+        GROUP BY minute ORDER BY minute"""
+
+
+def context(where: str = EVERYTHING) -> str:
+    """Mean context of a sequence when a round began, by minute and class. [tokens]
+
+    Table `minute`, time `minute`.
+    """
+    return f"""
+        SELECT minute, class, sum(context) / sum(request_rounds) AS context
+        FROM minute FINAL WHERE {where}
+        GROUP BY minute, class ORDER BY minute, class"""
+
+
+def request_latency(where: str = EVERYTHING) -> str:
+    """Latency of ended requests, by class: quantiles of each measure. [ms]
+
+    Table `request`, times `admitted_at` and `ended_at`. `tpot` is the time of a token after
+    the first.
+    """
+    quantiles = ",\n            ".join(
+        f"quantileExact({level / 100})({value}) AS {name}_p{level}"
+        for name, value in (
+            ("queue", "queue_ms"),
+            ("ttft", "ttft_ms"),
+            ("tpot", "decode_ms / nullIf(output_tokens - 1, 0)"),
+            ("e2e", "e2e_ms"),
+        )
+        for level in (50, 95, 99)
+    )
+    return f"""
+        SELECT class, count() AS requests,
+            {quantiles}
+        FROM request FINAL WHERE isNotNull(ended_at) AND ({where})
+        GROUP BY class ORDER BY class"""
+
+
+def device(where: str = EVERYTHING) -> str:
+    """What devices reported, by minute: mean of each field in its own unit. [1]
+
+    Table `device`, time `sampled_at`. A field without values names the reason instead.
+    """
+    return f"""
+        SELECT toDateTime64(toStartOfMinute(sampled_at), 3, 'UTC') AS minute, replica, uuid, field,
+            any(unit) AS unit, avg(value) AS value, anyIf(reason, reason != '') AS reason
+        FROM device FINAL WHERE {where}
+        GROUP BY minute, replica, uuid, field ORDER BY minute, replica, uuid, field"""
+
+
+# --- experiments -------------------------------------------------------------------------
+
+
+def blocks(where: str = EVERYTHING) -> str:
+    """Every block, as the evaluator reads it: a row of `block_time`. [1]
+
+    Table `block_time`, times `first_at` and `last_at`; they come out in ns since 1970.
+    """
+    return f"""
+        SELECT * EXCEPT (version) REPLACE (
+            toUnixTimestamp64Nano(first_at) AS first_at, toUnixTimestamp64Nano(last_at) AS last_at)
+        FROM (SELECT * FROM block_time FINAL WHERE {where})
+        ORDER BY epoch, policy, replica, boot, pair, arm"""
+
+
+def block_parts(where: str = EVERYTHING) -> str:
+    """Every block by segment and draft length, as the evaluator reads it. [1]
+
+    Table `block_part`; it has no time: choose by policy or pair.
+    """
+    return f"""
+        SELECT * EXCEPT (version) FROM block_part FINAL WHERE {where}
+        ORDER BY epoch, policy, replica, boot, pair, arm, class, k"""
+
+
+def throughput_by_arm(where: str = EVERYTHING) -> str:
+    """Tokens per second of each arm's blocks, by what ran in them and the load. [tokens/s]
+
+    Table `block_time`, times `first_at` and `last_at`. Sums over blocks, so without an
+    interval: the evaluator pairs them.
+    """
+    return f"""
+        SELECT arrayStringConcat(classes, ', ') AS classes, {LOAD.sql("requests")} AS load, arm,
+            count() AS blocks, sum(emitted) / sum(wall_us) * 1e6 AS tokens_per_second
+        FROM block_time FINAL WHERE {where}
+        GROUP BY classes, load, arm ORDER BY classes, load, arm"""
+
+
+def outputs(where: str = EVERYTHING) -> str:
+    """Ended requests of experiments, each with the digest of its output tokens. [1]
+
+    Table `request`, times `admitted_at` and `ended_at`. `session` ties the copies of one
+    request that ran in different arms.
+    """
+    return f"""
+        SELECT replica, boot, policy, pair, arm, class, session, request, prompt_tokens,
+            output_tokens, reason, digest
+        FROM request FINAL WHERE isNotNull(ended_at) AND isNotNull(pair) AND ({where})
+        ORDER BY replica, boot, pair, arm, request"""
+
+
+# --- whether the numbers can be trusted --------------------------------------------------
+
+
+def losses(where: str = EVERYTHING) -> str:
+    """Records that exist nowhere any more, by replica, kind and reason. [records]
+
+    Table `loss`, time `lost_at`. `count` is unknown where any of them is, such as a tail.
+    """
+    return f"""
+        SELECT replica, table, reason, if(countIf(isNull(count)) = 0, sum(l.count), NULL) AS count,
+            max(lost_at) AS last_at
+        FROM (SELECT * FROM loss FINAL WHERE {where}) AS l
+        GROUP BY replica, table, reason ORDER BY replica, table, reason"""
+
+
+def losses_by_minute(where: str = EVERYTHING) -> str:
+    """Records lost, by minute and reason. [records]
+
+    Table `loss`, time `lost_at`.
+    """
+    return f"""
+        SELECT toDateTime64(toStartOfMinute(lost_at), 3, 'UTC') AS minute, reason,
+            sum(ifNull(count, 1)) AS records
+        FROM loss FINAL WHERE {where}
+        GROUP BY minute, reason ORDER BY minute, reason"""
+
+
+def stored_rows(where: str = EVERYTHING) -> str:
+    """Rows that arrived, by minute and kind. [rows]
+
+    Table `batch`, time `stored_at`.
+    """
+    return f"""
+        SELECT toDateTime64(toStartOfMinute(stored_at), 3, 'UTC') AS minute, sum(rounds) AS rounds,
+            sum(request_parts) AS request_parts, sum(requests) AS requests, count() AS batches
+        FROM batch FINAL WHERE {where}
+        GROUP BY minute ORDER BY minute"""
+
+
+def silence(where: str = EVERYTHING) -> str:
+    """Time since the last batch of each replica arrived. [s]
+
+    Table `batch`, time `stored_at`.
+    """
+    return f"""
+        SELECT replica, dateDiff('millisecond', max(stored_at), now64(3, 'UTC')) / 1000 AS silence
+        FROM batch FINAL WHERE {where}
+        GROUP BY replica ORDER BY replica"""
+
+
+def reconciliation(where: str = EVERYTHING) -> str:
+    """Records that the hook numbered, and where they went, by boot. [records]
+
+    Tables `batch` and, by replica and boot, `loss`; time `stored_at`. `recorded` counts from
+    the first record to the last that a batch accounts for; `lost` only what the ring's own
+    numbers cover (a request part is made of rounds, and has none). Nothing is unaccounted for
+    where recorded = rounds + requests + lost.
+    """
+    return f"""
+        SELECT replica, boot, recorded, rounds, requests, ifNull(lost, 0) AS lost,
+            ifNull(unknown, 0) AS unknown,
+            toInt64(recorded) - rounds - requests - lost AS unaccounted
+        FROM (
+            SELECT replica, boot, max(next_seq) - min(first_seq) AS recorded,
+                sum(b.rounds) AS rounds, sum(b.requests) AS requests
+            FROM (SELECT * FROM batch FINAL WHERE {where}) AS b GROUP BY replica, boot
+        ) AS stored
+        LEFT ANY JOIN (
+            SELECT replica, boot, sum(ifNull(count, 0)) AS lost, countIf(isNull(count)) AS unknown
+            FROM loss FINAL WHERE table IN ('ring', 'round', 'request')
+            GROUP BY replica, boot
+        ) AS gone USING (replica, boot)
+        ORDER BY replica, boot"""
+
+
+def stored_rounds(where: str = EVERYTHING) -> str:
+    """Rounds that the store still holds, counted once each, by boot. [rounds]
+
+    Table `round`, time `started_at`. Against `rounds` of reconciliation, while none aged out.
+    """
+    return f"""
+        SELECT replica, boot, count() AS rounds, sum(batch) AS request_rounds,
+            sum(emitted) AS emitted
+        FROM round FINAL WHERE {where}
+        GROUP BY replica, boot ORDER BY replica, boot"""
+
+
+def boots(where: str = EVERYTHING) -> str:
+    """Every start of a serving process, as it defined itself. [1]
+
+    Table `boot`, time `started_at`.
+    """
+    return f"SELECT * FROM boot FINAL WHERE {where} ORDER BY started_at, replica, boot"
+
+
+def _parts() -> str:
+    return ",\n            ".join(f"{_mean(f'{part}_us')} AS {part}" for part in PARTS)
+
+
+def _mean(column: str) -> str:
+    """Of a round, in ms; `m` is minute_time."""
+    return f"{_whole(f'm.{column}')} / sum(m.rounds) / 1000"
+
+
+def _whole(column: str) -> str:
+    """Sum of a column, unknown where any part of it is: the rest would pass for the whole."""
+    return f"if(countIf(isNull({column})) = 0, sum({column}), NULL)"
