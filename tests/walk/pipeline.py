@@ -54,8 +54,11 @@ class Pipeline:
             self.until(self.healthy, 60)
         return process
 
-    def agent(self):
-        return self.start("agent", "-m", "specscope", "agent")
+    def agent(self, wait=True):
+        process = self.start("agent", "-m", "specscope", "agent")
+        if wait:
+            self.until(lambda: any(self.spool.iterdir()), 60)
+        return process
 
     def traffic(self, name, records, seed, pause_us=0):
         log = self.folder / f"{name}.jsonl"
