@@ -50,10 +50,11 @@ def round_struct(batch: int) -> Struct:
 
 _SMALL_BATCH = 16  # up to here one pack of all values is cheaper than seven conversions
 _pack_scalars = ROUND_SCALARS.pack
-_pack_one = round_struct(1).pack
+pack_single = round_struct(1).pack
+"""All values of a round of one sequence, flat."""
 
 
-def round_payload(batch: int, scalars: tuple[Any, ...], arrays: tuple[Any, ...]) -> bytes:
+def round_payload(arrays: tuple[Any, ...], *scalars: Any) -> bytes:
     """The payload of a round, all in declared order. HOT PATH.
 
     arrays: lists, or anything with `itemsize` and `tobytes` of the declared type.
@@ -61,9 +62,7 @@ def round_payload(batch: int, scalars: tuple[Any, ...], arrays: tuple[Any, ...])
     Raises ValueError where lengths differ, struct.error, ValueError, OverflowError or TypeError
     where a value does not fit.
     """
-    if batch == 1:
-        (r,), (c,), (d,), (k,), (a,), (e,), (f,) = arrays
-        return _pack_one(*scalars, r, c, d, k, a, e, f)
+    batch = len(arrays[0])
     if batch <= _SMALL_BATCH:
         r, c, d, k, a, e, f = arrays
         return round_struct(batch).pack(*scalars, *r, *c, *d, *k, *a, *e, *f)

@@ -14,14 +14,13 @@ from typing import Any
 from specscope_hook.admission import Admission, packed
 from specscope_hook.clock import Clock, SystemClock
 from specscope_hook.columns import End, TimingSource
-from specscope_hook.payload import round_payload
+from specscope_hook.payload import pack_single, round_payload
 from specscope_hook.ring import NAME_ADAPTER, NAME_ARM, NAME_CLASS, OTHER, REQUEST, ROUND, Ring
 
 log = logging.getLogger("specscope")
 
 NAN = math.nan
 UNKNOWN_U32 = 0xFFFFFFFF
-_LARGEST_AGE_MS = 0xFFFFFFFF
 
 
 class Recorder:
@@ -122,9 +121,38 @@ class Recorder:
         began, drafted, verified = self._began, self._drafted, self._verified
         since = self._last_end or began
         self._last_end = now
-        self._write(
-            self._began_unix,
-            (
+        if len(requests) != 1:
+            self.round(
+                started_at=self._began_unix,
+                waiting=waiting,
+                wall_us=(now - since) / 1e3,
+                draft_us=(drafted - began) / 1e3,
+                verify_us=(verified - drafted) / 1e3,
+                sample_us=(now - verified) / 1e3,
+                idle_us=(began - since) / 1e3,
+                catchup_us=catchup_us,
+                prefill_us=prefill_us,
+                prefill_tokens=prefill_tokens,
+                padded_tokens=padded_tokens,
+                invalid=invalid,
+                preempted=preempted,
+                requests=requests,
+                contexts=contexts,
+                classes=classes,
+                k=k,
+                accepted=accepted,
+                emitted=emitted,
+                ends=ends,
+            )
+            return
+        try:  # alone, a sequence leaves nothing to spread the cost of general code over
+            (q,), (c,), (d,), (n,) = requests, contexts, classes, k
+            (a,), (e,), (f,) = accepted, emitted, ends
+            payload = pack_single(
+                self._began_unix,
+                self._policy,
+                self._pair,
+                (now - self._block_began) // 1_000_000 if self._pair else 0,
                 waiting,
                 (now - since) / 1e3,
                 (drafted - began) / 1e3,
@@ -137,10 +165,19 @@ class Recorder:
                 padded_tokens,
                 invalid,
                 preempted,
-            ),
-            0,
-            (requests, contexts, classes, k, accepted, emitted, ends),
-        )
+                self._arm,
+                0,
+                q,
+                c,
+                d,
+                n,
+                a,
+                e,
+                f,
+            )
+            self._push(ROUND, payload, 1)
+        except Exception as error:
+            self.detach(f"recording a round: {error!r}")
 
     def round(
         self,
@@ -168,9 +205,14 @@ class Recorder:
         timing_source: int = TimingSource.HOST,
     ) -> None:
         """Write a round that the engine timed; see records.RingRound for each value."""
-        self._write(
-            started_at,
-            (
+        try:
+            batch = len(requests)
+            payload = round_payload(
+                (requests, contexts, classes, k, accepted, emitted, ends),
+                started_at,
+                self._policy,
+                self._pair,
+                (self._now() - self._block_began) // 1_000_000 if self._pair else 0,
                 waiting,
                 wall_us,
                 draft_us,
@@ -183,22 +225,10 @@ class Recorder:
                 padded_tokens,
                 invalid,
                 preempted,
-            ),
-            timing_source,
-            (requests, contexts, classes, k, accepted, emitted, ends),
-        )
-
-    def _write(
-        self, started_at: int, measured: tuple[Any, ...], source: int, arrays: tuple[Any, ...]
-    ) -> None:
-        """measured: the scalars between block_age_ms and arm, as records.RingRound has them."""
-        try:
-            batch = len(arrays[0])
-            age = 0
-            if self._pair:
-                age = min((self._now() - self._block_began) // 1_000_000, _LARGEST_AGE_MS)
-            scalars = (started_at, self._policy, self._pair, age, *measured, self._arm, source)
-            self._push(ROUND, round_payload(batch, scalars, arrays), batch)
+                self._arm,
+                timing_source,
+            )
+            self._push(ROUND, payload, batch)
         except Exception as error:
             self.detach(f"recording a round: {error!r}")
 
