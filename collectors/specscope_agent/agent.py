@@ -87,7 +87,7 @@ class Agent:
     def _drain(self, ring: OpenRing) -> None:
         dead = not ring.reader.writer_alive  # before pulling, so that an empty pull means done
         while self.spool.has_room:
-            made = cut(ring.reader, ring.source, self.spool.newest(ring.source).cursor)
+            made = cut(ring, self.spool.newest(ring.source).cursor)
             brought = self._keep(ring, made)
             ring.quiet = ring.quiet + 1 if dead and not brought else 0
             if not made.more:

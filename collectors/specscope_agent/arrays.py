@@ -48,7 +48,7 @@ def finite(values: NDArray[Any]) -> pa.Array:
 
 def instants(values: NDArray[np.int64], unknown: NDArray[np.bool_] | None = None) -> pa.Array:
     """Nanoseconds since 1970 as timestamps in UTC."""
-    return pa.array(np.ascontiguousarray(values), mask=unknown).cast(TIME)
+    return pa.array(np.ascontiguousarray(values).view("M8[ns]"), TIME, mask=unknown)
 
 
 def looked_up(names: pa.Array, codes: NDArray[Any]) -> pa.Array:
@@ -57,16 +57,19 @@ def looked_up(names: pa.Array, codes: NDArray[Any]) -> pa.Array:
     return names.take(pa.array(np.where(outside, 0, codes), mask=outside))
 
 
-def lists(starts: NDArray[np.int64], values: Any) -> pa.Array:
-    """A list column: row i holds values[starts[i]:starts[i + 1]]."""
-    flat = values if isinstance(values, pa.Array) else pa.array(values)
+def lists(starts: NDArray[np.int64], values: Any, kind: Any = None) -> pa.Array:
+    """A list column: row i holds values[starts[i]:starts[i + 1]], as numpy's `kind`."""
+    flat = values if isinstance(values, pa.Array) else pa.array(values.astype(kind or values.dtype))
     return pa.ListArray.from_arrays(pa.array(starts.astype(np.int32)), flat)
 
 
 def totals(starts: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.int64]:
     """Sum of values[starts[i]:starts[i + 1]] for each i; 0 over nothing."""
-    running: NDArray[np.int64] = np.concatenate([[0], np.cumsum(values, dtype=np.int64)])
-    return running[starts[1:]] - running[starts[:-1]]
+    out = np.zeros(len(starts) - 1, np.int64)
+    filled = starts[1:] > starts[:-1]
+    if filled.any():
+        out[filled] = np.add.reduceat(values, starts[:-1][filled], dtype=np.int64)
+    return out
 
 
 def largest(starts: NDArray[np.int64], values: NDArray[Any]) -> NDArray[Any]:

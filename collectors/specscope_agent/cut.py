@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from specscope_agent.loss import Losses
+from specscope_agent.rings import OpenRing
 from specscope_agent.source import Source
-from specscope_agent.transpose import Origin, transpose
+from specscope_agent.transpose import transpose
 from specscope_agent.windows import Window
 from specscope_agent.wire import Encoded, encode
-from specscope_hook.ring import Cursor, Gap, RawRecord, RingReader
+from specscope_hook.ring import Cursor, Gap, RawRecord
 
 LARGEST_BATCH_BYTES = 2 << 20  # of Arrow; gRPC refuses 4 MiB by default
 PULL_BYTES = 2 << 20  # of the ring; its rows take less once they are compressed
@@ -32,18 +33,26 @@ class Cut:
     """Whether the ring most likely holds more already."""
 
 
-def cut(reader: RingReader, source: Source, cursor: Cursor, windows: Sequence[Window] = ()) -> Cut:
+def cut(
+    ring: OpenRing,
+    cursor: Cursor,
+    windows: Sequence[Window] = (),
+    *,
+    pull_bytes: int = PULL_BYTES,
+) -> Cut:
     """Pull once and make rows; at most LARGEST_BATCH_BYTES, if there is more than one record.
 
     A record that cannot be made into rows is a loss of reason `corrupt`, and never stops
     those behind it.
     """
-    limit = PULL_BYTES
+    source, limit = ring.source, pull_bytes
     while True:
-        records, after, gaps = reader.pull(cursor, limit)
+        records, after, gaps = ring.reader.pull(cursor, limit)
+        # After the pull: a name is published before the record that uses it.
+        ring.origin = ring.origin.refreshed(ring.reader)
         losses = Losses(source, time.time_ns())
         try:
-            tables = transpose(records, gaps, Origin.of(reader), windows=windows, losses=losses)
+            tables = transpose(records, gaps, ring.origin, windows=windows, losses=losses)
         except (pa.ArrowException, ValueError, IndexError, OverflowError) as error:
             if len(records) > 1:
                 limit = _bytes(records) // 2

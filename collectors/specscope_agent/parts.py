@@ -33,7 +33,7 @@ def part_columns(rounds: Rounds, names: Names) -> dict[str, Any]:
     starts = np.append(first, len(row))
     last = starts[1:] - 1
     head = rounds.scalars[row[first]]
-    differs = values["emitted"].astype(np.int64) != values["accepted"].astype(np.int64) + 1
+    differs = values["emitted"] != values["accepted"].astype(np.uint16) + np.uint16(1)
     spelled = arrays.totals(starts, differs) > 0
     emitted = values["emitted"][np.repeat(spelled, np.diff(starts))]
     bins, counts, bin_starts = _gap_histograms(rounds, row, opens, len(first))
@@ -50,8 +50,8 @@ def part_columns(rounds: Rounds, names: Names) -> dict[str, Any]:
         "accepted": arrays.lists(starts, values["accepted"]),
         "emitted": arrays.lists(_offsets(np.where(spelled, np.diff(starts), 0)), emitted),
         "end": looked_up(arrays.ENDS, values["ends"][last]),
-        "gap_bins": arrays.lists(bin_starts, bins),
-        "gap_counts": arrays.lists(bin_starts, counts),
+        "gap_bins": arrays.lists(bin_starts, bins, np.int16),
+        "gap_counts": arrays.lists(bin_starts, counts, np.uint32),
     }
 
 
@@ -67,10 +67,12 @@ def _openings(
     values: dict[str, NDArray[Any]], row: NDArray[np.int64], scalars: NDArray[Any]
 ) -> NDArray[np.bool_]:
     block = scalars[["policy", "pair", "arm"]]
-    blocks = np.concatenate([[0], np.cumsum(block[1:] != block[:-1])])
+    changed = block[1:] != block[:-1]
     opens = np.ones(len(row), np.bool_)
     opens[1:] = values["requests"][1:] != values["requests"][:-1]
-    opens[1:] |= blocks[row][1:] != blocks[row][:-1]
+    if changed.any():
+        blocks = np.concatenate([[0], np.cumsum(changed)])[row]
+        opens[1:] |= blocks[1:] != blocks[:-1]
     opens[1:] |= values["ends"][:-1] != End.NONE
     return opens
 
@@ -96,19 +98,20 @@ def _gap_histograms(
     is unknown.
     """
     wall = rounds.scalars["wall_us"].astype(np.float64) / 1e3
-    gaps = wall[row]
+    bins = gap_bin(wall)[row]
     skipped = np.flatnonzero(~opens[1:] & (np.diff(row) > 1)) + 1
     if len(skipped):
-        gaps[skipped] = _time_between(wall, row[skipped - 1] + 1, row[skipped] + 1)
-    bins = gap_bin(gaps)
+        bins[skipped] = gap_bin(_time_between(wall, row[skipped - 1] + 1, row[skipped] + 1))
     part = np.cumsum(opens) - 1
     seen = bins != NO_GAP
-    if not seen.any():
+    if not seen.all():
+        bins, part = bins[seen], part[seen]
+    if not len(bins):
         nothing = np.zeros(0, np.int64)
         return nothing, nothing, np.zeros(parts + 1, np.int64)
-    lowest = bins[seen].min()
-    span = bins[seen].max() - lowest + 1
-    keys = np.sort(part[seen] * span + (bins[seen] - lowest))
+    lowest = bins.min()
+    span = bins.max() - lowest + 1
+    keys = np.sort(part * span + (bins - lowest))
     changes = np.flatnonzero(np.diff(keys, prepend=-1))
     counts = np.diff(np.append(changes, len(keys)))
     distinct = keys[changes]

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from specscope_agent.origin import Origin
 from specscope_agent.source import Source
 from specscope_hook.errors import RingError
 from specscope_hook.ring import RingReader
@@ -19,6 +20,7 @@ class OpenRing:
 
     reader: RingReader
     source: Source
+    origin: Origin
     quiet: int = 0
     """Pulls in a row that brought nothing although the writer was already gone."""
 
@@ -64,7 +66,7 @@ class Rings:
     def _try(self, path: Path, modified: float) -> None:
         try:
             reader = RingReader.open(path)
-            self._open[path] = OpenRing(reader, Source.of(reader.boot))
+            self._open[path] = OpenRing(reader, Source.of(reader.boot), Origin.of(reader))
         except (RingError, KeyError) as error:
             self._refused[path] = modified
             log.warning("not drained: %s", error)

@@ -68,9 +68,11 @@ def _sums(rounds: Rounds, card: ModelCard) -> dict[str, Any]:
 
 def _by_class(rounds: Rounds, names: Names) -> dict[str, Any]:
     values, row_count = rounds.sequences, len(rounds.batch)
-    present, code = np.unique(values["classes"], return_inverse=True)
+    present = np.flatnonzero(np.bincount(values["classes"], minlength=256))
     width = max(len(present), 1)
-    cell = rounds.row * width + code
+    code = np.zeros(256, np.int64)
+    code[present] = np.arange(len(present))
+    cell = rounds.row * width + code[values["classes"]]
 
     def by_cell(weights: NDArray[Any] | None = None) -> NDArray[np.int64]:
         # Sums of integers in float64: exact below 2 ** 53.
@@ -85,12 +87,15 @@ def _by_class(rounds: Rounds, names: Names) -> dict[str, Any]:
         else pa.array([], pa.string())
     )
     sums = {
-        "class_proposed": values["k"],
-        "class_accepted": values["accepted"],
-        "class_emitted": values["emitted"],
-        "class_context": values["contexts"],
+        "class_proposed": (values["k"], np.uint32),
+        "class_accepted": (values["accepted"], np.uint32),
+        "class_emitted": (values["emitted"], np.uint32),
+        "class_context": (values["contexts"], np.uint64),
     }
     return {
         "classes": arrays.lists(starts, labels),
-        "class_sequences": arrays.lists(starts, sequences[filled]),
-    } | {name: arrays.lists(starts, by_cell(each)[filled]) for name, each in sums.items()}
+        "class_sequences": arrays.lists(starts, sequences[filled], np.uint32),
+    } | {
+        name: arrays.lists(starts, by_cell(each)[filled], kind)
+        for name, (each, kind) in sums.items()
+    }

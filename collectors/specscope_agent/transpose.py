@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from specscope_agent.arrays import Names, finite
-from specscope_agent.card import ModelCard
+from specscope_agent.arrays import finite
 from specscope_agent.loss import Losses
+from specscope_agent.origin import Origin
 from specscope_agent.parts import part_columns
 from specscope_agent.payloads import fits, read_requests, read_rounds
 from specscope_agent.requests import request_columns
 from specscope_agent.rounds import round_columns
 from specscope_agent.schemas import schema
 from specscope_agent.windows import Window, enclosing
-from specscope_hook.layout import CLASSES_MAX
-from specscope_hook.ring import NAME_CLASS, OTHER, REQUEST, ROUND, Gap, RawRecord, RingReader
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where records come from: the Boot, and the dictionaries as they stand now."""
-
-    boot: Mapping[str, Any]
-    card: ModelCard
-    names: Names
-    classes_full: bool = False
-
-    @classmethod
-    def of(cls, reader: RingReader) -> Origin:
-        kinds = [reader.names(kind) for kind in range(NAME_CLASS, NAME_CLASS + 3)]
-        boot = reader.boot
-        full = len(kinds[NAME_CLASS]) >= CLASSES_MAX
-        return cls(boot, ModelCard.of(boot), Names.of(*kinds), full)
+from specscope_hook.ring import OTHER, REQUEST, ROUND, Gap, RawRecord
 
 
 def transpose(
@@ -105,5 +86,8 @@ def table(name: str, columns: Mapping[str, Any], boot: Mapping[str, Any]) -> pa.
 
 
 def _as_type(values: Any, kind: pa.DataType) -> pa.Array:
-    array = values if isinstance(values, pa.Array) else pa.array(np.ascontiguousarray(values))
-    return array if array.type == kind else array.cast(kind)
+    if isinstance(values, pa.Array):
+        return values if values.type == kind else values.cast(kind)
+    # Sums of a round's values, which are counted in bytes: they fit. A checked cast by Arrow
+    # would take ten times as long.
+    return pa.array(np.ascontiguousarray(values, kind.to_pandas_dtype()))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 # A third of the bytes for a tenth of the time that transposing takes; any reader of Arrow
 # decompresses it unasked. zstd halves it again but takes as long as all the rest.
-_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ class Traffic:
     rounds: int = 0
     emitted: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     accepted: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    request_rounds: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    took_part: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     outputs: dict[int, int] = field(default_factory=dict)
     _running: dict[int, list] = field(default_factory=dict)
     _made: int = 0
@@ -84,7 +84,7 @@ class Traffic:
         for i, request in enumerate(requests):
             self.emitted[request] += int(emitted[i])
             self.accepted[request] += int(accepted[i])
-            self.request_rounds[request] += 1
+            self.took_part[request].append(self.rounds - 1)
             self._running[request][2] += int(emitted[i])
             if ends[i]:
                 self._end(request, int(ends[i]))

@@ -1,0 +1,45 @@
+"""What a ring says beside its records: the Boot, the model card, the dictionaries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+from specscope_agent.arrays import Names
+from specscope_agent.card import ModelCard
+from specscope_hook.layout import CLASSES_MAX
+from specscope_hook.ring import NAME_ADAPTER, NAME_ARM, NAME_CLASS, RingReader
+
+Dictionaries = tuple[dict[int, str], dict[int, str], dict[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where records come from, as it stood when the ring was last looked at."""
+
+    boot: Mapping[str, Any]
+    card: ModelCard
+    dictionaries: Dictionaries
+    names: Names
+
+    @classmethod
+    def of(cls, reader: RingReader) -> Self:
+        boot, dictionaries = reader.boot, _dictionaries(reader)
+        return cls(boot, ModelCard.of(boot), dictionaries, Names.of(*dictionaries))
+
+    def refreshed(self, reader: RingReader) -> Self:
+        """With the names that have been added since; the same object where none were."""
+        dictionaries = _dictionaries(reader)
+        if dictionaries == self.dictionaries:
+            return self
+        return replace(self, dictionaries=dictionaries, names=Names.of(*dictionaries))
+
+    @property
+    def classes_full(self) -> bool:
+        """Whether a class that came later is `other`."""
+        return len(self.dictionaries[0]) >= CLASSES_MAX
+
+
+def _dictionaries(reader: RingReader) -> Dictionaries:
+    return reader.names(NAME_CLASS), reader.names(NAME_ARM), reader.names(NAME_ADAPTER)
