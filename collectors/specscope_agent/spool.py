@@ -70,7 +70,10 @@ class Spool:
         return spool
 
     def close(self) -> None:
-        os.close(self._lock_file)
+        """Let another agent have it; what it holds stays on disk."""
+        if self._lock_file >= 0:
+            os.close(self._lock_file)
+            self._lock_file = -1
 
     def newest(self, source: Source) -> Batch:
         """The newest batch without its tables; number 0 and a fresh cursor where none was."""

@@ -1,0 +1,277 @@
+"""The spool: whole batches only, numbers without holes, detail dropped first and counted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pyarrow as pa
+import pytest
+
+from specscope_agent.errors import SpoolError
+from specscope_agent.source import Source
+from specscope_agent.spool import Spool
+from specscope_agent.wire import Encoded, decode
+from specscope_hook.ring import Cursor
+
+SOURCE = Source("r0", "b0")
+LARGE = 1 << 30
+
+
+def rows(name: str, count: int, size: int) -> Encoded:
+    return Encoded(name, count, bytes(size))
+
+
+def fill(spool: Spool, count: int, source: Source = SOURCE, size: int = 20_000) -> None:
+    for _ in range(count):
+        last = spool.newest(source).cursor
+        cursor = Cursor(last.position + 1000, last.next_seq + 10)
+        tables = [
+            rows("round", 10, size // 4),
+            rows("request_part", 5, size // 2),
+            rows("request", 2, size // 4),
+        ]
+        spool.add(source, cursor, tables)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "spool"
+
+
+@pytest.fixture
+def spool(folder):
+    spool = Spool.open(folder, LARGE)
+    yield spool
+    spool.close()
+
+
+def batch_files(folder):
+    return sorted(folder.glob("*/*.batch"))
+
+
+def numbers(spool, source=SOURCE):
+    found, number = [], 0
+    while number := spool.next_waiting(source, number):
+        found.append(number)
+    return found
+
+
+def losses_in(spool):
+    found = []
+    for number in numbers(spool):
+        for table in spool.take(SOURCE, number).tables:
+            if table.name == "loss":
+                found += decode(table.arrow).to_pylist()
+    return found
+
+
+def test_batches_are_numbered_from_one_and_follow_each_other(spool):
+    fill(spool, 3)
+
+    batches = [spool.take(SOURCE, number) for number in numbers(spool)]
+
+    assert [(b.number, b.first_seq, b.cursor.next_seq) for b in batches] == [
+        (1, 1, 11),
+        (2, 11, 21),
+        (3, 21, 31),
+    ]
+
+
+def test_the_cursor_survives_when_everything_is_acknowledged(folder, spool):
+    fill(spool, 2)
+    cursor = spool.newest(SOURCE).cursor
+    for number in (2, 1):
+        spool.acknowledge(SOURCE, number)
+    spool.close()
+
+    again = Spool.open(folder, LARGE)
+
+    assert again.newest(SOURCE).cursor == cursor
+    assert again.newest(SOURCE).number == 2
+    assert batch_files(folder) == []
+    again.close()
+
+
+def test_a_torn_tail_is_discarded_and_the_cursor_goes_back(folder, spool):
+    fill(spool, 3)
+    spool.close()
+    last = batch_files(folder)[-1]
+    last.write_bytes(last.read_bytes()[:-7])
+
+    again = Spool.open(folder, LARGE)
+
+    assert numbers(again) == [1, 2]
+    assert again.newest(SOURCE).cursor == Cursor(2000, 21)
+    again.close()
+
+
+def test_a_batch_that_the_disk_spoilt_is_a_counted_loss_under_its_number(folder, spool):
+    fill(spool, 3)
+    spool.close()
+    middle = batch_files(folder)[1]
+    middle.write_bytes(b"\0" * middle.stat().st_size)
+
+    again = Spool.open(folder, LARGE)
+
+    assert numbers(again) == [1, 2, 3]
+    (loss,) = losses_in(again)
+    assert (loss["reason"], loss["first_seq"], loss["count"]) == ("corrupt", 11, 10)
+    again.close()
+
+
+def test_a_batch_that_is_spoilt_while_it_waits_is_a_counted_loss(folder, spool):
+    fill(spool, 2)
+    batch_files(folder)[0].write_bytes(b"nothing")
+
+    batch = spool.take(SOURCE, 1)
+
+    (loss,) = decode(batch.tables[0].arrow).to_pylist()
+    assert (loss["reason"], loss["first_seq"], loss["count"]) == ("corrupt", 1, 10)
+    assert batch.cursor.next_seq == 11
+
+
+def test_detail_goes_first_then_rounds_then_requests(folder):
+    spool = Spool.open(folder, 700_000)
+    fill(spool, 60)
+
+    left = [name for number in numbers(spool) for name in kept(spool, number)]
+
+    assert "request_part" not in left[:20]
+    dropped = spool.dropped_rows
+    assert dropped["request_part"] / 5 >= dropped["round"] / 10 >= dropped.get("request", 0) / 2
+    assert dropped["round"] > 0
+    assert spool.disk_bytes < 700_000
+    spool.close()
+
+
+def kept(spool, number):
+    return [table.name for table in spool.take(SOURCE, number).tables]
+
+
+def test_what_is_dropped_is_counted_row_by_row_and_numbers_stay(folder):
+    spool = Spool.open(folder, 400_000)
+    fill(spool, 80)
+
+    found = losses_in(spool)
+
+    assert numbers(spool) == list(range(1, 81))
+    assert {loss["reason"] for loss in found} == {"spool_full"}
+    for table, per_batch in (("request_part", 5), ("round", 10), ("request", 2)):
+        lost = sum(loss["count"] for loss in found if loss["table"] == table)
+        stays = sum(
+            t.rows
+            for number in numbers(spool)
+            for t in spool.take(SOURCE, number).tables
+            if t.name == table
+        )
+        assert lost + stays == 80 * per_batch
+        assert lost == spool.dropped_rows.get(table, 0)
+    spool.close()
+
+
+def test_the_oldest_goes_first(folder):
+    spool = Spool.open(folder, 400_000)
+    fill(spool, 30)
+
+    with_parts = [n for n in numbers(spool) if "request_part" in kept(spool, n)]
+
+    assert with_parts == list(range(with_parts[0], 31))
+    assert with_parts[0] > 1
+    spool.close()
+
+
+def test_a_batch_that_was_sent_keeps_its_rows(folder):
+    spool = Spool.open(folder, 400_000)
+    fill(spool, 3)
+    spool.take(SOURCE, 1)
+    fill(spool, 40)
+
+    assert "request_part" in kept(spool, 1)
+    assert "request_part" not in kept(spool, 2)
+    spool.close()
+
+
+def test_without_anything_left_to_drop_there_is_no_room_and_it_stays_bounded(folder):
+    spool = Spool.open(folder, 100_000)
+    while spool.has_room:
+        fill(spool, 1)
+
+    assert 100_000 <= spool.disk_bytes <= 100_000 + 24_576
+    for number in numbers(spool):
+        spool.acknowledge(SOURCE, number)
+    assert spool.has_room
+    spool.close()
+
+
+def test_what_has_been_said_is_remembered(folder, spool):
+    spool.add(SOURCE, Cursor(10, 2), [], {"boot"})
+    spool.add(SOURCE, Cursor(20, 3), [], {"fault"})
+    spool.close()
+
+    again = Spool.open(folder, LARGE)
+
+    assert again.newest(SOURCE).said == {"boot", "fault"}
+    again.close()
+
+
+def test_sources_do_not_mix(spool):
+    other = Source("r0", "b1")
+    fill(spool, 2)
+    fill(spool, 1, other)
+
+    spool.acknowledge(SOURCE, 2, all_before=True)
+
+    assert (numbers(spool), numbers(spool, other)) == ([], [1])
+
+
+def test_a_name_with_a_slash_stays_within_the_folder(folder, spool):
+    fill(spool, 1, Source("../../up", "b/0"))
+
+    (path,) = batch_files(folder)
+    assert path.parent.parent == folder
+
+
+def test_a_spool_has_one_owner(folder, spool):
+    script = (
+        "import sys, pathlib; from specscope_agent.spool import Spool;"
+        f"Spool.open(pathlib.Path({str(folder)!r}), 1)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    assert "another agent" in done.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_a_named_error(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.touch()
+
+    with pytest.raises(SpoolError, match="cannot be used"):
+        Spool.open(blocked / "spool", LARGE)
+
+
+def test_a_disk_that_takes_no_more_leaves_the_cursor_where_it_was(spool, folder, monkeypatch):
+    fill(spool, 1)
+    before = spool.newest(SOURCE)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("specscope_agent.batchfile.os.fsync", full)
+    with pytest.raises(SpoolError, match="No space left"):
+        fill(spool, 1)
+
+    assert spool.newest(SOURCE) == before
+    assert list(folder.glob("*/*.new")) == []
+
+
+def test_an_encoded_table_reads_back():
+    from specscope_agent.wire import encode
+
+    table = pa.table({"k": [[1, 2], []], "name": ["a", None]})
+
+    (encoded,) = encode({"t": table, "empty": table.slice(0, 0)})
+
+    assert decode(encoded.arrow).equals(table)
+    assert (encoded.name, encoded.rows) == ("t", 2)
