@@ -1,0 +1,1 @@
+"""`specscope analyze`: a verdict from files that people already have."""

@@ -1,0 +1,135 @@
+"""What can be said without a baseline: coverage, break-even, which k keeps what, what stands out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+from specscope.analyze.sums import Sums
+from specscope.readers.records import Finding, Window
+
+LOW_COVERAGE = 0.5
+KEEPS = 0.98
+"""A position that adds less than 2 % of a round's tokens can hardly pay for its slot."""
+
+DEAD_PROPOSALS = 200
+"""So many rejections in a row do not happen to a drafter that works at all: 0.98^200 is 2 %."""
+
+SAME_ROUND = 0.15
+SPREAD = 1.3
+
+
+def of_totals(total: Window, sums: Sums) -> Iterator[Finding]:
+    """Findings on one input's or all inputs' pooled window."""
+    if total.coverage is not None and total.coverage < LOW_COVERAGE:
+        bound = sums.generated / max(sums.generated - sums.accepted_in_generated, 1.0)
+        yield Finding(
+            "LOW_COVERAGE",
+            f"only {total.coverage:.1%} of tokens came out of speculative rounds: acceptance speaks of "
+            f"them alone, and even free speculation saved at most {bound - 1:.0%} of the steps",
+            {"coverage": round(total.coverage, 4), "gain_bound": round(bound, 4)},
+        )
+    if total.accepted == 0 and (total.proposed or 0) >= DEAD_PROPOSALS:
+        yield Finding(
+            "SPEC_DEAD",
+            f"none of {total.proposed} proposals was accepted",
+            {"proposed": total.proposed},
+        )
+    yield from _ladder(total)
+    if total.round_ms is not None and total.mean_length and total.mean_length >= 1:
+        even = total.round_ms / total.mean_length
+        yield Finding(
+            "BREAK_EVEN",
+            f"a round of {total.round_ms:.2f} ms gives {total.mean_length:.2f} tokens: speculation is "
+            f"even if a target-only step at this load takes {even:.2f} ms, and pays if it takes longer",
+            {
+                "round_ms": round(total.round_ms, 4),
+                "mean_length": round(total.mean_length, 4),
+                "break_even_step_ms": round(even, 4),
+            },
+        )
+
+
+def of_runs(runs: Sequence[Window]) -> Iterator[Finding]:
+    """What sets runs of one benchmark apart: acceptance, or the time of a round."""
+    yield from _mismatch(runs)
+    timed = [r for r in runs if r.round_ms and r.throughput_tok_s and r.mean_length]
+    if len(timed) < 2:
+        return
+    speed = _spread([r.throughput_tok_s or 1 for r in timed])
+    cost = _spread([r.round_ms or 1 for r in timed])
+    tokens = _spread([r.mean_length or 1 for r in timed])
+    if speed > SPREAD and math.log(cost) > 2 * math.log(tokens):
+        rates = [r.acceptance_rate for r in timed if r.acceptance_rate is not None]
+        best = max(timed, key=lambda r: r.acceptance_rate or 0)
+        rank = sum((r.throughput_tok_s or 0) > (best.throughput_tok_s or 0) for r in timed)
+        yield Finding(
+            "ROUND_COST_EXPLAINS",
+            f"throughput differs {speed:.2f}x, round time {cost:.2f}x, tokens per round only "
+            f"{tokens:.2f}x: verification time, not the drafter; keep k and the drafter, look at the "
+            "machine's state",
+            {
+                "throughput_spread": round(speed, 3),
+                "round_ms_spread": round(cost, 3),
+                "tokens_per_round_spread": round(tokens, 3),
+                "acceptance_range": round(max(rates) - min(rates), 4) if rates else None,
+                "highest_acceptance": best.label,
+                "faster_runs_than_it": rank,
+                "round_ms": {str(r.label): round(r.round_ms or 0, 1) for r in timed},
+            },
+        )
+
+
+def _ladder(total: Window) -> Iterator[Finding]:
+    rates = total.position_rates
+    if total.k is None or not rates or len(rates) < 2 or any(rate is None for rate in rates):
+        return
+    tokens = [1.0]
+    for rate in rates:
+        tokens.append(tokens[-1] + (rate or 0.0))
+    evidence = {str(k): round(value, 4) for k, value in enumerate(tokens)}
+    full = tokens[-1]
+    steps = ", ".join(f"k={k} {value:.2f}" for k, value in enumerate(tokens) if k)
+    yield Finding("K_LADDER", f"tokens per round kept: {steps}", {"tokens_per_round": evidence})
+    enough = next(k for k, value in enumerate(tokens) if value >= KEEPS * full)
+    if enough < len(rates) and full > 1:
+        yield Finding(
+            "K_TOO_LONG",
+            f"k = {enough} keeps {tokens[enough] / full:.1%} of the tokens of k = {len(rates)}",
+            {"k": len(rates), "enough": enough, "keeps": round(tokens[enough] / full, 4)},
+        )
+
+
+def _mismatch(runs: Sequence[Window]) -> Iterator[Finding]:
+    """Same k and equal rounds, but the first position is rejected far more often in one run."""
+    seen = [r for r in runs if r.position_rates and r.position_rates[0] is not None]
+    if len(seen) < 2:
+        return
+    low = min(seen, key=lambda r: (r.position_rates or (0.0,))[0] or 0.0)
+    high = max(seen, key=lambda r: (r.position_rates or (0.0,))[0] or 0.0)
+    worst, best = (low.position_rates or (0,))[0] or 0.0, (high.position_rates or (0,))[0] or 0.0
+    equal = low.k == high.k and (
+        not low.round_ms or not high.round_ms or abs(math.log(low.round_ms / high.round_ms)) < SAME_ROUND
+    )
+    if not equal or best < 2 * worst or best - worst < 0.2:
+        return
+    evidence: dict[str, object] = {
+        "low": low.label,
+        "high": high.label,
+        "first_position": [round(worst, 4), round(best, 4)],
+    }
+    cost = ""
+    if low.round_ms and high.round_ms:
+        evidence["round_ms"] = [round(low.round_ms, 3), round(high.round_ms, 3)]
+        cost = f" at rounds of {low.round_ms:.2f} and {high.round_ms:.2f} ms"
+    yield Finding(
+        "DRAFT_MISMATCH",
+        f"the first position is accepted {worst:.0%} of the time in {low.label} and {best:.0%} in "
+        f"{high.label}{cost}: the difference is acceptance alone. The drafter is able; proposals do "
+        "not follow the target's sampling (greedy drafts against temperature > 0), template or adapter",
+        evidence,
+    )
+
+
+def _spread(values: list[float]) -> float:
+    return max(values) / min(values)

@@ -1,0 +1,133 @@
+"""A plain benchmark table: CSV with an arm column, or a draft length, and something measured.
+
+Columns and aliases are in `columns.py`. A row is one arm under its conditions; a row with counts of
+accepted tokens is a window too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from specscope.readers import columns
+from specscope.readers.csv_file import header, name_of, rows
+from specscope.readers.lines import number
+from specscope.readers.records import Arm, Record, Window
+from specscope.readers.roles import k_of, role_of
+from specscope.readers.source import Source
+
+_MEASURES = {**columns.HIGHER, **columns.LOWER, **columns.OUTCOME}
+
+
+class BenchTable:
+    """A table of arms."""
+
+    format = "bench-csv"
+
+    def sniff(self, head: bytes) -> float:
+        """0.6 for a header with a measure and an arm, a draft length or a class."""
+        names = {name_of(column) for column in header(head)}
+        measures = {alias for group in _MEASURES.values() for alias in group}
+        measures |= {alias for group in columns.SECONDS.values() for alias in group}
+        arms = {*columns.ARM, *columns.K, *(a for group in columns.CLASS.values() for a in group)}
+        return 0.6 if names & measures and names & arms else 0.0
+
+    def read(self, source: Source) -> Iterator[Record]:
+        """One arm per row, and a window where the row counts accepted tokens."""
+        for number_, row in enumerate(rows(source.stream), start=1):
+            named = {name_of(column): value for column, value in row.items()}
+            yield from _row(source.name, named, number_)
+
+
+def _row(input: str, row: Mapping[str, str], line: int) -> Iterator[Record]:
+    arm_column = next((name for name in columns.ARM if name in row), None)
+    arm = row[arm_column] if arm_column else ""
+    k, k_column = _k(row)
+    metrics = _metrics(row)
+    role = role_of(arm, k)
+    if role in ("unknown", "speculative") and metrics.get("drafted_delta") == 0:
+        role = "k0"
+    if arm_column is None:
+        arm = f"k={k}" if k is not None else f"row {line}"
+    known = {arm_column, k_column, *columns.K, *columns.SETTINGS}
+    conditions = _conditions(row)
+    settings = {name: row[name] for name in columns.SETTINGS if row.get(name)}
+    speculated = metrics.get("accepted") is not None or metrics.get("mean_length") is not None
+    if role == "unknown" and speculated:
+        role = "speculative"
+    if role in ("unknown", "speculative") and k is None:
+        k = k_of(arm)
+    yield Arm(input, arm, role, None if role == "target_only" else k, conditions, metrics, settings)
+    if speculated and role != "target_only":
+        yield _window(input, arm, k, metrics)
+    del known
+
+
+def _k(row: Mapping[str, str]) -> tuple[int | None, str | None]:
+    for name in columns.K:
+        value = number(row.get(name))
+        if value is not None and 0 <= value <= 256 and value == int(value):
+            return int(value), name
+    return None, None
+
+
+def _conditions(row: Mapping[str, str]) -> dict[str, int | float | str]:
+    found: dict[str, int | float | str] = {}
+    for dimension, aliases in columns.CLASS.items():
+        text = next((row[alias] for alias in aliases if row.get(alias)), None)
+        if text is None:
+            continue
+        value = number(text)
+        numeric = value is not None and dimension not in ("label", "engine", "version")
+        found[dimension] = (int(value) if value == int(value) else value) if numeric and value is not None else text
+    return found
+
+
+def _metrics(row: Mapping[str, str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for metric, aliases in _MEASURES.items():
+        value = _first(row, aliases)
+        if value is not None and value >= 0:
+            found[metric] = value
+    for metric, aliases in columns.SECONDS.items():
+        value = _first(row, aliases)
+        if metric not in found and value is not None and value >= 0:
+            found[metric] = 1000 * value
+    rate = found.get("acceptance_rate")
+    if rate is not None and 1 < rate <= 100:
+        found["acceptance_rate"] = rate / 100
+    return found
+
+
+def _first(row: Mapping[str, str], aliases: Sequence[str]) -> float | None:
+    return next((v for alias in aliases if (v := number(row.get(alias))) is not None), None)
+
+
+def _window(input: str, arm: str, k: int | None, metrics: Mapping[str, float]) -> Window:
+    drafts, length = metrics.get("drafts"), metrics.get("mean_length")
+    tok_s = metrics.get("throughput_tok_s")
+    verify, draft = metrics.get("verify_total_ms"), metrics.get("draft_total_ms")
+    # A column of milliseconds beside a count of rounds is a sum over them.
+    verify_ms = verify / drafts if verify is not None and drafts else None
+    emitted = round(length * drafts) if length and drafts else None
+    return Window(
+        input,
+        "unknown",
+        grain="run",
+        label=arm,
+        k=k,
+        drafts=round(drafts) if drafts is not None else None,
+        proposed=_whole(metrics.get("proposed")),
+        accepted=_whole(metrics.get("accepted")),
+        emitted=emitted,
+        acceptance_rate=metrics.get("acceptance_rate"),
+        mean_length=length,
+        throughput_tok_s=tok_s,
+        round_ms=verify_ms,
+        draft_ms=draft / drafts if draft is not None and drafts else None,
+        # The table's own length may leave out the first token or cut the last round.
+        tolerance=max(0.05, 1.5 / drafts) if drafts else 0.05,
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return round(value) if value is not None else None

@@ -1,0 +1,75 @@
+"""CSV with a header, by normalised column names."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from specscope.readers.source import blocks
+
+_UNIT = re.compile(r"[\[(]([^\])]*)[\])]")
+_OTHER = re.compile(r"[^a-z0-9]+")
+ROW_LIMIT = 5_000_000
+
+
+def header(head: bytes) -> list[str]:
+    """The columns of the first line that is no comment; empty if it has fewer than two."""
+    for line in head.decode("utf-8-sig", "replace").splitlines():
+        if line.strip() and not line.startswith("#"):
+            cells = next(csv.reader([line], delimiter=delimiter(line)), [])
+            return [cell.strip() for cell in cells] if len(cells) > 1 else []
+    return []
+
+
+def delimiter(line: str) -> str:
+    """Comma, semicolon, tab or bar: whichever the header has most of."""
+    return max(",;\t|", key=line.count)
+
+
+def name_of(column: str) -> str:
+    """`Mean TPOT (ms)` to `mean_tpot_ms`, `memory.used [MiB]` to `memory_used_mib`."""
+    text = column.strip().lower().replace("%", " pct ").replace("/", " per ")
+    text = _UNIT.sub(lambda m: f" {m.group(1)} ", text)
+    return _OTHER.sub("_", text).strip("_")
+
+
+def rows(stream: BinaryIO) -> Iterator[dict[str, str]]:
+    """The rows under their columns as printed. Short and empty rows are left out."""
+    text = io.TextIOWrapper(io.BufferedReader(_Readable(stream)), "utf-8-sig", "replace", newline="")
+    lines = (line for line in _bounded(text) if line.strip() and not line.startswith("#"))
+    first = next(lines, "")
+    columns = [c.strip() for c in next(csv.reader([first], delimiter=delimiter(first)), [])]
+    try:
+        for number, row in enumerate(csv.reader(lines, delimiter=delimiter(first))):
+            if number >= ROW_LIMIT:
+                return
+            if len(row) >= len(columns) > 1:
+                yield dict(zip(columns, (cell.strip() for cell in row), strict=False))
+    except csv.Error:
+        return
+
+
+def _bounded(text: io.TextIOWrapper) -> Iterator[str]:
+    while line := text.readline(1 << 16):
+        yield line.replace("\0", "")
+
+
+class _Readable(io.RawIOBase):
+    """A stream that ends where a truncated gzip does."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._blocks = blocks(stream)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+        data = self._rest or next(self._blocks, b"")
+        self._rest = data[len(buffer) :]
+        data = data[: len(buffer)]
+        buffer[: len(data)] = data
+        return len(data)

@@ -1,0 +1,57 @@
+"""Which reader a file belongs to, by content alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from specscope.readers.bench_json import BenchJson
+from specscope.readers.bench_table import BenchTable
+from specscope.readers.clickhouse_errors import ClickHouseErrors
+from specscope.readers.cost_model import CostModel
+from specscope.readers.kineto import KinetoTrace
+from specscope.readers.nsys_csv import NsysCsv
+from specscope.readers.nsys_sqlite import NsysSqlite
+from specscope.readers.nvidia_smi import NvidiaSmi
+from specscope.readers.records import Record
+from specscope.readers.request_json import RequestJson
+from specscope.readers.source import Source
+from specscope.readers.steps_json import StepsJson
+from specscope.readers.text import TextReader
+from specscope.readers.trace_summary import TraceSummary
+from specscope.readers.trtllm_json import TrtllmJson
+
+
+class Reader(Protocol):
+    """One format. `sniff` sees the first 256 KiB and says 0..1; the surest reader gets the file."""
+
+    format: str
+
+    def sniff(self, head: bytes) -> float: ...
+
+    def read(self, source: Source) -> Iterator[Record]: ...
+
+
+def readers() -> tuple[Reader, ...]:
+    """All readers. The first of equally sure ones wins."""
+    return (
+        KinetoTrace(),
+        NsysSqlite(),
+        TrtllmJson(),
+        CostModel(),
+        ClickHouseErrors(),
+        BenchJson(),
+        RequestJson(),
+        StepsJson(),
+        TraceSummary(),
+        NvidiaSmi(),
+        NsysCsv(),
+        BenchTable(),
+        TextReader(),
+    )
+
+
+def reader_for(head: bytes) -> Reader | None:
+    """The surest reader, or None where none is sure of anything (binary files)."""
+    best = max(readers(), key=lambda reader: reader.sniff(head))
+    return best if best.sniff(head) > 0 else None

@@ -1,0 +1,117 @@
+"""What engines and clients say of single requests: acceptance fields of a response.
+
+vLLM `metrics.speculative_decoding`, TensorRT-LLM `speculative_decoding`, AIPerf acceptance records
+(one set of names), SGLang `meta_info`, llama.cpp `timings`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from specscope.readers.json_file import count, dicts, documents, looks_like_json, real
+from specscope.readers.llamacpp_log import from_timings
+from specscope.readers.llamacpp_request import Requests
+from specscope.readers.records import Finding, Record, Window
+from specscope.readers.source import Source
+
+_KEYS = (
+    b'"num_spec_steps"',
+    b'"spec_accept_',
+    b'"spec_verify_ct"',
+    b'"predicted_n"',
+    b'"num_accepted_draft_tokens"',
+    b'"spec_num_correct_drafts"',
+)
+
+
+class RequestJson:
+    """Responses, or the parts of them that speak of speculation, in any nesting."""
+
+    format = "request-metrics"
+
+    def sniff(self, head: bytes) -> float:
+        """0.7 for JSON with one of the per-request keys."""
+        return 0.7 if looks_like_json(head) and any(key in head for key in _KEYS) else 0.0
+
+    def read(self, source: Source) -> Iterator[Record]:
+        """One window per request."""
+        llamacpp = Requests(source.name)
+        for document in documents(source.stream):
+            for found in dicts(document):
+                if "predicted_n" in found:
+                    yield from llamacpp.records(from_timings(found))
+                elif "num_spec_steps" in found:
+                    yield _steps(source.name, found)
+                elif any(key.startswith("spec_") for key in found):
+                    yield from _sglang(source.name, found)
+
+
+def _steps(input: str, found: dict[str, Any]) -> Window:
+    """The names that vLLM, TensorRT-LLM and AIPerf share, or nearly."""
+    engine = found.get("engine")
+    drafted = found.get("per_step_drafted")
+    histogram = found.get("acceptance_histogram")
+    steps = count(found, "num_spec_steps")
+    at = _survivals(histogram, steps)
+    return Window(
+        input,
+        engine if isinstance(engine, str) else "vllm" if "per_step_accepted" in found else "unknown",
+        grain="request",
+        k=count(found, "num_spec_tokens"),
+        drafts=steps,
+        proposed=count(found, "num_draft_tokens", "total_draft_tokens"),
+        accepted=count(found, "num_accepted_draft_tokens", "total_accepted_draft_tokens"),
+        generated=count(found, "completion_tokens"),
+        accepted_at=at if not isinstance(drafted, list) or len(set(map(str, drafted))) < 2 else None,
+        mean_length=real(found, "mean_acceptance_length"),
+        tolerance=0.011,
+    )
+
+
+def _survivals(histogram: object, steps: int | None) -> tuple[int, ...] | None:
+    """Counts of accepted lengths 0, 1, ... to counts of positions that survived."""
+    if not isinstance(histogram, list) or not all(isinstance(n, int) and n >= 0 for n in histogram):
+        return None
+    if steps is None or sum(histogram) != steps:
+        return None
+    return tuple(sum(histogram[j:]) for j in range(1, len(histogram))) or None
+
+
+def _sglang(input: str, found: dict[str, Any]) -> Iterator[Record]:
+    length = real(found, "spec_accept_length")
+    steps = count(found, "spec_verify_ct")
+    proposed = count(found, "spec_num_proposed_drafts")
+    accepted = count(found, "spec_num_correct_drafts")
+    rate = real(found, "spec_accept_rate")
+    if length is None and steps is None and rate is None:
+        return
+    finished = bool(found.get("finish_reason")) or bool(count(found, "completion_tokens"))
+    if (length is not None and length < 1 and finished) or (rate is not None and not 0 <= rate <= 1):
+        yield Finding(
+            "SOURCE_DEFECT",
+            f"a finished request with accept length {length:g} and rate {rate}: impossible, so the "
+            "field is not filled (SGLang before its fix, NGRAM); stored as unknown"
+            if length is not None
+            else f"an accept rate of {rate} is a defect of the source; stored as unknown",
+            {"spec_accept_length": length, "spec_accept_rate": rate},
+        )
+        length = rate = None
+        if not steps:
+            return
+    histogram = found.get("spec_correct_drafts_histogram")
+    # spec_num_proposed_drafts is steps x (width - 1) whatever was really proposed.
+    yield Window(
+        input,
+        "sglang",
+        grain="request",
+        k=proposed // steps if proposed and steps and proposed % steps == 0 else None,
+        drafts=steps or None,
+        proposed=proposed,
+        accepted=accepted,
+        generated=count(found, "completion_tokens"),
+        accepted_at=_survivals(histogram, steps),
+        mean_length=length,
+        acceptance_rate=rate if proposed is None else None,
+        tolerance=0.5,
+    )

@@ -1,0 +1,106 @@
+"""Files, directories and compressed files as byte streams."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from specscope.errors import InputError
+
+HEAD_BYTES = 1 << 18
+_GZIP = b"\x1f\x8b"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A name to show, the first bytes, and the whole stream from its beginning."""
+
+    name: str
+    head: bytes
+    stream: BinaryIO
+    path: Path | None = None
+
+
+def walk(paths: list[str]) -> list[Path]:
+    """The regular files under the given paths, sorted within a directory.
+
+    Raises InputError if a path does not exist.
+    """
+    files: list[Path] = []
+    for text in paths:
+        path = Path(text)
+        if path.is_dir():
+            files += sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p, path))
+        elif path.exists():
+            files.append(path)
+        else:
+            raise InputError(f"{text}: no such file or directory")
+    return files
+
+
+def open_source(path: Path) -> Source:
+    """Open a file, seeing through gzip and UTF-16. Raises InputError with the reason."""
+    try:
+        raw: BinaryIO = path.open("rb")
+        start = raw.read(4)
+        raw.seek(0) if raw.seekable() else None
+        stream = raw if raw.seekable() else _pushed_back(start, raw)
+        if start.startswith(_GZIP):
+            stream = _gunzipped(stream)
+        elif start.startswith(_UTF16):
+            stream = io.BytesIO(stream.read().decode("utf-16", "replace").encode())
+        return from_stream(str(path), stream, path if not start.startswith(_GZIP) else None)
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def from_stream(name: str, stream: BinaryIO, path: Path | None = None) -> Source:
+    """Read the head and put it back."""
+    head = stream.read(HEAD_BYTES)
+    if stream.seekable():
+        stream.seek(0)
+        return Source(name, head, stream, path)
+    return Source(name, head, _pushed_back(head, stream), path)
+
+
+def blocks(stream: BinaryIO, size: int = 1 << 20) -> Iterator[bytes]:
+    """Blocks of a stream until it ends, or until a truncated gzip does."""
+    while True:
+        try:
+            block = stream.read(size)
+        except (EOFError, gzip.BadGzipFile):
+            return
+        if not block:
+            return
+        yield block
+
+
+def _gunzipped(stream: BinaryIO) -> BinaryIO:
+    return io.BufferedReader(gzip.GzipFile(fileobj=stream), 1 << 20)  # type: ignore[arg-type]
+
+
+def _hidden(path: Path, root: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(root).parts)
+
+
+class _Rejoined(io.RawIOBase):
+    def __init__(self, head: bytes, rest: BinaryIO) -> None:
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+        data = self._head[: len(buffer)] or self._rest.read(len(buffer))
+        self._head = self._head[len(buffer) :]
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def _pushed_back(head: bytes, rest: BinaryIO) -> BinaryIO:
+    return io.BufferedReader(_Rejoined(head, rest), 1 << 20)

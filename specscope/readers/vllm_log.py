@@ -1,0 +1,137 @@
+"""vLLM server logs, V0 and V1, in all the spellings of their speculation lines.
+
+V1: every interval one `Engine 000: Avg ...` line and, if anything was drafted, one `SpecDecoding
+metrics:` line behind it, counts of that interval. V0: the same pair, but cumulative counters. The
+interval is not printed. It follows from counts over rates for the speculation line, and from the
+spacing of the engine lines for the other. After idle time the two differ: the speculation logger
+does not restart its clock while there is nothing to draft.
+Source: vllm/v1/metrics/loggers.py and vllm/v1/spec_decode/metrics.py, 0.8 to 0.32.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from specscope.readers.lines import fields, plain
+from specscope.readers.records import Finding, Origin, Record, Unparsed
+from specscope.readers.vllm_series import Series
+from specscope.readers.vllm_spec_line import SpecLine
+
+_VERSION = re.compile(r"(?:LLM engine \(v|version )(\d+\.\d[\w.+]*)")
+_SPEC_CONFIG = re.compile(r"speculative_config=SpeculativeConfig\(method='(\w+)'(.*)")
+_SPEC_K = re.compile(r"num_spec\w*_tokens'?[=:] ?(\d+)")
+_PROCESS = re.compile(r"^(?:([\w.\-/]+) +\| )?.{0,160}?(?:\((\w+ pid=\d+)\)|(\S+\[\d+\]):)")
+_SERVICE = re.compile(r"^([\w.\-/]+) +\| ")
+_TIME = re.compile(r"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)")
+_ENGINE = re.compile(r"Engine (\d+): $|(\d+) Engines Aggregated: $")
+_ITERATION = re.compile(
+    r"Engine (\d+): Iteration\(\d+\): (\d+) context requests, \d+ context tokens, "
+    r"(\d+) generation requests, (\d+) generation tokens, iteration elapsed time: ([\d.]+) ms"
+)
+
+
+class VllmLog:
+    """Lines of a vLLM log; one `Series` per process and engine."""
+
+    name = "vllm-log"
+    marks = (
+        b"SpecDecoding metrics:",
+        b"Speculative metrics:",
+        b"Avg prompt throughput:",
+        b": Iteration(",
+        b"LLM engine (v",
+        b"speculative_config=",
+    )
+
+    def __init__(self, input: str) -> None:
+        self._input = input
+        self._series: dict[tuple[str, int | None], Series] = {}
+        self._last: dict[str, int | None] = {}
+        self._drafter: Origin | None = None
+
+    def feed(self, line: bytes, torn: bool) -> Iterable[Record]:
+        text = plain(line)
+        if "SpecDecoding metrics:" in text or "Speculative metrics:" in text:
+            return self._spec(text, torn)
+        if "Avg prompt throughput:" in text:
+            return self._engine(text, torn)
+        if ": Iteration(" in text:
+            return self._iteration(text)
+        return self._config(text)
+
+    def finish(self) -> Iterator[Record]:
+        drafted = False
+        for series in self._series.values():
+            yield from series.finish()
+            drafted |= series.drafted
+        if self._drafter and self._series and not drafted:
+            yield Finding(
+                "DRAFTER_NEVER_USED",
+                f"the log configures speculation ({self._drafter.method}) and never prints a draft",
+                {"method": self._drafter.method, "k": self._drafter.k},
+            )
+
+    def _spec(self, text: str, torn: bool) -> Iterable[Record]:
+        head, _, body = text.partition(" metrics:")
+        line = SpecLine.parse(body, torn)
+        if line is None:
+            return [Unparsed(text[:200])]
+        process = _process(head)
+        key = (process, self._last.get(process))
+        return self._at(key).spec(line, *_time(head))
+
+    def _engine(self, text: str, torn: bool) -> Iterable[Record]:
+        head, mark, body = text.partition("Avg prompt throughput:")
+        process = _process(head)
+        match = _ENGINE.search(head)
+        index = int(match.group(1)) if match and match.group(1) else None
+        self._last[process] = index
+        return self._at((process, index)).engine(fields(mark + body), *_time(head), torn)
+
+    def _iteration(self, text: str) -> Iterable[Record]:
+        match = _ITERATION.search(text)
+        if match is None:
+            return ()
+        index, context, requests, tokens = (int(group) for group in match.groups()[:4])
+        process = _process(text[: match.start()])
+        self._at((process, index)).iteration(context, requests, tokens, float(match.group(5)))
+        return ()
+
+    def _config(self, text: str) -> Iterable[Record]:
+        version = _VERSION.search(text)
+        drafter = _SPEC_CONFIG.search(text)
+        if drafter:
+            k = _SPEC_K.search(drafter.group(2))
+            self._drafter = Origin("vllm", None, drafter.group(1), int(k.group(1)) if k else None)
+        if version or drafter:
+            yield Origin(
+                "vllm",
+                version.group(1) if version else None,
+                self._drafter.method if self._drafter else None,
+                self._drafter.k if self._drafter else None,
+            )
+
+    def _at(self, key: tuple[str, int | None]) -> Series:
+        series = self._series.get(key)
+        if series is None:
+            series = self._series[key] = Series(self._input, key[1])
+        return series
+
+
+def _process(head: str) -> str:
+    if "pid=" in head or "]:" in head:
+        match = _PROCESS.match(head)
+        if match:
+            return "|".join(group or "" for group in match.groups())
+    match = _SERVICE.match(head)
+    return match.group(1) if match else ""
+
+
+def _time(head: str) -> tuple[str | None, int | None]:
+    """The printed time, and seconds since some fixed day for differences (months count 31 days)."""
+    match = _TIME.search(head)
+    if match is None:
+        return None, None
+    month, day, hour, minute, second = (int(group) for group in match.groups())
+    return match.group(), (((month * 31 + day) * 24 + hour) * 60 + minute) * 60 + second

@@ -1,0 +1,127 @@
+"""One speculation line of a vLLM log, whatever its version calls the fields."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from specscope.readers.lines import fields, number, whole
+
+_THREE_DECIMALS = re.compile(r"[01]\.\d{3}$|nan$")
+_MOST_CANDIDATES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class SpecLine:
+    """What the line prints. `emitted` marks a V0 line, whose counts are cumulative."""
+
+    accepted: int | None
+    proposed: int | None
+    emitted: int | None
+    k: int | None
+    rate: float | None
+    mean: float | None
+    accepted_tok_s: float | None
+    drafted_tok_s: float | None
+    positions: tuple[float | None, ...] | None
+    torn: bool
+
+    @classmethod
+    def parse(cls, body: str, torn: bool) -> SpecLine | None:
+        """The line behind `metrics:`; None if it has neither a count nor a rate.
+
+        torn: the file ends in this line without a newline, so its last value may be cut.
+        """
+        found = fields(body)
+        accepted = _count(found, "accepted", "number of accepted tokens")
+        proposed = _count(found, "drafted", "number of draft tokens")
+        rate = _rate(found)
+        if accepted is None and proposed is None and rate is None:
+            return None
+        printed = found.get("per-position acceptance rate")
+        positions = None
+        cut = False
+        if printed:
+            values = [value for value in printed if value]
+            positions = tuple(number(v) if _THREE_DECIMALS.match(v) else None for v in values)
+            whole_list = not torn or "avg draft acceptance rate" in found
+            cut = not (whole_list and all(_THREE_DECIMALS.match(value) for value in values))
+        return cls(
+            accepted,
+            proposed,
+            whole(_first(found, "number of emitted tokens")),
+            whole(_first(found, "number of speculative tokens")),
+            rate,
+            number(_first(found, "mean acceptance length")),
+            number(_first(found, "accepted throughput")),
+            number(_first(found, "drafted throughput")),
+            positions,
+            cut or (torn and proposed is None),
+        )
+
+    def seconds(self) -> float | None:
+        """Length of the window: a count over its printed rate, by the one with more digits."""
+        for count, rate in sorted(
+            ((self.proposed, self.drafted_tok_s), (self.accepted, self.accepted_tok_s)),
+            key=lambda pair: -(pair[1] or 0),
+        ):
+            if count and rate:
+                return count / rate
+        return None
+
+    def drafts(self, k: int | None) -> tuple[int | None, bool]:
+        """(request-rounds that proposed, whether that is an estimate).
+
+        All drafts have length k where that agrees with the printed mean length. Otherwise the mean
+        leaves a range, (accepted / (mean - 1)), and the position rates, which are whole counts over
+        drafts, choose in it.
+        """
+        if self.proposed is None or self.accepted is None:
+            return None, False
+        if k and self.proposed % k == 0:
+            drafts = self.proposed // k
+            if self.mean is None or not drafts:
+                return drafts, False
+            if abs(1 + self.accepted / drafts - self.mean) < 0.0051:
+                return drafts, False
+        if self.mean is None or self.mean < 1.01 or not self.accepted:
+            return None, False
+        low = math.ceil(self.accepted / (self.mean + 0.00501 - 1))
+        high = math.floor(self.accepted / max(self.mean - 0.00501 - 1, 1e-9))
+        high = min(high, self.proposed)
+        if high < low:
+            return None, False
+        if high - low < _MOST_CANDIDATES:
+            fitting = [drafts for drafts in range(low, high + 1) if self._fits(drafts)]
+            if len(fitting) == 1:
+                return fitting[0], False
+        return round(self.accepted / (self.mean - 1)), True
+
+    def _fits(self, drafts: int) -> bool:
+        rates = [rate for rate in self.positions or () if rate is not None]
+        return all(abs(round(rate * drafts) / drafts - rate) <= 0.00051 for rate in rates)
+
+
+def _first(found: dict[str, list[str]], *names: str) -> str | None:
+    for name in names:
+        if found.get(name):
+            return found[name][0]
+    return None
+
+
+def _count(found: dict[str, list[str]], v1: str, v0: str) -> int | None:
+    """A count; the V1 spelling ends in `tokens`, so a cut number is not taken for a smaller one."""
+    text = _first(found, v1)
+    if text is not None:
+        return whole(text) if text.endswith("tokens") else None
+    return whole(_first(found, v0))
+
+
+def _rate(found: dict[str, list[str]]) -> float | None:
+    """0..1, from a percentage or, in the first versions, a ratio."""
+    text = _first(found, "avg draft acceptance rate", "draft acceptance rate")
+    value = number(text)
+    if text is None or value is None:
+        return None
+    return value / 100 if text.endswith("%") else value
