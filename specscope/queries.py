@@ -14,6 +14,25 @@ EVERYTHING = "1"
 # Columns of one part of a round each, in the order in which they are drawn.
 PARTS = ("draft", "verify", "sample", "idle", "catchup", "prefill")
 
+# --- what there is to choose from --------------------------------------------------------
+
+
+def replicas(where: str = EVERYTHING) -> str:
+    """Replicas that ran rounds. [1]
+
+    Table `minute_time`, time `minute`.
+    """
+    return f"SELECT DISTINCT replica FROM minute_time WHERE {where} ORDER BY replica"
+
+
+def classes(where: str = EVERYTHING) -> str:
+    """Classes that ran rounds. [1]
+
+    Table `minute`, time `minute`.
+    """
+    return f"SELECT DISTINCT class FROM minute WHERE {where} ORDER BY class"
+
+
 # --- what speculation yields -------------------------------------------------------------
 
 
