@@ -74,7 +74,8 @@ async def running(settings: ServiceSettings) -> AsyncIterator[Running]:
         ingest = Ingest(store.session(), writer, metrics)
         server, port = await listen(ingest, settings.listen)
         writer.start()
-        web = _web(store, metrics)
+        reader = Reader.open(store) if store.embedded else None
+        web = _web(read_app(reader, metrics, store.database))
         http_port = http.getsockname()[1]
         if store.owner:
             store.owner.publish(f"http://{host_and_port(settings.http)[0]}:{http_port}")
@@ -92,6 +93,8 @@ async def running(settings: ServiceSettings) -> AsyncIterator[Running]:
             for task in tasks[1:]:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if reader:
+                await reader.close()
 
 
 async def _roll(roller: Roller, metrics: Metrics) -> None:
@@ -120,11 +123,8 @@ async def _push(ingest: Ingest, store: Store) -> None:
         await asyncio.sleep(POLICY_S)
 
 
-def _web(store: Store, metrics: Metrics) -> Any:
-    reader = Reader.open(store) if store.embedded else None
-    config = uvicorn.Config(
-        read_app(reader, metrics), lifespan="off", log_level="warning", access_log=False
-    )
+def _web(app: Any) -> Any:
+    config = uvicorn.Config(app, lifespan="off", log_level="warning", access_log=False)
     server = uvicorn.Server(config)
     # Ours handles them, for both ports.
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
