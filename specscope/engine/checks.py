@@ -26,9 +26,9 @@ def check_engine(
             f"capacity {capacity} and k_max {k_max} need {capacity + k_max + 1} positions, "
             f"the target has {context}"
         )
-    if synthetic is not None and (
-        len(synthetic) < k_max or not all(0 <= c <= 1 for c in synthetic)
-    ):
+    if synthetic is None:
+        return
+    if len(synthetic) < k_max or not all(0 <= c <= 1 for c in synthetic):
         raise BadSetting(f"synthetic acceptance needs {k_max} rates in 0..1")
 
 

@@ -13,7 +13,7 @@ ROPES = ("default", "linear", "llama3")
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotary position encoding; the last four only where `kind` is llama3, `factor` in linear too."""
+    """Rotary position encoding; `factor` is read by linear and llama3, the rest by llama3."""
 
     kind: str = "default"
     theta: float = 10_000.0

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -40,23 +39,27 @@ class Batch:
     extent: int  # bound on every row's length
 
 
-class Drafter(Protocol):
-    """Proposes up to k tokens a row; rows are dense and move when one before them leaves."""
+class Drafter:
+    """Proposes up to k tokens a row; rows are dense and move when one before them leaves.
 
-    reads_texts: bool
+    Only `propose` must be written; the rest is for drafters that keep something.
+    """
+
+    reads_texts = False
     """Whether `texts` must be up to date, so that results are read back before drafting."""
 
     def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:
         """Make room; called once by the engine."""
 
-    def admitted(self, row: int, request: RequestInfo, prompt: Sequence[int]) -> None:
+    def admitted(self, row: int, prompt: Sequence[int]) -> None:
         """`row` now holds a new text."""
 
-    def catch_up(self, batch: Batch, ks: Sequence[int]) -> int:
-        """Read what rows with k > 0 have not shown yet; the number of tokens read."""
+    def catch_up(self, batch: Batch, ks: Sequence[int]) -> None:
+        """Read what rows with k > 0 have not shown yet."""
 
     def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
         """At most ks[r] tokens for row r."""
+        raise NotImplementedError
 
     def advanced(self, ks: Sequence[int]) -> None:
         """A round with these proposals was verified."""
@@ -65,14 +68,13 @@ class Drafter(Protocol):
         """Row `source`, with that many positions in use, is now row `target`."""
 
 
-class ModelDrafter:
+class ModelDrafter(Drafter):
     """A smaller model with a KV cache of its own.
 
     Each round begins by feeding the last two tokens of a text: after full acceptance the last
     proposal was drawn but never read, and reading one token twice costs less than a branch.
     """
 
-    reads_texts = False
     window = 2
     """Tokens of the text that a round feeds first."""
 
@@ -89,14 +91,13 @@ class ModelDrafter:
         self.unread = [0] * rows  # tokens of each row before its last two that were never fed
         self.device = device
 
-    def admitted(self, row: int, request: RequestInfo, prompt: Sequence[int]) -> None:
+    def admitted(self, row: int, prompt: Sequence[int]) -> None:
         """A new text is wholly unread, its last two tokens aside."""
         self.unread[row] = max(0, len(prompt) - 2)
 
-    def catch_up(self, batch: Batch, ks: Sequence[int]) -> int:
+    def catch_up(self, batch: Batch, ks: Sequence[int]) -> None:
         """Feed what rows with k > 0 have not read, in chunks."""
         left = [self.unread[row] if k else 0 for row, k in enumerate(ks)]
-        total = sum(left)
         while any(left):
             low = next(row for row, count in enumerate(left) if count)
             high = max(row for row, count in enumerate(left) if count) + 1
@@ -112,7 +113,6 @@ class ModelDrafter:
         for row, k in enumerate(ks):
             if k:
                 self.unread[row] = 0
-        return total
 
     def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
         """Draw up to k tokens a row, one position at a time, for the rows that still want one."""

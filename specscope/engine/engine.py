@@ -8,36 +8,21 @@ that ended meanwhile rides along for `depth` rounds and emits nothing.
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from specscope.engine.api import Gate, Observer, RequestInfo, RoundReport, SamplingParams
+from specscope.engine.api import Gate, Observer, RequestInfo, SamplingParams
 from specscope.engine.checks import check_engine, check_gate, check_request
 from specscope.engine.draft import Batch, Drafter
 from specscope.engine.errors import BadRequest
+from specscope.engine.flight import Flight, Part, report_of
 from specscope.engine.model import Decoder, KVCache
 from specscope.engine.round import Outcome, Target, run_round
 from specscope.engine.sequence import Detokenize, Running
 from specscope.engine.state import BatchState, Needs
-from specscope.engine.timing import Measured, timer_for
+from specscope.engine.timing import timer_for
 
 PREFILL_CHUNK = 256
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """A round whose results the host has not read."""
-
-    rows: list[Running]
-    contexts: list[int]
-    result: Tensor
-    outcome: Outcome
-    measured: Measured
-    started_at: int
-    waiting: int
-    prefill_tokens: int
 
 
 class Engine:
@@ -81,7 +66,7 @@ class Engine:
         self.timer = timer_for(device)
         self.rows: list[Running] = []
         self.queue: deque[Running] = deque()
-        self.flights: deque[_Flight] = deque()
+        self.flights: deque[Flight] = deque()
         self.aborted: set[str] = set()
         self.known: set[str] = set()
         self.rested = True
@@ -157,7 +142,7 @@ class Engine:
             row = len(self.rows)
             self.rows.append(running)
             self.state.admit(row, running.text, running.info.params)
-            self.drafter.admitted(row, running.info, running.text)
+            self.drafter.admitted(row, running.text)
             for observer in self.observers:
                 observer.admitted(running.info)
         new = self.rows[first:]
@@ -165,10 +150,10 @@ class Engine:
             return 0
         began = time.perf_counter()
         with self.timer.part("prefill"), torch.inference_mode():
-            lengths = [row.info.prompt_tokens for row in new]
+            lengths = [running.info.prompt_tokens for running in new]
             read = self.target.prefill(self.state, first, lengths, PREFILL_CHUNK)
-        for row in new:
-            row.prefill_s = time.perf_counter() - began
+        for running in new:
+            running.prefill_s = time.perf_counter() - began
         return read
 
     def _ask_gate(self) -> list[int]:
@@ -198,13 +183,11 @@ class Engine:
     def _launch(self, outcome: Outcome, started_at: int, prefilled: int) -> None:
         result = outcome.result.to("cpu", non_blocking=True)
         contexts = [len(row.text) for row in self.rows]
-        measured = self.timer.end()
+        measured, waiting = self.timer.end(), len(self.queue)
+        rows = list(self.rows)
         self.flights.append(
-            _Flight(
-                list(self.rows), contexts, result, outcome, measured, started_at,
-                len(self.queue), prefilled,
-            )
-        )  # fmt: skip
+            Flight(rows, contexts, result, outcome, measured, started_at, waiting, prefilled)
+        )
 
     def _read(self, depth: int) -> None:
         """Take in the results of all but the newest `depth` rounds."""
@@ -214,21 +197,22 @@ class Engine:
                 time.sleep(20e-6)
             self._account(flight)
 
-    def _account(self, flight: _Flight) -> None:
-        present, reports, left = {id(row) for row in self.rows}, [], []
+    def _account(self, flight: Flight) -> None:
+        present, parts = {id(row) for row in self.rows}, []
         for row, context, k, (accepted, emitted, *block) in zip(
             flight.rows, flight.contexts, flight.outcome.widths, flight.result.tolist(), strict=True
         ):
-            if id(row) not in present:
-                continue
-            kept, end = row.extend(block[:emitted], self.detokenize)
-            reports.append((row.info.id, context, k, accepted, kept, end))
-            if end != "none":
-                left.append((row, end))
-        self._tell_round(flight, reports)
+            if id(row) in present:
+                kept, end = row.extend(block[:emitted], self.detokenize)
+                parts.append(Part(row, context, k, accepted, kept, end))
+        if parts and self.observers:
+            report = report_of(flight, parts, self.timer.source)
+            for observer in self.observers:
+                observer.round_ended(report)
         # From the back, so that of rows that end together few have to move.
-        for row, end in reversed(left):
-            self._leave(row, end)
+        for part in reversed(parts):
+            if part.end != "none":
+                self._leave(part.row, part.end)
 
     def _leave(self, row: Running, reason: str) -> None:
         """Free a row: the last one moves into its place."""
@@ -247,32 +231,3 @@ class Engine:
         end = row.end(reason)
         for observer in self.observers:
             observer.ended(end)
-
-    def _tell_round(
-        self, flight: _Flight, reports: list[tuple[str, int, int, int, int, str]]
-    ) -> None:
-        if not self.observers:
-            return
-        durations = flight.measured.read()
-        ids, contexts, ks, accepted, emitted, ends = (
-            [report[column] for report in reports] for column in range(6)
-        )
-        report = RoundReport(
-            started_at=flight.started_at,
-            wall_us=durations.wall,
-            **{f"{part}_us": value for part, value in durations.parts.items()},
-            idle_us=durations.idle,
-            timing_source=self.timer.source,
-            waiting=flight.waiting,
-            prefill_tokens=flight.prefill_tokens,
-            padded_tokens=flight.outcome.padded,
-            preempted=0,
-            requests=ids,
-            contexts=contexts,
-            k=ks,
-            accepted=accepted,
-            emitted=emitted,
-            ends=ends,
-        )
-        for observer in self.observers:
-            observer.round_ended(report)

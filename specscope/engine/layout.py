@@ -43,18 +43,19 @@ def pack(widths: Sequence[int], device: str, first: int = 0) -> Packing:
     if min(widths) == width:
         index = _send(list(range(rows * width)), device)
         return Packing(first, rows, width, index // width + first, index % width, None, None)
-    token_rows, offsets, places, grid = [], [], [], []
+    token_rows: list[int] = []
+    offsets: list[int] = []
+    places: list[int] = []
+    grid: list[int] = []
     for row, count in enumerate(widths):
         start = len(token_rows)
         token_rows += [first + row] * count
         offsets += range(count)
         places += range(row * width, row * width + count)
         grid += [*range(start, start + count), *([0] * (width - count))]
-    sent = _send(token_rows + offsets + places + grid, device)
     n = len(token_rows)
-    return Packing(
-        first, rows, width, sent[:n], sent[n : 2 * n], sent[3 * n :], sent[2 * n : 3 * n]
-    )
+    sent = _send(token_rows + offsets + grid + places, device)
+    return Packing(first, rows, width, *sent.split((n, n, rows * width, n)))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)

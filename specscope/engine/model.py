@@ -5,8 +5,10 @@ at the token's own position, and a query sees every position up to its own. Roll
 back is therefore to do nothing: what lies beyond its length is overwritten before it is seen.
 """
 
+from typing import cast
+
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from specscope.engine.config import ModelConfig
@@ -76,7 +78,7 @@ class Attention(nn.Module):
             q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
             q, k, v = q.view(-1, h, d), k.view(-1, g, d), v.view(-1, g, d)
         else:
-            q, k, v = F.linear(x, *self.fused).view(-1, h + 2 * g, d).split((h, g, g), 1)
+            q, k, v = F.linear(x, *self.fused).view(-1, h + 2 * g, d).tensor_split((h, h + g), 1)
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         return rotate(q, cos, sin), rotate(k, cos, sin), v
@@ -96,7 +98,8 @@ class Attention(nn.Module):
             q, keys[rows, :, : plan.extent], values[rows, :, : plan.extent], plan.mask
         )
         out = out.view(plan.rows, g, -1, t, d).permute(0, 3, 1, 2, 4).reshape(-1, self.heads * d)
-        return self.o_proj(plan.unpad(out))
+        projected: Tensor = self.o_proj(plan.unpad(out))
+        return projected
 
     def attend_causally(self, x: Tensor, angles: tuple[Tensor, Tensor], rows: int) -> Tensor:
         """Square attention over whole texts, for training and reference: x [rows * T, hidden]."""
@@ -106,7 +109,8 @@ class Attention(nn.Module):
         out = F.scaled_dot_product_attention(
             q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
         )
-        return self.o_proj(out.transpose(1, 2).reshape(x.shape[0], -1))
+        projected: Tensor = self.o_proj(out.transpose(1, 2).reshape(x.shape[0], -1))
+        return projected
 
 
 class FeedForward(nn.Module):
@@ -128,7 +132,8 @@ class FeedForward(nn.Module):
             gate, up = self.gate_proj(x), self.up_proj(x)
         else:
             gate, up = F.linear(x, self.fused).chunk(2, -1)
-        return self.down_proj(F.silu(gate) * up)
+        out: Tensor = self.down_proj(F.silu(gate) * up)
+        return out
 
 
 class Layer(nn.Module):
@@ -160,6 +165,11 @@ class Decoder(nn.Module):
         self.settle()
 
     @property
+    def blocks(self) -> list["Layer"]:
+        """The layers, typed."""
+        return cast(list[Layer], list(self.layers))
+
+    @property
     def dtype(self) -> torch.dtype:
         """Of the weights, and so of the KV cache."""
         return self.embed_tokens.weight.dtype
@@ -176,7 +186,7 @@ class Decoder(nn.Module):
     def ready(self) -> "Decoder":
         """Freeze for inference: no gradients, joined projections. Returns itself."""
         self.requires_grad_(False).eval()
-        for layer in self.layers:
+        for layer in self.blocks:
             layer.self_attn.fuse()
             layer.mlp.fuse()
         return self
@@ -192,13 +202,14 @@ class Decoder(nn.Module):
         Keys and values are written into `cache`, which the queries then read. Logits are a
         second call, since prefill needs none.
         """
-        x = self.embed_tokens(tokens)
+        x: Tensor = self.embed_tokens(tokens)
         angles = self.angles(plan.positions)
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.blocks):
             normed = layer.input_layernorm(x)
             x = x + layer.self_attn(normed, angles, cache.keys[index], cache.values[index], plan)
             x = x + layer.mlp(layer.post_attention_layernorm(x))
-        return self.norm(x)
+        out: Tensor = self.norm(x)
+        return out
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[N, vocab], in the weights' type or float32, whichever is wider."""
@@ -210,7 +221,7 @@ class Decoder(nn.Module):
         rows, width = tokens.shape
         x = self.embed_tokens(tokens.reshape(-1))
         angles = self.angles(torch.arange(width, device=tokens.device).repeat(rows))
-        for layer in self.layers:
+        for layer in self.blocks:
             x = x + layer.self_attn.attend_causally(layer.input_layernorm(x), angles, rows)
             x = x + layer.mlp(layer.post_attention_layernorm(x))
         out: Tensor = self.lm_head(self.norm(x))

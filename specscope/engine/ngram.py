@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from specscope.engine.api import RequestInfo
-from specscope.engine.draft import Batch, Proposal, listed, pause
+from specscope.engine.draft import Batch, Drafter, Proposal, listed, pause
 
 
-class NgramDrafter:
+class NgramDrafter(Drafter):
     """Looks the last `longest` .. `shortest` tokens up in the text itself, longest first.
 
     Proposes nothing where there is no earlier match, and fewer than k where the match is near the
@@ -19,19 +18,15 @@ class NgramDrafter:
         """`delay_us` is added to each round that drafts."""
         self.longest, self.shortest, self.delay_us = longest, shortest, delay_us
 
-    def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:
+    def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:  # noqa: ARG002
         """Make room."""
         self.device = device
         self.tables: list[dict[tuple[int, ...], int]] = [{} for _ in range(rows)]
         self.indexed = [0] * rows  # n-grams that end at or before this many tokens are in
 
-    def admitted(self, row: int, request: RequestInfo, prompt: Sequence[int]) -> None:
+    def admitted(self, row: int, prompt: Sequence[int]) -> None:  # noqa: ARG002
         """A new text: nothing is known of it."""
         self.tables[row], self.indexed[row] = {}, 0
-
-    def catch_up(self, batch: Batch, ks: Sequence[int]) -> int:
-        """No model, nothing to read."""
-        return 0
 
     def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
         """What followed the last match, up to k tokens a row."""
@@ -53,9 +48,6 @@ class NgramDrafter:
                 return list(text[place : place + k])
         return []
 
-    def advanced(self, ks: Sequence[int]) -> None:
-        """Texts tell."""
-
-    def moved(self, source: int, target: int, positions: int) -> None:
+    def moved(self, source: int, target: int, positions: int) -> None:  # noqa: ARG002
         """Take the table along."""
         self.tables[target], self.indexed[target] = self.tables[source], self.indexed[source]

@@ -76,7 +76,8 @@ def write_hashes(out: Path) -> None:
 def _beginnings(document: Document, tokenizer: Tokenizer) -> list[str]:
     mark = "\n" if document.label == "json" else "\n\n"
     pieces = document.text.split(mark)
-    texts, start = [], 0
+    texts: list[str] = []
+    start = 0
     while start < len(pieces) and len(texts) < 12:
         rest = mark.join(pieces[start : start + 40])
         encoding = tokenizer.encode(rest)

@@ -6,11 +6,10 @@ The real verifier decides, so acceptance is known and the text is still the targ
 import random
 from collections.abc import Mapping, Sequence
 
-from specscope.engine.api import RequestInfo
-from specscope.engine.draft import Batch, Proposal, listed, pause
+from specscope.engine.draft import Batch, Drafter, Proposal, listed, pause
 
 
-class ReplayDrafter:
+class ReplayDrafter(Drafter):
     """Drafts from recorded target-only completions.
 
     Position j of a round keeps its token with probability rates[j], independently, so under
@@ -33,17 +32,6 @@ class ReplayDrafter:
         self.completions, self.rates, self.vocab = completions, rates, vocab
         self.delay_us, self.seed = delay_us, seed
 
-    def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:
-        """Nothing to keep."""
-        self.device = device
-
-    def admitted(self, row: int, request: RequestInfo, prompt: Sequence[int]) -> None:
-        """Nothing to keep."""
-
-    def catch_up(self, batch: Batch, ks: Sequence[int]) -> int:
-        """No model, nothing to read."""
-        return 0
-
     def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
         """The next up to k recorded tokens, each spoilt with 1 - rates[j]."""
         proposals = []
@@ -54,13 +42,7 @@ class ReplayDrafter:
             rng = random.Random(f"{self.seed}/{request.id}/{start}")
             proposals.append([self._spoil(token, j, rng) for j, token in enumerate(known)])
         pause(self.delay_us * max(ks))
-        return listed(proposals, self.device)
-
-    def advanced(self, ks: Sequence[int]) -> None:
-        """Texts tell."""
-
-    def moved(self, source: int, target: int, positions: int) -> None:
-        """Nothing to keep."""
+        return listed(proposals, batch.state.device)
 
     def _spoil(self, token: int, position: int, rng: random.Random) -> int:
         wrong = (token + rng.randrange(1, self.vocab)) % self.vocab

@@ -1,4 +1,4 @@
-"""Rotary position encoding (Su et al. 2021, arXiv 2104.09864), plain, linear and Llama 3 scaling."""
+"""Rotary position encoding (Su et al. 2021, arXiv 2104.09864): plain, linear, Llama 3."""
 
 import math
 

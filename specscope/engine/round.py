@@ -48,9 +48,8 @@ class Target:
         total = sum(left)
         while any(left):
             packing = pack(tuple(min(count, chunk) for count in left), state.device, first)
-            plan = lay_out(
-                packing, packing.offsets + done, min(done + chunk, max(lengths)), self.group
-            )
+            extent = min(done + chunk, max(lengths))
+            plan = lay_out(packing, packing.offsets + done, extent, self.group)
             self.model(state.tok[plan.token_rows, plan.positions], self.cache, plan)
             left = [max(0, count - chunk) for count in left]
             done += chunk

@@ -1,4 +1,4 @@
-"""Choosing tokens: temperature, top-k and top-p, then the largest score or the largest noisy one."""
+"""Choosing tokens: temperature, top-k, top-p, then the largest score, with noise or without."""
 
 import torch
 from torch import Tensor

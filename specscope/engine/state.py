@@ -77,6 +77,8 @@ class BatchState:
 
     def move(self, source: int, target: int) -> None:
         """Copy row `source` over row `target`."""
-        for tensor in (self.tok, self.ln, self.limit, self.eos, self.alive, self.seed,
-                       self.temperature, self.top_p, self.top_k, self.greedy, self.rejection):  # fmt: skip
+        for tensor in (
+            self.tok, self.ln, self.limit, self.eos, self.alive, self.seed, self.temperature,
+            self.top_p, self.top_k, self.greedy, self.rejection,
+        ):  # fmt: skip
             tensor[target] = tensor[source]

@@ -61,7 +61,7 @@ class Part:
         self.timer, self.name = timer, name
 
     def __enter__(self) -> None:
-        self.timer.start(self.name)
+        self.timer.start()
 
     def __exit__(
         self,
@@ -102,7 +102,7 @@ class HostTimer:
         """See Timer."""
         return self.contexts[name]
 
-    def start(self, name: str) -> None:
+    def start(self) -> None:
         """A part starts."""
         self.started = time.perf_counter_ns()
 
@@ -141,11 +141,11 @@ class CudaTimer:
 
     def mark(self) -> torch.cuda.Event:
         """Record an event in the stream."""
-        event = self.pool.popleft() if self.pool else torch.cuda.Event(enable_timing=True)
-        event.record()  # type: ignore[no-untyped-call]
+        event = self.pool.popleft() if self.pool else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
         return event
 
-    def start(self, name: str) -> None:
+    def start(self) -> None:
         """A part starts."""
         self.open = self.mark()
 
@@ -170,9 +170,9 @@ class _Pending:
         return bool(self.last.query())  # type: ignore[no-untyped-call]
 
     def read(self) -> Durations:
-        durations = Durations(wall=1e3 * self.first.elapsed_time(self.last))  # type: ignore[no-untyped-call]
+        durations = Durations(wall=1e3 * self.first.elapsed_time(self.last))
         for name, start, stop in self.marks:
-            durations.parts[name] += 1e3 * start.elapsed_time(stop)  # type: ignore[no-untyped-call]
+            durations.parts[name] += 1e3 * start.elapsed_time(stop)
             self.timer.pool += (start, stop)
         # The last event is the next round's first; the first was nobody else's any more.
         self.timer.pool.append(self.first)

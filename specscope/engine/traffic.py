@@ -71,11 +71,8 @@ def _log_line(rng: random.Random, clock: int, host: str) -> dict[str, object]:
         return line | {"message": rng.choice(_ERRORS), "retry": rng.randint(1, 3)}
     status = rng.choices((200, 201, 304, 404, 503), (80, 8, 6, 4, 2))[0]
     line |= {"method": rng.choice(("GET", "GET", "GET", "POST")), "path": rng.choice(_ROUTES)}
-    return line | {
-        "status": status,
-        "duration_ms": rng.randint(1, 400),
-        "bytes": rng.randint(200, 9000),
-    }
+    line |= {"status": status, "duration_ms": rng.randint(1, 400)}
+    return line | {"bytes": rng.randint(200, 9000)}
 
 
 def _value(rng: random.Random, column: str) -> str:
@@ -92,9 +89,8 @@ def _value(rng: random.Random, column: str) -> str:
 
 def _condition(rng: random.Random, alias: str, table: str) -> str:
     column = rng.choice(_TABLES[table][1:])
-    operator = (
-        ">=" if column.endswith(("_at", "_cents")) or column in ("stock", "quantity") else "="
-    )
+    ordered = column.endswith(("_at", "_cents")) or column in ("stock", "quantity")
+    operator = ">=" if ordered else "="
     return f"{alias}{column} {operator} {_value(rng, column)}"
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+import torch.nn.functional as F  # noqa: N812
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -52,7 +52,7 @@ def bundled_recipes() -> tuple[Recipe, Recipe]:
 
 def encode(documents: list[Document], tokenizer: Tokenizer, held_out: bool) -> Tokens:
     """One stream of token ids per class, documents parted by the end token."""
-    end = tokenizer.token_to_id(END)
+    end = tokenizer.get_vocab()[END]
     streams: dict[str, list[int]] = {label: [] for label in MIX}
     chosen = [document for document in documents if document.held_out == held_out]
     encoded = tokenizer.encode_batch([document.text for document in chosen])

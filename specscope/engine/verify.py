@@ -89,7 +89,7 @@ def _rejection_test(
 ) -> Tensor:
     """u q < p for each proposal; u is never 0, so what the target excludes is never kept."""
     p = probable[:, :-1].gather(2, drafted[:, :, None]).squeeze(2)
-    u = _uniform(state, *drafted.shape, ACCEPT)
+    u = _uniform(state, drafted.shape[0], drafted.shape[1], ACCEPT)
     if proposal.probable is None:
         return u < p
     q = proposal.probable[:, : drafted.shape[1]].gather(2, drafted[:, :, None]).squeeze(2)

@@ -221,8 +221,8 @@ def test_garbage_behind_the_lengths_is_never_seen(target, draft):
             for row in range(4):
                 known = engine.rows[row].text if row < len(engine.rows) else []
                 start = max(0, len(known) - 1)
-                cache.keys[:, row, start:] = 1e6
-                cache.values[:, row, start:] = -1e6
+                cache.keys[:, row, :, start:] = 1e6
+                cache.values[:, row, :, start:] = -1e6
 
     assert record.texts == clean.texts
     assert record.acceptance == clean.acceptance
