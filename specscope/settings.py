@@ -33,21 +33,29 @@ class ServiceSettings:
     ) -> ServiceSettings:
         """Raises UsageError for a SPECSCOPE_* name that nobody knows, a missing store, or an
         address that is none."""
-        try:
-            check(environ)
-        except SettingsError as error:
-            raise UsageError(str(error)) from error
-        where = store or environ.get("SPECSCOPE_STORE")
-        if not where:
-            raise UsageError("no store: --store chdb:///path or SPECSCOPE_STORE")
         settings = cls(
-            store=where,
+            store=store_dsn(environ, store),
             listen=listen or environ.get("SPECSCOPE_LISTEN") or LISTEN,
             http=http or environ.get("SPECSCOPE_HTTP") or HTTP,
         )
         for address in (settings.listen, settings.http):
             host_and_port(address)
         return settings
+
+
+def store_dsn(environ: Mapping[str, str], given: str | None = None) -> str:
+    """The store's destination: the argument, or the environment's.
+
+    Raises UsageError where there is none, or for a SPECSCOPE_* name that nobody knows.
+    """
+    try:
+        check(environ)
+    except SettingsError as error:
+        raise UsageError(str(error)) from error
+    where = given or environ.get("SPECSCOPE_STORE")
+    if not where:
+        raise UsageError("no store: --store chdb:///path or SPECSCOPE_STORE")
+    return where
 
 
 def host_and_port(address: str) -> tuple[str, int]:

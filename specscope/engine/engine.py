@@ -77,7 +77,12 @@ class Engine:
         return not (self.rows or self.queue or self.flights)
 
     def submit(
-        self, id: str, prompt_ids: Sequence[int], params: SamplingParams, label: str = ""
+        self,
+        id: str,
+        prompt_ids: Sequence[int],
+        params: SamplingParams,
+        label: str = "",
+        session: str = "",
     ) -> None:
         """Queue a request; may be called from any thread, and from observers.
 
@@ -87,7 +92,7 @@ class Engine:
         if id in self.known:
             raise BadRequest(f"request {id!r} is running already")
         self.known.add(id)
-        info = RequestInfo(id, label, len(prompt_ids), params, time.time_ns())
+        info = RequestInfo(id, label, len(prompt_ids), params, time.time_ns(), session)
         limit = min(len(prompt_ids) + params.max_new_tokens, self.capacity)
         self.queue.append(Running(info, list(prompt_ids), limit))
 
