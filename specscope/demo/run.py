@@ -25,6 +25,7 @@ from specscope.demo.plan import ARMS, LOADS, Size, arm_name
 from specscope.demo.processes import Processes, free_port
 from specscope.demo.progress import Progress
 from specscope.errors import DemoError
+from specscope.evaluate.blocks import load_bucket
 from specscope.report.collect import collect
 from specscope.report.model import Report
 from specscope.roll import roll
@@ -89,7 +90,7 @@ def run(out: Path, size: Size, progress: Progress, *, seed: int | None = None) -
                 store,
                 title="Does speculative decoding pay here?",
                 since=began_at,
-                load_names={load.requests: load.name for load in LOADS},
+                load_names={load_bucket(load.requests): load.name for load in LOADS},
                 notes=notes(),
             )
     finally:

@@ -16,8 +16,9 @@ class ArmRow:
     """One draft length within a segment. speedup, low and high are NULL for target-only."""
 
     arm: str
-    k: int
+    k: int | None  # None for an arm that follows a table
     pairs: int
+    batch: float  # mean sequences a round
     tokens_per_round: float | None
     tokens_per_second: float | None
     speedup: float | None
@@ -47,25 +48,29 @@ class SegmentRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Ratio:
+    """A throughput over another, with its interval. k: the draft length, where there is one."""
+
+    k: int | None
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Story:
     """One switch for all traffic against a gate per class, at equal tokens per class.
 
-    Ratios to target-only. switch_k: the best single draft length; naive_k: the length that
-    a person would switch on for everyone, and what that gives.
+    switches, gate: over target-only; gain: the gate over the best switch. naive_k: the length
+    that is switched on without measuring, the longest; best_k: the best single length.
     """
 
     load: str
-    switch_k: int
-    switch: float
-    switch_low: float
-    switch_high: float
-    gate: float
-    gate_low: float
-    gate_high: float
+    switches: list[Ratio]
     naive_k: int
-    naive: float
-    naive_low: float
-    naive_high: float
+    best_k: int
+    gate: Ratio
+    gain: Ratio
     table: dict[str, int]  # class to draft length
 
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from specscope.report.model import Report, SegmentRow
+from specscope.report.model import Report, SegmentRow, Story
 from specscope.report.render import deciding_arm, number, verdict
 
 COLOURS = {"keep": "green", "set_k": "green", "disable": "red", "engine_fault": "red"}
@@ -17,15 +17,7 @@ def show(report: Report, console: Console) -> None:
     console.print(Text(report.headline, style="bold"))
     console.print(_table(report.segments))
     for story in report.stories:
-        table = ", ".join(f"{label} {k}" for label, k in story.table.items())
-        console.print(
-            f"{story.load}: everyone at k = {story.naive_k} gives {number(story.naive)}x, "
-            f"the best single length (k = {story.switch_k}) {number(story.switch)}x, "
-            f"a gate per class ({table}) {number(story.gate)}x "
-            f"[{number(story.gate_low)}, {number(story.gate_high)}]",
-            markup=False,
-            highlight=False,
-        )
+        console.print(_story(story), markup=False, highlight=False)
     accounting = report.accounting
     console.print(
         f"records: {accounting.recorded} written = {accounting.stored} stored "
@@ -40,7 +32,7 @@ def _table(segments: list[SegmentRow]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("traffic", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    for heading in ("tokens/round", "speedup", "95 % interval", "pairs"):
+    for heading in ("tokens/round", "speedup", "interval", "pairs"):
         table.add_column(heading, justify="right", no_wrap=True)
     for segment in segments:
         best = deciding_arm(segment)
@@ -53,3 +45,13 @@ def _table(segments: list[SegmentRow]) -> Table:
             str(best.pairs if best else 0),
         )
     return table
+
+
+def _story(story: Story) -> str:
+    """One switch for everyone against a gate, in a sentence."""
+    switches = ", ".join(f"k = {one.k} {number(one.value)}x" for one in story.switches)
+    table = ", ".join(f"{label} {k}" for label, k in story.table.items())
+    return (
+        f"under {story.load} load, for everyone: {switches}; a gate per class ({table}) "
+        f"{number(story.gate.value)}x [{number(story.gate.low)}, {number(story.gate.high)}]"
+    )

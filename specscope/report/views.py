@@ -1,0 +1,103 @@
+"""From the evaluator's words to the report's: one function a row, no reading and no deciding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from specscope.evaluate.blocks import Pair, Segment
+from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.quantiles import merge, quantile
+from specscope.evaluate.summary import ArmSummary
+from specscope.evaluate.switch import FleetVerdict, Story
+from specscope.evaluate.verdicts import Verdict
+from specscope.report import model
+
+LoadNames = Mapping[str, str]
+
+FLEET_WORDS = {
+    "keep": "Keep speculation: every kind of traffic measured here gains.",
+    "route_selectively": "Speculate selectively: it pays for some of this traffic and not for all.",
+    "remove_everywhere": "Remove speculation: no kind of traffic measured here gains.",
+    "collect_baseline": "Undecided: nothing ran target-only beside the speculative arms.",
+    "inconclusive": "Undecided: the evidence does not tell yet.",
+    "no_data": "No data: no experiment ran in this period.",
+}
+
+
+def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
+    """The answer in two sentences."""
+    if not verdicts:
+        return FLEET_WORDS[fleet.action]
+    wins = sum(v.action in ("keep", "set_k") for v in verdicts)
+    losses = sum(v.action in ("disable", "no_difference") for v in verdicts)
+    rest = len(verdicts) - wins - losses
+    undecided = f", {rest} undecided" if rest else ""
+    return (
+        f"{FLEET_WORDS[fleet.action]} Of {len(verdicts)} kinds of traffic "
+        f"{wins} {'gain' if wins != 1 else 'gains'}, {losses} "
+        f"{'do' if losses != 1 else 'does'} not{undecided}."
+    )
+
+
+def segment_row(verdict: Verdict, pairs: Sequence[Pair], loads: LoadNames) -> model.SegmentRow:
+    """A verdict with its arms. pairs: of its segment."""
+    speedups = {one.arm: one for one in verdict.speedups}
+    return model.SegmentRow(
+        name=segment_name(verdict.segment, loads),
+        label=verdict.segment.class_ or "mixed",
+        context=verdict.segment.context or "mixed",
+        output=verdict.segment.output or "mixed",
+        load=verdict.segment.load or "unknown",
+        action=verdict.action,
+        k=verdict.k,
+        grade=verdict.grade,
+        confidence=verdict.confidence,
+        reasons=list(verdict.reasons),
+        arms=[_arm(a, speedups.get(a.arm), pairs) for a in verdict.arms],
+    )
+
+
+def segment_name(segment: Segment, loads: LoadNames) -> str:
+    """`sql, light`; with the load's bucket where it has no name."""
+    label = segment.class_ or "mixed classes"
+    if segment.load is None:
+        return label
+    return f"{label}, {loads.get(segment.load, f'load {segment.load}')}"
+
+
+def story_row(story: Story, loads: LoadNames) -> model.Story:
+    """One switch against a gate. The switch that a person would flip first is the longest k."""
+    naive = max(story.switches, key=lambda one: one.k or 0)
+    return model.Story(
+        load=loads.get(story.load or "", f"load {story.load}"),
+        switches=[_switch(one) for one in story.switches],
+        naive_k=naive.k or 0,
+        best_k=story.best.k or 0,
+        gate=_switch(story.gate),
+        gain=_switch(story.gain),
+        table={segment.class_ or "mixed": k for segment, k in story.table},
+    )
+
+
+def _switch(one: Estimate) -> model.Ratio:
+    return model.Ratio(k=one.k, value=one.value, low=one.low, high=one.high)
+
+
+def _arm(arm: ArmSummary, speedup: Estimate | None, pairs: Sequence[Pair]) -> model.ArmRow:
+    blocks = [pair.blocks[arm.arm] for pair in pairs if arm.arm in pair.blocks]
+    gaps = merge([dict(zip(b.gap_bins, b.gap_counts, strict=True)) for b in blocks])
+    return model.ArmRow(
+        arm=arm.arm,
+        k=arm.k,
+        pairs=speedup.pairs if speedup else arm.blocks,
+        batch=arm.batch,
+        tokens_per_round=arm.tokens_per_round.value,
+        tokens_per_second=arm.tokens_per_s,
+        speedup=speedup.value if speedup else None,
+        low=speedup.low if speedup else None,
+        high=speedup.high if speedup else None,
+        chunk_gap_p95_ms=quantile(gaps, 0.95) if gaps else None,
+        ms_per_token=dict(arm.ms_per_token),
+        survival=[float(value) for value in arm.survival.survival] if arm.survival else [],
+        at_risk=[int(value) for value in arm.survival.at_risk] if arm.survival else [],
+    )
