@@ -1,0 +1,142 @@
+"""Device samples on a thread of their own, at irregular times.
+
+A call into a driver may hang when a device falls off the bus; then only samples are missing.
+Gaps are drawn from an exponential distribution, so that no period of the engine is sampled
+at one phase only; the next deadline follows the last one, not the time now.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import pynvml
+
+from specscope_agent.gpm import SHORTEST_WINDOW_S
+from specscope_agent.nvml import DEVICE, Gpu, Reading, close_gpus, open_gpus, why
+from specscope_agent.windows import Window
+
+MEAN_GAP_S = 1.0
+REASON_INTERVAL_S = 60.0  # between two rows that say the same reason
+REOPEN_INTERVAL_S = 60.0  # before devices are looked for again, where one is lost or none is
+MOST_READINGS = 100_000  # that wait to be taken; hours of them
+WINDOWS_KEPT = 120  # two minutes, far more than a ring is behind
+
+
+class Sampler:
+    """Reads every visible device; `take` gives what it read since."""
+
+    def __init__(self) -> None:
+        self.late = 0
+        self._gpus: list[Gpu] = []
+        self._nothing = ""  # why there is no device
+        self._opened_at = -REOPEN_INTERVAL_S
+        self._said: dict[tuple[str, int | None, str], tuple[str, float]] = {}
+        self._lock = threading.Lock()
+        self._readings: deque[Reading] = deque(maxlen=MOST_READINGS)
+        self._windows: deque[dict[str, Window]] = deque(maxlen=WINDOWS_KEPT)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="devices", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, timeout_s: float = 1.0) -> None:
+        """Stop; a driver that hangs is left behind with its thread."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def take(self) -> list[Reading]:
+        """Readings since the last call."""
+        with self._lock:
+            taken = list(self._readings)
+            self._readings.clear()
+        return taken
+
+    def windows(self, uuids: Sequence[str]) -> list[Window]:
+        """Recent means of `dram_active` over these devices, or over all where none is named."""
+        with self._lock:
+            recent = list(self._windows)
+        means = []
+        for by_device in recent:
+            chosen = [w for uuid, w in by_device.items() if not uuids or uuid in uuids]
+            if chosen:
+                mean = sum(window.dram_active for window in chosen) / len(chosen)
+                means.append(chosen[0]._replace(dram_active=mean))
+        return means
+
+    def sample(self) -> None:
+        """Read every device once."""
+        readings = self._read()
+        with self._lock:
+            self._readings += self._worth_saying(readings)
+            self._windows.append(_windows(readings))
+
+    def _run(self) -> None:
+        deadline = time.monotonic()
+        while not self._stop.is_set():
+            self.sample()
+            deadline += gap_s(random.random())
+            left = deadline - time.monotonic()
+            if left < 0:
+                self.late += 1
+                deadline -= left
+            elif self._stop.wait(left):
+                break
+        close_gpus(self._gpus)
+
+    def _read(self) -> list[Reading]:
+        self._open()
+        now = time.time_ns()
+        if not self._gpus:
+            return [Reading("", None, DEVICE, None, "1", self._nothing, now)]
+        return [reading for gpu in self._gpus for reading in gpu.read(now)]
+
+    def _open(self) -> None:
+        """Look for devices where there are none or one is lost, once in a while."""
+        whole = self._gpus and not any(gpu.lost for gpu in self._gpus)
+        if whole or time.monotonic() - self._opened_at < REOPEN_INTERVAL_S:
+            return
+        self._opened_at = time.monotonic()
+        if self._gpus:
+            close_gpus(self._gpus)
+        self._gpus, self._nothing = [], "no device visible"
+        try:
+            self._gpus = open_gpus()
+        except pynvml.NVMLError as error:
+            self._nothing = why(error)
+
+    def _worth_saying(self, readings: Iterable[Reading]) -> list[Reading]:
+        """All values, and reasons where they are new or were said long ago."""
+        kept, now = [], time.monotonic()
+        for reading in readings:
+            key = (reading.uuid, reading.gpu_instance, reading.field)
+            reason, said_at = self._said.get(key, ("", 0.0))
+            if reading.reason and reading.reason == reason and now - said_at < REASON_INTERVAL_S:
+                continue
+            self._said[key] = (reading.reason, now)
+            kept.append(reading)
+        return kept
+
+
+def gap_s(draw: float) -> float:
+    """Time to the next sample: the shortest window, and exponential beyond it; mean 1 s.
+
+    draw: uniform in [0, 1)
+    """
+    return SHORTEST_WINDOW_S - (MEAN_GAP_S - SHORTEST_WINDOW_S) * math.log(1.0 - draw)
+
+
+def _windows(readings: Iterable[Reading]) -> dict[str, Window]:
+    """By device, from one turn of reading."""
+    found = {}
+    for reading in readings:
+        if reading.field == "dram_active" and reading.value is not None and reading.window_ms:
+            began_at = reading.sampled_at - int(reading.window_ms * 1e6)
+            found[reading.uuid] = Window(began_at, reading.sampled_at, reading.value)
+    return found

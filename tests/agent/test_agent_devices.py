@@ -1,0 +1,170 @@
+"""Device samples: a value or the reason why there is none, and never a crash.
+
+The driver is a small library of ours that plays real machines; the bindings are NVIDIA's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from specscope_agent.sampler import MEAN_GAP_S, gap_s
+from specscope_agent.windows import Window
+
+SOURCE = Path(__file__).with_name("simulated_nvml.c")
+
+SCRIPT = """
+import json, sys, time
+from specscope_agent.sampler import Sampler
+sampler, turns = Sampler(), []
+for _ in range(int(sys.argv[1])):
+    sampler.sample()
+    turns.append([reading._asdict() for reading in sampler.take()])
+    time.sleep(0.12)
+print(json.dumps({"turns": turns, "windows": sampler.windows(sys.argv[2:])}))
+"""
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory):
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler to build the simulated driver with")
+    folder = tmp_path_factory.mktemp("nvml")
+    target = folder / "libnvidia-ml.so.1"
+    subprocess.run([compiler, "-Wall", "-shared", "-fPIC", "-o", target, SOURCE], check=True)
+    return folder
+
+
+def played(machine, folder=None, turns=2, uuids=()):
+    """What the sampler reads on a machine, turn by turn."""
+    environment = os.environ | {"SIMULATED_NVML": machine}
+    if folder:
+        environment["LD_LIBRARY_PATH"] = str(folder)
+    command = [sys.executable, "-c", SCRIPT, str(turns), *uuids]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def by_field(turn, uuid="GPU-0"):
+    return {reading["field"]: reading for reading in turn if reading["uuid"] == uuid}
+
+
+def test_hopper_reports_activity_over_a_window(library):
+    first, second = played("hopper", library)["turns"]
+
+    assert "dram_active" not in by_field(first)
+    dram = by_field(second)["dram_active"]
+    assert (dram["value"], dram["unit"], dram["reason"]) == (0.625, "1", "")
+    assert dram["window_ms"] >= 100
+    assert by_field(second)["pcie_sent"]["value"] == 3 * 1024**2
+    power = by_field(second)["power"]
+    assert (power["value"], power["unit"], power["window_ms"]) == (412.5, "W", None)
+
+
+def test_a_link_that_a_device_lacks_is_a_reason_and_the_rest_stands(library):
+    _, second = played("hopper", library)["turns"]
+
+    link = by_field(second)["nvlink_sent"]
+    assert (link["value"], link["reason"]) == (None, "not supported by this device")
+
+
+def test_windows_adjoin_and_are_means_over_the_named_devices(library):
+    windows = [Window(*w) for w in played("hopper", library, 4)["windows"]]
+
+    assert [window.dram_active for window in windows] == [0.625] * 3
+    for before, after in itertools.pairwise(windows):
+        assert abs(after.began_at - before.ended_at) < 20e6
+    assert played("hopper", library, 2, ["GPU-of-another"])["windows"] == []
+
+
+def test_a_device_before_hopper_says_what_it_cannot_tell(library):
+    first, _ = played("ampere", library)["turns"]
+
+    dram = by_field(first)["dram_active"]
+    assert (dram["value"], dram["reason"]) == (None, "needs Hopper or newer")
+    assert by_field(first)["gpu_utilisation"]["value"] == 0.8
+    assert by_field(first)["sm_clock"]["value"] == 1755
+
+
+def test_a_reason_is_said_once_and_not_every_second(library):
+    _first, second, third = played("ampere", library, 3)["turns"]
+
+    assert [r["field"] for r in second + third if r["reason"]] == []
+    assert by_field(third)["power"]["value"] == 412.5
+
+
+def test_mig_instances_are_read_apart(library):
+    _, second = played("mig", library)["turns"]
+
+    for uuid, instance in (("MIG-3", 3), ("MIG-5", 5)):
+        dram = by_field(second, uuid)["dram_active"]
+        assert (dram["value"], dram["gpu_instance"]) == (instance / 10, instance)
+    assert "dram_active" not in by_field(second, "GPU-0")
+
+
+def test_under_mig_utilisation_is_a_reason(library):
+    first, _ = played("mig", library)["turns"]
+
+    assert by_field(first)["gpu_utilisation"]["reason"] == "not supported by this device"
+    assert by_field(first)["power"]["value"] == 412.5
+
+
+def test_without_permission_every_field_says_so(library):
+    first, _ = played("denied", library)["turns"]
+
+    readings = by_field(first)
+    assert {reading["reason"] for reading in readings.values()} == {"no permission"}
+    assert {"dram_active", "power", "sm_clock"} <= set(readings)
+
+
+def test_a_device_that_falls_off_the_bus_is_said_and_survived(library):
+    turns = played("lost", library, 6)["turns"]
+
+    assert by_field(turns[1])["dram_active"]["value"] == 0.625
+    after = by_field(turns[3])
+    assert (after["power"]["value"], after["power"]["reason"]) == (None, "device lost")
+    assert after["dram_active"]["reason"] == "device lost"
+    assert {reading["reason"] for reading in turns[4]} == {"device lost"}
+    assert turns[5] == []
+
+
+@pytest.mark.parametrize(
+    ("machine", "reason"), [("empty", "no device visible"), ("broken", "driver not loaded")]
+)
+def test_a_machine_without_a_device_says_why(library, machine, reason):
+    first, second = played(machine, library)["turns"]
+
+    assert [(r["uuid"], r["field"], r["value"], r["reason"]) for r in first] == [
+        ("", "device", None, reason)
+    ]
+    assert second == []
+
+
+def test_a_machine_without_a_driver_says_so():
+    if shutil.which("nvidia-smi"):
+        pytest.skip("this machine has a driver")
+
+    first, _ = played("none")["turns"]
+
+    assert [r["reason"] for r in first] == ["no driver library"]
+
+
+def test_gaps_are_exponential_around_a_second_and_never_within_the_refresh():
+    draws = (np.arange(100_000) + 0.5) / 100_000
+
+    gaps = np.array([gap_s(draw) for draw in draws])
+
+    assert gaps.mean() == pytest.approx(MEAN_GAP_S, rel=1e-3)
+    assert gaps.min() >= 0.1
+    beyond = gaps - 0.1
+    assert beyond.std() == pytest.approx(beyond.mean(), rel=1e-2)
