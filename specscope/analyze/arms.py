@@ -42,6 +42,7 @@ class Group:
     scope: str
     klass: dict[str, Any]
     trials: dict[str, Trials] = field(default_factory=dict)
+    inputs: set[str] = field(default_factory=set)
 
     def of_role(self, *roles: str) -> list[Trials]:
         return [trials for trials in self.trials.values() if trials.role in roles]
@@ -66,10 +67,13 @@ def grouped(arms: Sequence[Arm]) -> tuple[list[Group], list[Finding]]:
                 arm.arm, Trials(arm.arm, arm.role, arm.k, arm.settings)
             )
             trials.rows.append(arm.metrics)
+            group.inputs.add(arm.input)
     return list(groups.values()), findings
 
 
-def ratio(arm: Trials, base: Trials, metric: str) -> tuple[float, tuple[float, float] | None] | None:
+def ratio(
+    arm: Trials, base: Trials, metric: str
+) -> tuple[float, tuple[float, float] | None] | None:
     """(speedup, 95 % interval) of an arm over its baseline; above 1 the arm is better.
 
     The interval needs two rows on both sides; rows are taken as independent repetitions.
@@ -113,7 +117,9 @@ def _roles(arms: list[Arm]) -> tuple[list[Arm], list[Finding]]:
             {"arms": names},
         )
         lacking = {id(arm) for arm in without}
-        return [replace(arm, role="target_only") if id(arm) in lacking else arm for arm in arms], [finding]
+        return [replace(arm, role="target_only") if id(arm) in lacking else arm for arm in arms], [
+            finding
+        ]
     return [_speculative(arm) if arm.role == "unknown" else arm for arm in arms], []
 
 

@@ -14,6 +14,7 @@ from specscope.analyze.normalise import normalise
 from specscope.analyze.pool import Pools, Windows
 from specscope.analyze.result import Analysis, Comparison, InputInfo, Verdict
 from specscope.analyze.scrapes import Scrapes
+from specscope.analyze.times import Times
 from specscope.analyze.verdict import alone
 from specscope.errors import InputError
 from specscope.readers.records import (
@@ -56,7 +57,7 @@ class Collector:
         self._pools = Pools()
         self._scrapes = Scrapes()
         self._arms: list[Arm] = []
-        self._times: list[TimeParts] = []
+        self._times = Times()
         self._devices: list[DeviceSample] = []
 
     def read(self, source: Source) -> None:
@@ -96,8 +97,7 @@ class Collector:
             self._take(by_path[owner], record)
         if not any(info.records for info in self._inputs):
             raise InputError(self._nothing())
-        comparisons, verdicts = self._compared()
-        judged_inputs = {arm.input for arm in self._arms} if verdicts else set()
+        comparisons, verdicts, judged_inputs = self._compared()
         total, used, left = self._pools.total([info.path for info in self._inputs])
         if left:
             self.findings.add(
@@ -112,7 +112,9 @@ class Collector:
         alone_verdicts = self._alone(judged_inputs)
         totals = None
         if total.count:
-            like = Window(input=used[0] if len(used) == 1 else "", engine=self._engine(used), grain="total")
+            like = Window(
+                input=used[0] if len(used) == 1 else "", engine=self._engine(used), grain="total"
+            )
             totals = total.window(like)
             if len(used) > 1 and not total.partial.windows and total.complete.windows:
                 totals = replace(totals, label=f"{len(used)} inputs")
@@ -127,7 +129,7 @@ class Collector:
             windows,
             totals,
             comparisons,
-            self._times,
+            self._times.all(),
             self._devices,
             verdicts,
             self.findings.sorted(),
@@ -143,12 +145,14 @@ class Collector:
                 self._pools.add(window)
                 if window.proposed is not None and window.drafts is None:
                     self.findings.add(
-                        Finding("INCOMPLETE_COUNTS", "a window without a number of drafts"), info.path
+                        Finding("INCOMPLETE_COUNTS", "a window without a number of drafts"),
+                        info.path,
                     )
                 info.engine = _engines(info.engine, window.engine)
             case Finding():
                 self.findings.add(record, info.path)
-                return
+                if record.code in ("LONG_LINE", "TORN_LINE"):
+                    return
             case Origin():
                 info.engine = _engines(info.engine, record.engine)
                 info.engine_version = record.version or info.engine_version
@@ -164,21 +168,23 @@ class Collector:
             case Arm():
                 self._arms.append(record)
             case TimeParts():
-                self._times.append(record)
+                self._times.add(record)
             case DeviceSample():
                 self._devices.append(record)
         info.records += 1
 
-    def _compared(self) -> tuple[list[Comparison], list[Verdict]]:
+    def _compared(self) -> tuple[list[Comparison], list[Verdict], set[str]]:
         groups, findings = grouped(self._arms)
         comparisons: list[Comparison] = []
         verdicts: list[Verdict] = []
         scopes: dict[str, list[Verdict]] = {}
+        inputs: set[str] = set()
         for group in groups:
             own, verdict, found = judged(group)
             comparisons += own
             findings += found
             if verdict:
+                inputs |= group.inputs
                 verdicts.append(verdict)
                 scopes.setdefault(group.scope, []).append(verdict)
         for scoped in scopes.values():
@@ -186,12 +192,19 @@ class Collector:
         runs = [
             w for kept in self._windows.values() for w in kept.all() if w.grain == "run" and w.label
         ]
-        findings += of_runs(runs)
+        explained = list(of_runs(runs))
+        findings += explained
+        verdicts = [
+            replace(v, reasons=v.reasons + tuple(f.text for f in explained))
+            if v.action == "collect_baseline"
+            else v
+            for v in verdicts
+        ]
         if comparisons and all(c.ci is None for c in comparisons):
             findings.append(Finding("SINGLE_RUN", "one run per arm"))
         for finding in findings:
             self.findings.add(finding)
-        return comparisons, verdicts
+        return comparisons, verdicts, inputs
 
     def _alone(self, judged_inputs: set[str]) -> list[Verdict]:
         """A verdict for every input that no comparison has judged."""
@@ -204,14 +217,20 @@ class Collector:
                     self.findings.add(finding, info.path)
             if info.path in judged_inputs:
                 continue
-            times = [time for time in self._times if time.input == info.path]
+            times = [time for time in self._times.all() if time.input == info.path]
             verdict = alone(info, total, times, self.findings)
             if verdict:
                 found.append(verdict)
         if any(v.action == "collect_baseline" for v in found):
             self.findings.add(Finding("NO_BASELINE", "no target-only run in the input"))
+        # A file that only adds to others (an earlier scrape, a client's response) decides nothing.
+        telling = [v for v in found if v.action != "no_data"]
+        if telling or judged_inputs:
+            found = telling
         if len(found) == 1:
-            found = [replace(v, klass={k: x for k, x in v.klass.items() if k != "label"}) for v in found]
+            found = [
+                replace(v, klass={k: x for k, x in v.klass.items() if k != "label"}) for v in found
+            ]
         return found
 
     def _engine(self, used: list[str]) -> str:
@@ -220,7 +239,9 @@ class Collector:
 
     def _not_recognised(self, info: InputInfo) -> None:
         info.format = None
-        self.findings.add(Finding("NOT_RECOGNISED", "no known format matches its content"), info.path)
+        self.findings.add(
+            Finding("NOT_RECOGNISED", "no known format matches its content"), info.path
+        )
 
     def _nothing(self) -> str:
         tried = ", ".join(dict.fromkeys(reader.format for reader in readers()))
@@ -230,7 +251,11 @@ class Collector:
         reason = self.findings.text("UNREADABLE", first.path)
         if reason:
             return reason
-        looks = f"; {first.path} has {first.unparsed_lines} lines that look like speculation" if first.unparsed_lines else ""
+        looks = (
+            f"; {first.path} has {first.unparsed_lines} lines that look like speculation"
+            if first.unparsed_lines
+            else ""
+        )
         return f"nothing could be read in {len(self._inputs)} file(s){looks}; tried {tried}"
 
 

@@ -15,7 +15,7 @@ BAND = 0.02
 
 UNSURE = 0.05
 OUTPUTS_DIFFER = 0.10
-METRICS = ("throughput_tok_s", "tpot_ms", "request_s", "latency_ms", "decode_ms")
+METRICS = ("throughput_tok_s", "tpot_ms", "request_s", "latency_ms")
 PER_TOKEN = ("throughput_tok_s", "tpot_ms")
 
 
@@ -57,6 +57,7 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
     if not decisive:
         return comparisons, None, findings
     findings += _settings(decisive)
+    reasons += [f.text for f in findings if f.code in ("CONFIG_DIFFERS", "OUTPUTS_DIFFER")]
     return comparisons, _verdict(group, decisive, reasons, disagree), findings
 
 
@@ -79,14 +80,20 @@ def varying(verdicts: list[Verdict]) -> Iterator[Finding]:
 def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Comparison], list[Finding]]:
     findings: list[Finding] = []
     ours, theirs = output_tokens(arm), output_tokens(base)
-    differ = bool(ours and theirs) and abs(math.log((ours or 1) / (theirs or 1))) > math.log1p(OUTPUTS_DIFFER)
+    differ = bool(ours and theirs) and abs(math.log((ours or 1) / (theirs or 1))) > math.log1p(
+        OUTPUTS_DIFFER
+    )
     if differ and ours and theirs:
         findings.append(
             Finding(
                 "OUTPUTS_DIFFER",
                 f"{arm.name} made {ours:.1f} tokens per request, {base.name} {theirs:.1f}: outputs "
                 "differ, latency not comparable (check losslessness)",
-                {"arm": arm.name, "arm_tokens": round(ours, 2), "baseline_tokens": round(theirs, 2)},
+                {
+                    "arm": arm.name,
+                    "arm_tokens": round(ours, 2),
+                    "baseline_tokens": round(theirs, 2),
+                },
             )
         )
     comparisons = []
@@ -97,7 +104,13 @@ def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Comparison],
         per_request = metric not in PER_TOKEN
         comparisons.append(
             Comparison(
-                group.klass, arm.name, base.name, metric, *measured, not (differ and per_request), arm.k
+                group.klass,
+                arm.name,
+                base.name,
+                metric,
+                *measured,
+                not (differ and per_request),
+                arm.k,
             )
         )
     return comparisons, findings
@@ -111,12 +124,12 @@ def _verdict(
 ) -> Verdict:
     arm, speedup, interval = max(decisive, key=lambda item: item[1])
     losing = [other for other, value, _ in decisive if value < 1 - BAND]
-    ks = {other.k for other in losing} - {None, arm.k}
+    other_k = [other for other in losing if other.k not in (None, arm.k)]
     action, k = "no_difference", None
     if disagree:
         action = "inconclusive"
     elif speedup > 1 + BAND:
-        action, k = ("set_k" if arm.k is not None and ks else "keep"), arm.k
+        action, k = ("set_k" if arm.k is not None and other_k else "keep"), arm.k
     elif speedup < 1 - BAND:
         action, k = "disable", 0
     confidence = "medium" if abs(math.log(speedup)) > UNSURE else "low"
@@ -124,7 +137,7 @@ def _verdict(
         confidence = "high" if interval[0] > 1 or interval[1] < 1 else "low"
     best = [f"best arm: {arm.name}"] if len(decisive) > 1 else []
     if action == "set_k":
-        worse = ", ".join(f"{other.name} (k = {other.k})" for other in losing)
+        worse = ", ".join(f"{other.name} (k = {other.k})" for other in other_k)
         best.append(f"k = {arm.k} pays where {worse} does not")
     return Verdict(group.klass, action, k, "replayed", confidence, tuple(reasons + best))
 
@@ -173,20 +186,26 @@ def _without_baseline(
     arms = in_engine + speculative
     comparisons: list[Comparison] = []
     findings: list[Finding] = []
-    if not arms:
-        return comparisons, None, findings
+    if len(arms) < 2:
+        return comparisons, None, findings  # its own windows say what there is to say
     reference = arms[0] if in_engine else min(arms, key=_weakness)
     for arm in arms:
         if arm is not reference:
             own, found = _against(group, arm, reference)
             comparisons += own
             findings += found
-    reasons = ["no target-only arm: arms are compared with each other, nothing is said of speculation"]
+    reasons = [
+        "no target-only arm: arms are compared with each other, nothing is said of speculation"
+    ]
     if in_engine:
         reasons.append(f"{reference.name} is k = 0 in a speculative engine, which is no baseline")
     reasons += [_said(comparison) for comparison in comparisons if comparison.comparable][:4]
     findings.append(Finding("NO_BASELINE", "no arm ran without speculation"))
-    return comparisons, Verdict(group.klass, "collect_baseline", None, None, "high", tuple(reasons)), findings
+    return (
+        comparisons,
+        Verdict(group.klass, "collect_baseline", None, None, "high", tuple(reasons)),
+        findings,
+    )
 
 
 def _weakness(trials: Trials) -> float:

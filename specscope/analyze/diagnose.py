@@ -35,16 +35,26 @@ def of_totals(total: Window, sums: Sums) -> Iterator[Finding]:
             f"none of {total.proposed} proposals was accepted",
             {"proposed": total.proposed},
         )
+    k, drafts, proposed = total.k, total.drafts, total.proposed
+    if k and drafts and proposed and total.position_rates and proposed < 0.98 * k * drafts:
+        yield Finding(
+            "POSITION_RATES_BIASED",
+            f"{proposed} proposals in {drafts} drafts are fewer than {k} each",
+            {"k": k, "drafts": drafts, "proposed": proposed},
+        )
     yield from _ladder(total)
     if total.round_ms is not None and total.mean_length and total.mean_length >= 1:
-        even = total.round_ms / total.mean_length
+        tokens = total.mean_length
+        if total.emitted and total.drafts:
+            tokens = total.emitted / total.drafts
+        even = total.round_ms / tokens
         yield Finding(
             "BREAK_EVEN",
-            f"a round of {total.round_ms:.2f} ms gives {total.mean_length:.2f} tokens: speculation is "
+            f"a round of {total.round_ms:.2f} ms gives {tokens:.2f} tokens: speculation is "
             f"even if a target-only step at this load takes {even:.2f} ms, and pays if it takes longer",
             {
                 "round_ms": round(total.round_ms, 4),
-                "mean_length": round(total.mean_length, 4),
+                "tokens_per_round": round(tokens, 4),
                 "break_even_step_ms": round(even, 4),
             },
         )
@@ -109,7 +119,9 @@ def _mismatch(runs: Sequence[Window]) -> Iterator[Finding]:
     high = max(seen, key=lambda r: (r.position_rates or (0.0,))[0] or 0.0)
     worst, best = (low.position_rates or (0,))[0] or 0.0, (high.position_rates or (0,))[0] or 0.0
     equal = low.k == high.k and (
-        not low.round_ms or not high.round_ms or abs(math.log(low.round_ms / high.round_ms)) < SAME_ROUND
+        not low.round_ms
+        or not high.round_ms
+        or abs(math.log(low.round_ms / high.round_ms)) < SAME_ROUND
     )
     if not equal or best < 2 * worst or best - worst < 0.2:
         return

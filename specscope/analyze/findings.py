@@ -36,7 +36,12 @@ class Entry:
             evidence["items"] = [dict(item) for item in self.items]
         if self.input is not None:
             evidence["input"] = self.input
-        return {"code": self.code, "severity": self.severity, "text": self.text, "evidence": evidence}
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "text": self.text,
+            "evidence": evidence,
+        }
 
 
 class Findings:

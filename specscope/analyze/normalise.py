@@ -51,9 +51,11 @@ def _possible(window: Window, findings: list[Finding]) -> Window:
     if not wrong:
         return window
     findings.append(
-        Finding("IMPOSSIBLE_VALUE", f"{', '.join(wrong)}: not possible, stored as unknown", dict(wrong))
+        Finding(
+            "IMPOSSIBLE_VALUE", f"{', '.join(wrong)}: not possible, stored as unknown", dict(wrong)
+        )
     )
-    return replace(window, **{name: None for name in wrong})  # type: ignore[arg-type]
+    return replace(window, **dict.fromkeys(wrong))  # type: ignore[arg-type]
 
 
 def _disagreements(window: Window) -> Iterator[Finding]:

@@ -26,7 +26,14 @@ class Windows:
 
     def add(self, window: Window) -> None:
         """Keep a window; halve the longest series when there are too many."""
-        key = (window.engine, window.engine_index, window.label, window.grain, window.excluded, window.k)
+        key = (
+            window.engine,
+            window.engine_index,
+            window.label,
+            window.grain,
+            window.excluded,
+            window.k,
+        )
         self._series[key].append((self._seen, window))
         self._count += 1
         self._seen += 1
@@ -66,13 +73,13 @@ class Pools:
         sums.add(window)
 
     def of_input(self, input: str) -> Sums | None:
-        """The best grain's sums of one input that say anything of speculation, or None."""
+        """The best grain's sums of one input, of those that say anything of speculation if any do."""
         for excluded in (False, True):
             for grain in GRAINS:
                 sums = self._sums.get((input, grain, excluded))
                 if sums and sums.speculated:
                     return sums
-        return None
+        return next((s for (i, _, out), s in self._sums.items() if i == input and not out), None)
 
     def total(self, inputs: Iterable[str]) -> tuple[Sums, list[str], list[str]]:
         """(sums over the inputs whose best grain is the best of all, those inputs, those left out)."""

@@ -150,6 +150,7 @@ def window_json(window: Window) -> dict[str, Any]:
     found: dict[str, Any] = {name: getattr(window, name) for name in WINDOW_FIELDS}
     for name in ("accepted_at", "position_rates", "estimated"):
         found[name] = list(found[name]) if found[name] is not None else None
+    found["engine"] = None if window.engine == "unknown" else window.engine
     found["generated"] = round(found["generated"]) if found["generated"] is not None else None
     return found
 

@@ -44,7 +44,10 @@ def _target(scrape: Scrape) -> tuple[str, ...]:
     """The engine family and the model's names: ports and hosts are not in an exposition."""
     names = {name.partition(":")[0].partition("_")[0] for name, _ in scrape.samples}
     models = {dict(labels).get("model_name", "") for _, labels in scrape.samples}
-    return (*sorted(names & {"vllm", "sglang", "llamacpp", "trtllm", "DCGM"}), *sorted(models - {""}))
+    return (
+        *sorted(names & {"vllm", "sglang", "llamacpp", "trtllm", "DCGM"}),
+        *sorted(models - {""}),
+    )
 
 
 def _boots(scrapes: list[Scrape]) -> Iterator[list[Scrape] | Finding]:
@@ -75,9 +78,7 @@ def _changes(boot: list[Scrape]) -> Iterator[Change]:
         yield Change(boot[0].input, boot[0].samples, boot[0].samples, None)
         return
     for before, after in zip(boot, boot[1:], strict=False):
-        delta = {
-            key: value - before.samples.get(key, 0.0) for key, value in after.samples.items()
-        }
+        delta = {key: value - before.samples.get(key, 0.0) for key, value in after.samples.items()}
         seconds = None
         if after.at is not None and before.at is not None:
             seconds = after.at - before.at

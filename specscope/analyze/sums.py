@@ -37,11 +37,17 @@ class _Counts:
     accepted: int | None = 0
     emitted: int = 0
 
-    def add(self, drafts: int | None, proposed: int | None, accepted: int | None, emitted: int) -> None:
+    def add(
+        self, drafts: int | None, proposed: int | None, accepted: int | None, emitted: int
+    ) -> None:
         self.windows += 1
         self.drafts += drafts or 0
-        self.proposed = None if self.proposed is None or proposed is None else self.proposed + proposed
-        self.accepted = None if self.accepted is None or accepted is None else self.accepted + accepted
+        self.proposed = (
+            None if self.proposed is None or proposed is None else self.proposed + proposed
+        )
+        self.accepted = (
+            None if self.accepted is None or accepted is None else self.accepted + accepted
+        )
         self.emitted += emitted
 
 
@@ -64,6 +70,7 @@ class Sums:
     rate: _Mean = field(default_factory=_Mean)
     length: _Mean = field(default_factory=_Mean)
     round_ms: _Mean = field(default_factory=_Mean)
+    partial_round_ms: _Mean = field(default_factory=_Mean)
     draft_ms: _Mean = field(default_factory=_Mean)
     running: _Mean = field(default_factory=_Mean)
     waiting: _Mean = field(default_factory=_Mean)
@@ -102,9 +109,13 @@ class Sums:
         key = (window.input, window.engine_index)
         if window.seconds:
             self.seconds[key] += window.seconds
-        self.tok_s[key].add(window.throughput_tok_s, window.seconds or 1.0)
+        tok_s = window.throughput_tok_s
+        if tok_s:  # idle windows say nothing of speed
+            busy = window.generated / tok_s if window.generated else window.seconds
+            self.tok_s[key].add(tok_s, busy or 1.0)
         self.all_generated += window.generated or 0.0
-        self.round_ms.add(window.round_ms, weight)
+        complete = drafts is not None and accepted is not None
+        (self.round_ms if complete else self.partial_round_ms).add(window.round_ms, weight)
         self.draft_ms.add(window.draft_ms, float(drafts or 0))
         self.running.add(window.running, window.seconds or 1.0)
         self.waiting.add(window.waiting, window.seconds or 1.0)
@@ -127,7 +138,15 @@ class Sums:
             self.seconds[key] += seconds
         for key, mean in other.tok_s.items():
             self.tok_s[key].merge(mean)
-        for name in ("rate", "length", "round_ms", "draft_ms", "running", "waiting"):
+        for name in (
+            "rate",
+            "length",
+            "round_ms",
+            "partial_round_ms",
+            "draft_ms",
+            "running",
+            "waiting",
+        ):
             getattr(self, name).merge(getattr(other, name))
 
     def window(self, like: Window) -> Window:
@@ -179,7 +198,7 @@ class Sums:
             running=round(running) if running is not None else None,
             waiting=round(waiting) if waiting is not None else None,
             throughput_tok_s=throughput.value,
-            round_ms=self.round_ms.value,
+            round_ms=self.round_ms.value if self.complete.windows else self.partial_round_ms.value,
             draft_ms=self.draft_ms.value,
             estimated=tuple(sorted(self.estimated)),
         )
@@ -195,7 +214,10 @@ class Sums:
             self.rates_known = False
             return
         self._merge_rates(
-            {j: rate * drafts if rate is not None else None for j, rate in enumerate(window.position_rates)},
+            {
+                j: rate * drafts if rate is not None else None
+                for j, rate in enumerate(window.position_rates)
+            },
             drafts,
         )
 
@@ -218,6 +240,4 @@ class Sums:
 
 def _padded_sum(a: list[int], b: tuple[int, ...] | list[int]) -> list[int]:
     size = max(len(a), len(b))
-    return [
-        (a[j] if j < len(a) else 0) + (b[j] if j < len(b) else 0) for j in range(size)
-    ]
+    return [(a[j] if j < len(a) else 0) + (b[j] if j < len(b) else 0) for j in range(size)]

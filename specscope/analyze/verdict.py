@@ -56,9 +56,13 @@ def alone(
     reasons = [text for code in _SAID if (text := findings.text(code, info.path))]
     if findings.has("SPEC_DEAD", info.path):
         return Verdict(klass, "engine_fault", None, None, "high", tuple(reasons[:MOST_REASONS]))
-    speculated = total is not None and (bool(total.drafts) or bool(total.proposed) or total.mean_length is not None)
+    speculated = total is not None and (
+        bool(total.drafts) or bool(total.proposed) or total.mean_length is not None
+    )
     measured = any(time.rounds or time.parts_ms for time in times)
     if not speculated and not measured:
+        if total is not None and total.throughput_tok_s is not None:
+            reasons.insert(0, f"{total.throughput_tok_s:.2f} tok/s, and no speculation observed")
         reasons = reasons or ["no speculation observed in this input"]
         return Verdict(klass, "no_data", None, None, "high", tuple(reasons[:MOST_REASONS]))
     if speculated and total is not None:
@@ -73,7 +77,13 @@ def _shown(total: Window) -> str:
     parts = []
     if total.acceptance_rate is not None:
         parts.append(f"{total.acceptance_rate:.1%} of proposals accepted")
-    if total.mean_length is not None:
+    counted = (total.drafts or 0) + (total.accepted or 0)
+    if total.drafts and total.emitted is not None and total.emitted != counted:
+        parts.append(
+            f"{total.emitted / total.drafts:.2f} tokens per round came out ({counted / total.drafts:.2f} "
+            "by the engine's count)"
+        )
+    elif total.mean_length is not None:
         mark = " (estimated)" if "mean_length" in total.estimated else ""
         parts.append(f"{total.mean_length:.2f} tokens per round{mark}")
     if total.coverage is not None:

@@ -52,7 +52,6 @@ class RateDefinition:
 
 def _fits(tokens: float, rate: float, width: int) -> bool:
     """Whether tokens / width, with tokens known to two decimals, can be printed as rate."""
-    return (
-        (tokens - HALF_DIGIT) / width <= rate + HALF_DIGIT
-        and (tokens + HALF_DIGIT) / width >= rate - HALF_DIGIT
-    )
+    return (tokens - HALF_DIGIT) / width <= rate + HALF_DIGIT and (
+        tokens + HALF_DIGIT
+    ) / width >= rate - HALF_DIGIT

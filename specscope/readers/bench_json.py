@@ -66,10 +66,14 @@ def _flat(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
     completed = count(result, "completed", "num_prompts")
     output = count(result, "total_output_tokens")
     conditions = {"concurrency": concurrency, "label": _traffic(result)}
-    metrics = {"throughput_tok_s": tok_s, "tpot_ms": tpot,
-               "itl_ms": real(result, "mean_itl_ms"), "ttft_ms": real(result, "mean_ttft_ms"),
-               "latency_ms": real(result, "mean_e2el_ms", "mean_e2e_latency_ms"),
-               "request_s": real(result, "request_throughput")}
+    metrics = {
+        "throughput_tok_s": tok_s,
+        "tpot_ms": tpot,
+        "itl_ms": real(result, "mean_itl_ms"),
+        "ttft_ms": real(result, "mean_ttft_ms"),
+        "latency_ms": real(result, "mean_e2el_ms", "mean_e2e_latency_ms"),
+        "request_s": real(result, "request_throughput"),
+    }
     if output and completed:
         metrics["output_tokens"] = output / completed
     yield Arm(
@@ -154,9 +158,11 @@ def _aiperf(result: dict[str, Any]) -> dict[str, Any]:
         "mean_ttft_ms": average("time_to_first_token"),
         "mean_e2el_ms": average("request_latency"),
         "request_throughput": average("request_throughput"),
-        "accept_length": average("mean_acceptance_length") or average("spec_decode_acceptance_length"),
+        "accept_length": average("mean_acceptance_length")
+        or average("spec_decode_acceptance_length"),
         "max_concurrency": next(
-            (c for d in dicts(result.get("input_config"), 3) if (c := count(d, "concurrency"))), None
+            (c for d in dicts(result.get("input_config"), 3) if (c := count(d, "concurrency"))),
+            None,
         ),
     }
 

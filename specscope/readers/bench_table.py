@@ -41,33 +41,31 @@ class BenchTable:
 def _row(input: str, row: Mapping[str, str], line: int) -> Iterator[Record]:
     arm_column = next((name for name in columns.ARM if name in row), None)
     arm = row[arm_column] if arm_column else ""
-    k, k_column = _k(row)
+    k = _k(row)
     metrics = _metrics(row)
     role = role_of(arm, k)
     if role in ("unknown", "speculative") and metrics.get("drafted_delta") == 0:
         role = "k0"
     if arm_column is None:
         arm = f"k={k}" if k is not None else f"row {line}"
-    known = {arm_column, k_column, *columns.K, *columns.SETTINGS}
     conditions = _conditions(row)
     settings = {name: row[name] for name in columns.SETTINGS if row.get(name)}
     speculated = metrics.get("accepted") is not None or metrics.get("mean_length") is not None
-    if role == "unknown" and speculated:
-        role = "speculative"
+    if metrics.get("accepted") or metrics.get("proposed") or metrics.get("mean_length", 0) > 1:
+        role = "speculative"  # whatever its name says: `mtp_on_tq_off` is no baseline
     if role in ("unknown", "speculative") and k is None:
         k = k_of(arm)
     yield Arm(input, arm, role, None if role == "target_only" else k, conditions, metrics, settings)
     if speculated and role != "target_only":
         yield _window(input, arm, k, metrics)
-    del known
 
 
-def _k(row: Mapping[str, str]) -> tuple[int | None, str | None]:
+def _k(row: Mapping[str, str]) -> int | None:
     for name in columns.K:
         value = number(row.get(name))
         if value is not None and 0 <= value <= 256 and value == int(value):
-            return int(value), name
-    return None, None
+            return int(value)
+    return None
 
 
 def _conditions(row: Mapping[str, str]) -> dict[str, int | float | str]:
@@ -78,7 +76,11 @@ def _conditions(row: Mapping[str, str]) -> dict[str, int | float | str]:
             continue
         value = number(text)
         numeric = value is not None and dimension not in ("label", "engine", "version")
-        found[dimension] = (int(value) if value == int(value) else value) if numeric and value is not None else text
+        found[dimension] = (
+            (int(value) if value == int(value) else value)
+            if numeric and value is not None
+            else text
+        )
     return found
 
 

@@ -67,7 +67,9 @@ def _too_many_parts(parts: re.Match[str], message: str) -> Finding:
     average = float(parts.group(2)) * _KIB[parts.group(3)] if parts.group(2) else None
     total = number * average / 1024 if average is not None else None
     code = _CODE.search(message)
-    size = f" of {average:.2f} KiB on average, {total:.0f} MiB in all" if average is not None else ""
+    size = (
+        f" of {average:.2f} KiB on average, {total:.0f} MiB in all" if average is not None else ""
+    )
     return Finding(
         "TOO_MANY_PARTS",
         f"{number} parts{size}: many small inserts, not volume (cascaded views multiply them). Not "

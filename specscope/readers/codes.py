@@ -165,7 +165,9 @@ CODES: dict[str, Code] = {
         "let one consumer poll, and keep every answer",
     ),
     "ITERATION_GAP": Code(
-        "warning", "iteration numbers are missing: records were lost", "poll more often, from one place"
+        "warning",
+        "iteration numbers are missing: records were lost",
+        "poll more often, from one place",
     ),
     "SPEC_DEAD": Code(
         "error",
@@ -192,7 +194,9 @@ CODES: dict[str, Code] = {
         "measure the same traffic with the engine started without speculation",
     ),
     "BASELINE_INFERRED": Code(
-        "info", "the target-only arm was recognised by what it lacks", "name it `none` or `baseline`"
+        "info",
+        "the target-only arm was recognised by what it lacks",
+        "name it `none` or `baseline`",
     ),
     "K0_IS_NOT_BASELINE": Code(
         "warning",
@@ -240,7 +244,9 @@ CODES: dict[str, Code] = {
         "warning", "the last positions add almost nothing and are verified every round", "lower k"
     ),
     "BREAK_EVEN": Code(
-        "info", "what a target-only step would have to cost for speculation to be even", "measure it"
+        "info",
+        "what a target-only step would have to cost for speculation to be even",
+        "measure it",
     ),
     # time
     "TIME_PARTS": Code("info", "where the time of a round goes", "start with the largest part"),

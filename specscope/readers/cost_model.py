@@ -55,7 +55,9 @@ def _run(input: str, speeds: dict[str, Any], run: dict[str, Any]) -> Iterator[Re
         yield Arm(input, "target only", "target_only", None, {}, {"throughput_tok_s": target})
         yield Arm(input, f"k={k}", "speculative", k, {}, {"throughput_tok_s": tok_s})
     if target and k and drafts and accepted is not None and round_ms:
-        yield from _predict(input, speeds, target, k, 1 + accepted / drafts, round_ms, tok_s, drafts)
+        yield from _predict(
+            input, speeds, target, k, 1 + accepted / drafts, round_ms, tok_s, drafts
+        )
 
 
 def _predict(
@@ -82,7 +84,11 @@ def _predict(
         # Leviathan et al. with the cost ratio that averages the run's own time per token.
         closed = (1 - p ** (k + 1)) / ((1 - p) * (k * tok_s / draft + 1))
     yield TimeParts(
-        input, rounds=drafts, round_ms=round_ms, draft_ms=draft_ms, verify_ms=verify_ms,
+        input,
+        rounds=drafts,
+        round_ms=round_ms,
+        draft_ms=draft_ms,
+        verify_ms=verify_ms,
         parts_ms={"unexplained_per_round": residual},
     )
     yield Finding(

@@ -38,7 +38,9 @@ def name_of(column: str) -> str:
 
 def rows(stream: BinaryIO) -> Iterator[dict[str, str]]:
     """The rows under their columns as printed. Short and empty rows are left out."""
-    text = io.TextIOWrapper(io.BufferedReader(_Readable(stream)), "utf-8-sig", "replace", newline="")
+    text = io.TextIOWrapper(
+        io.BufferedReader(_Readable(stream)), "utf-8-sig", "replace", newline=""
+    )
     lines = (line for line in _bounded(text) if line.strip() and not line.startswith("#"))
     first = next(lines, "")
     columns = [c.strip() for c in next(csv.reader([first], delimiter=delimiter(first)), [])]

@@ -36,7 +36,9 @@ def _device(
 ) -> Iterator[Record]:
     busy = _busy(fields)
     profiling = {name: value for name, value in fields.items() if "_PROF_" in name}
-    engine = [v for n, v in profiling.items() if "GR_ENGINE" in n or "SM_ACTIVE" in n or "SM_UTIL" in n]
+    engine = [
+        v for n, v in profiling.items() if "GR_ENGINE" in n or "SM_ACTIVE" in n or "SM_UTIL" in n
+    ]
     stuck = busy is not None and busy >= BUSY_PERCENT and bool(engine) and not any(engine)
     if stuck:
         yield Finding(

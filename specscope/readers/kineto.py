@@ -63,7 +63,9 @@ def _span(event: dict[str, Any]) -> Span | None:
         return None
     args = event.get("args")
     key = args.get("correlation") if isinstance(args, dict) else None
-    return Span(start, start + duration, str(event.get("name")), key if isinstance(key, int) else None)
+    return Span(
+        start, start + duration, str(event.get("name")), key if isinstance(key, int) else None
+    )
 
 
 def _device(event: dict[str, Any]) -> Any:

@@ -119,7 +119,11 @@ class LlamaCppLog:
 
     def _acceptance(self, service: str, text: str) -> Iterator[Record]:
         request = self._open.get(service)
-        counts, mean, positions = _ACCEPTANCE.search(text), _MEAN.search(text), _POSITIONS.search(text)
+        counts, mean, positions = (
+            _ACCEPTANCE.search(text),
+            _MEAN.search(text),
+            _POSITIONS.search(text),
+        )
         if counts is None and positions is None:
             if "draft acceptance" in text:
                 yield Unparsed(text[:200])
@@ -142,7 +146,9 @@ class LlamaCppLog:
         if service not in self._open:
             yield from self._drafter_windows(service)
 
-    def _round(self, key: tuple[str, str], match: re.Match[str], replayed: bool) -> Iterable[Record]:
+    def _round(
+        self, key: tuple[str, str], match: re.Match[str], replayed: bool
+    ) -> Iterable[Record]:
         if key not in self._rounds and len(self._rounds) >= MOST_TASKS:
             yield from self._unfinished(next(iter(self._rounds)))
         rounds = self._rounds.setdefault(key, _Rounds())

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from specscope.readers.lines import plain
-from specscope.readers.records import Finding, Record, TimeParts, Window
+from specscope.readers.records import Finding, Origin, Record, TimeParts, Window
 
 _PART = re.compile(
     r"(load|sample|sampling|prompt eval|eval|total) time =\s*([\d.]+) ms(?: /\s*(\d+) (?:runs|tokens))?"
@@ -65,6 +65,8 @@ class LlamaCppPrint:
         found = self._summary
         if {"n_drafted", "n_accept", "n_predict"} <= found.keys():
             yield self._window(found)
+        if draft or target:
+            yield Origin("llama.cpp")
         if draft and target:
             yield from self._times(draft, target)
 

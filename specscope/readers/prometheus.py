@@ -17,7 +17,15 @@ class Exposition:
     """Samples of the engines and of dcgm-exporter; a series seen again starts the next scrape."""
 
     name = "prometheus"
-    marks = (b"vllm:", b"sglang:", b"sglang_", b"llamacpp:", b"trtllm_", b"DCGM_FI_", b"process_start")
+    marks = (
+        b"vllm:",
+        b"sglang:",
+        b"sglang_",
+        b"llamacpp:",
+        b"trtllm_",
+        b"DCGM_FI_",
+        b"process_start",
+    )
 
     def __init__(self, input: str) -> None:
         self._input = input

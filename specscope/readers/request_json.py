@@ -56,14 +56,20 @@ def _steps(input: str, found: dict[str, Any]) -> Window:
     at = _survivals(histogram, steps)
     return Window(
         input,
-        engine if isinstance(engine, str) else "vllm" if "per_step_accepted" in found else "unknown",
+        engine
+        if isinstance(engine, str)
+        else "vllm"
+        if "per_step_accepted" in found
+        else "unknown",
         grain="request",
         k=count(found, "num_spec_tokens"),
         drafts=steps,
         proposed=count(found, "num_draft_tokens", "total_draft_tokens"),
         accepted=count(found, "num_accepted_draft_tokens", "total_accepted_draft_tokens"),
         generated=count(found, "completion_tokens"),
-        accepted_at=at if not isinstance(drafted, list) or len(set(map(str, drafted))) < 2 else None,
+        accepted_at=at
+        if not isinstance(drafted, list) or len(set(map(str, drafted))) < 2
+        else None,
         mean_length=real(found, "mean_acceptance_length"),
         tolerance=0.011,
     )
@@ -87,7 +93,9 @@ def _sglang(input: str, found: dict[str, Any]) -> Iterator[Record]:
     if length is None and steps is None and rate is None:
         return
     finished = bool(found.get("finish_reason")) or bool(count(found, "completion_tokens"))
-    if (length is not None and length < 1 and finished) or (rate is not None and not 0 <= rate <= 1):
+    if (length is not None and length < 1 and finished) or (
+        rate is not None and not 0 <= rate <= 1
+    ):
         yield Finding(
             "SOURCE_DEFECT",
             f"a finished request with accept length {length:g} and rate {rate}: impossible, so the "
@@ -98,6 +106,7 @@ def _sglang(input: str, found: dict[str, Any]) -> Iterator[Record]:
         )
         length = rate = None
         if not steps:
+            yield Window(input, "sglang", grain="request", excluded="not filled by the source")
             return
     histogram = found.get("spec_correct_drafts_histogram")
     # spec_num_proposed_drafts is steps x (width - 1) whatever was really proposed.

@@ -9,7 +9,17 @@ _TARGET_ONLY = {
     "none", "baseline", "base", "off", "vanilla", "nospec", "target", "ar", "autoregressive",
     "without", "disabled", "plain", "clean", "false", "nodraft", "nomtp", "unassisted",
 }  # fmt: skip
-_NEGATED = {"spec", "sd", "speculation", "speculative", "draft", "drafter", "mtp", "eagle", "eagle3"}
+_NEGATED = {
+    "spec",
+    "sd",
+    "speculation",
+    "speculative",
+    "draft",
+    "drafter",
+    "mtp",
+    "eagle",
+    "eagle3",
+}
 _IN_ENGINE = re.compile(r"(?:^|[^a-z0-9])k[=_]?0(?:$|[^0-9])")
 _K = re.compile(r"(?:^|[^a-z0-9])k[=_]?(\d{1,2})(?:$|[^0-9])")
 
@@ -25,7 +35,10 @@ def role_of(name: str, k: int | None) -> str:
         return "k0"
     if set(words) & _TARGET_ONLY or text in ("0", "no"):
         return "target_only"
-    if any(a in ("no", "w", "wo", "non") and b in _NEGATED for a, b in zip(words, words[1:], strict=False)):
+    if any(
+        a in ("no", "w", "wo", "non") and b in _NEGATED
+        for a, b in zip(words, words[1:], strict=False)
+    ):
         return "target_only"
     if k == 0:
         return "target_only"

@@ -35,7 +35,7 @@ def windows(change: Change) -> Iterator[Record]:
     for prefix, engine in FAMILIES.items():
         groups: dict[tuple[str, ...], _Group] = {}
         for (name, labels), value in change.delta.items():
-            if not name.startswith(prefix):
+            if not name.startswith(prefix) or name.endswith("_created"):
                 continue
             label = dict(labels)
             key = (label.get("model_name", ""), label.get("engine", ""))
@@ -72,7 +72,12 @@ class _Group:
         if drafts is None and self._drafted_at:
             drafts = round(self._drafted_at[min(self._drafted_at)])
         generated = self._first("generation_tokens", "tokens_predicted")
-        if drafts is None and proposed is None and not generated and "num_requests_running" not in self._gauges:
+        if (
+            drafts is None
+            and proposed is None
+            and not generated
+            and "num_requests_running" not in self._gauges
+        ):
             return
         k = max(self._positions) + 1 if self._positions else None
         if proposed is None and k == 1:
@@ -82,7 +87,6 @@ class _Group:
         at = at[offset:] if at else None
         k = k - offset if k else None
         tok_s = generated / change.seconds if generated and change.seconds else None
-        yield from self._varied(k, drafts, proposed)
         yield Window(
             change.input,
             self._engine,
@@ -111,18 +115,16 @@ class _Group:
         steps = (generated or 0) - (accepted or 0)
         return 1000 * seconds / steps if seconds and steps > 0 else None
 
-    def _varied(self, k: int | None, drafts: int | None, proposed: int | None) -> Iterator[Record]:
-        if k and drafts and proposed and proposed < 0.98 * k * drafts:
-            yield Finding(
-                "POSITION_RATES_BIASED",
-                f"{proposed} proposals in {drafts} drafts are fewer than {k} each",
-                {"k": k, "drafts": drafts, "proposed": proposed},
-            )
-
     def _skipped(self, drafts: int | None, generated: float | None) -> Iterator[Record]:
         rounds = self._count("inter_token_latency_seconds_count")
         first = self._count("time_to_first_token_seconds_count")
-        if not rounds or not drafts or generated is None or first is None or rounds <= 1.02 * drafts:
+        if (
+            not rounds
+            or not drafts
+            or generated is None
+            or first is None
+            or rounds <= 1.02 * drafts
+        ):
             return
         true = (generated - first) / rounds
         yield Finding(

@@ -114,7 +114,7 @@ class _Engine:
             yield self._converted(window)
             return
         self._held.append(window)
-        if self._rates.settled() and len(self._held) > 1 or len(self._held) >= HOLD:
+        if (self._rates.settled() and len(self._held) > 1) or len(self._held) >= HOLD:
             yield from self.finish()
 
     def finish(self) -> Iterator[Record]:
@@ -127,7 +127,9 @@ class _Engine:
         self._held = []
 
     def _said(self) -> Iterator[Finding]:
-        seen = [w for w in self._held if w.acceptance_rate is not None and w.mean_length is not None]
+        seen = [
+            w for w in self._held if w.acceptance_rate is not None and w.mean_length is not None
+        ]
         if not seen or self._definition is None:
             return
         name, k = self._definition.name, self._definition.k
@@ -157,7 +159,9 @@ class _Engine:
     def _without_idle(self, window: Window, first: bool) -> tuple[Window, Finding | None]:
         """The first line, and any whose round is far longer than usual, cover idle time."""
         ms = window.round_ms
-        idle = first or (ms is not None and self._usual_ms is not None and ms > IDLE_FACTOR * self._usual_ms)
+        idle = first or (
+            ms is not None and self._usual_ms is not None and ms > IDLE_FACTOR * self._usual_ms
+        )
         if not idle:
             if ms is not None:
                 self._usual_ms = ms if self._usual_ms is None else min(self._usual_ms * 1.05, ms)

@@ -10,7 +10,13 @@ from specscope.readers.records import Finding, Record, Window
 from specscope.readers.source import Source
 
 _PROPOSED = ("num_draft_tokens", "proposed", "drafted", "draft_tokens", "num_proposed")
-_ACCEPTED = ("accepted_prefix", "accepted", "num_accepted_tokens", "accepted_tokens", "num_accepted")
+_ACCEPTED = (
+    "accepted_prefix",
+    "accepted",
+    "num_accepted_tokens",
+    "accepted_tokens",
+    "num_accepted",
+)
 _EMITTED = ("emitted_tokens", "emitted", "committed_tokens", "output_tokens", "num_emitted")
 _ENDS = ("finish_reason", "end", "finished")
 

@@ -56,7 +56,9 @@ class Timeline:
         device = [span for span in self.device if start <= span.start < end]
         phases = self._phases(device, steps)
         if not steps and rounds is None:
-            verify = {span.key for span, phase in phases if phase == "verify" and span.key is not None}
+            verify = {
+                span.key for span, phase in phases if phase == "verify" and span.key is not None
+            }
             rounds = len(verify) or None
         coverage = self._coverage(start, end)
         yield from _parts(self.input, device, phases, (start, end), rounds, coverage, self.launches)
@@ -149,7 +151,9 @@ def _parts(
         if phase == "verify" and span.key is not None:
             graph_spans[span.key].append((span.start, span.end))
     totals = {phase: length(union(spans)) for phase, spans in by_phase.items()}
-    verify_span = sum(max(e for _, e in spans) - min(s for s, _ in spans) for spans in graph_spans.values())
+    verify_span = sum(
+        max(e for _, e in spans) - min(s for s, _ in spans) for spans in graph_spans.values()
+    )
     in_graph = sum(
         max(e for _, e in spans) - min(s for s, _ in spans) - length(union(spans))
         for spans in graph_spans.values()

@@ -28,7 +28,9 @@ class TraceSummary:
     def sniff(self, head: bytes) -> float:
         """0.5 for JSON with an idle or busy share."""
         names = [name for name, _ in _IDLE + _BUSY] + ["graph_launches"]
-        return 0.5 if looks_like_json(head) and any(f'"{n}"'.encode() in head for n in names) else 0.0
+        return (
+            0.5 if looks_like_json(head) and any(f'"{n}"'.encode() in head for n in names) else 0.0
+        )
 
     def read(self, source: Source) -> Iterator[Record]:
         """Idle time where it rests on enough coverage; otherwise the reason why it does not."""
@@ -46,7 +48,9 @@ class TraceSummary:
                         idle[f"{name}={value:g}"] = 1 - value * factor
                 launches = real(found, "graph_launches") or launches
                 kernels = real(found, "kernel_events", "kernels") or kernels
-                covered = real(found, "launches_with_kernels", "graph_launches_with_kernels") or covered
+                covered = (
+                    real(found, "launches_with_kernels", "graph_launches_with_kernels") or covered
+                )
         coverage = covered / launches if covered is not None and launches else None
         yield from _judge(source.name, idle, launches, kernels, coverage)
 
@@ -65,13 +69,19 @@ def _judge(
     if known:
         return
     values = sorted(idle.values())
-    spread = f"; figures here range from {values[0]:.0%} to {values[-1]:.0%} idle" if len(values) > 1 else ""
+    spread = (
+        f"; figures here range from {values[0]:.0%} to {values[-1]:.0%} idle"
+        if len(values) > 1
+        else ""
+    )
     attributed = ""
     if per_launch and per_launch > MANY_KERNELS:
         attributed = f"; {per_launch:.0f} kernels per graph launch: attribution by CPU operator covers almost nothing"
     yield Finding(
         "TRACE_UNDER_RECORDED",
-        "idle unknown: the share of graph launches with kernels is not stated or too small" + spread + attributed,
+        "idle unknown: the share of graph launches with kernels is not stated or too small"
+        + spread
+        + attributed,
         {
             "trace_coverage": coverage,
             "kernels_per_launch": round(per_launch, 1) if per_launch else None,

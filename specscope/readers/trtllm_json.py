@@ -38,7 +38,6 @@ class TrtllmJson:
 class _Run:
     def __init__(self, input: str) -> None:
         self._input = input
-        self._seen: set[tuple[int, int]] = set()
         self._last: int | None = None
         self._gaps = 0
         self._draft_ms = self._wall_ms = 0.0
@@ -49,10 +48,9 @@ class _Run:
     def iteration(self, found: dict[str, Any]) -> Iterator[Record]:
         number, rank = count(found, "iter"), count(found, "attentionDpRank") or 0
         if number is not None:
-            if (number, rank) in self._seen or rank:
+            if rank or number == self._last:
                 yield Finding("DUPLICATE_RANKS", "attention-DP ranks repeat rank 0's statistics")
                 return
-            self._seen.add((number, rank))
             if self._last is not None and number > self._last + 1:
                 self._gaps += number - self._last - 1
             self._last = number
@@ -91,7 +89,9 @@ class _Run:
     def finish(self) -> Iterator[Record]:
         yield Finding("DRAINING_ENDPOINT", "/metrics empties its queue at every read")
         if self._gaps:
-            yield Finding("ITERATION_GAP", f"{self._gaps} iterations are missing", {"missing": self._gaps})
+            yield Finding(
+                "ITERATION_GAP", f"{self._gaps} iterations are missing", {"missing": self._gaps}
+            )
         if len(self._printed) > 1 and self._drafts:
             mean = sum(self._printed) / len(self._printed)
             pooled = 1 + self._accepted / self._drafts

@@ -120,7 +120,7 @@ class Series:
         window, self._pending = self._pending, None
         if window is None:
             return
-        interval = self._interval()
+        interval = self._interval(window.seconds)
         generated = self._tok_s * interval if self._tok_s is not None and interval else None
         self._tok_s = None
         if window.proposed is None and window.acceptance_rate is None and self.drafted:
@@ -135,12 +135,15 @@ class Series:
             )
         yield replace(window, seconds=seconds, generated=generated)
 
-    def _interval(self) -> float | None:
+    def _interval(self, spec_seconds: float | None) -> float | None:
+        """Seconds that the engine line covers: a usual gap, or the first one since the start."""
         if not self._gaps:
             return None
         usual = self._gaps.most_common(1)[0][0]
         if self._gap is not None and 0 < self._gap <= SLACK * usual:
             return float(self._gap)
+        if self._gap is None and spec_seconds and usual <= spec_seconds <= SLACK * usual:
+            return spec_seconds
         return float(usual)
 
     def _spec_v0(self, line: SpecLine, start: str | None, at: int | None) -> Iterator[Record]:
@@ -150,7 +153,11 @@ class Series:
         time = at if at is not None else -1
         before_at, before = self._v0.get(key, (-1, None))
         now = (line.proposed or 0, line.accepted or 0, line.emitted or 0)
-        then = (before.proposed or 0, before.accepted or 0, before.emitted or 0) if before else (0,) * 3
+        then = (
+            (before.proposed or 0, before.accepted or 0, before.emitted or 0)
+            if before
+            else (0,) * 3
+        )
         if any(a < b for a, b in zip(now, then, strict=True)):
             if 0 <= time < before_at:
                 yield Finding("OUT_OF_ORDER", "an older line follows a newer one; it is within it")

@@ -1,0 +1,59 @@
+"""`specscope analyze PATH... | URL`: the answer as a page or as JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter, _SubParsersAction
+
+from specscope.analyze import render
+from specscope.analyze.collect import analyze
+from specscope.analyze.live import watch
+from specscope.errors import UsageError
+
+_READS = """\
+reads, by content and through gzip: vLLM (V0, V1), SGLang and llama.cpp server logs;
+Prometheus text of vLLM, SGLang, llama.cpp, TensorRT-LLM and dcgm-exporter (one
+scrape, or two and their difference); TensorRT-LLM iteration JSON; results of
+`vllm bench serve`, SGLang bench_serving, guidellm and AIPerf; per-request metrics;
+PyTorch/Kineto traces; Nsight Systems sqlite and cuda_gpu_trace CSV; nvidia-smi CSV;
+a benchmark table as CSV; ClickHouse error lines.
+"""
+
+
+def add_parser(subparsers: _SubParsersAction[ArgumentParser]) -> None:
+    """Describe the verb."""
+    parser = subparsers.add_parser(
+        "analyze",
+        help="a verdict from logs, metrics and traces",
+        description="Is speculative decoding paying here, and if not, why not?\n\n" + _READS,
+        formatter_class=RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "paths", nargs="*", metavar="PATH|URL", help="files, directories, or one /metrics URL"
+    )
+    parser.add_argument("--json", action="store_true", help="the schema specscope.analysis/1")
+    parser.add_argument("--codes", action="store_true", help="list the finding codes and remedies")
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long to poll a URL (60)")
+    parser.add_argument("--every", type=float, default=5.0, help="seconds between polls (5)")
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> int:
+    """Analyse and write to standard output. Raises InputError where nothing could be read."""
+    if args.codes:
+        sys.stdout.write(render.codes())
+        return 0
+    if not args.paths:
+        raise UsageError("give a log, a scrape, a trace, a benchmark file, a directory or a URL")
+    urls = [path for path in args.paths if path.startswith(("http://", "https://"))]
+    if urls and len(args.paths) > 1:
+        raise UsageError("one URL at a time, without files")
+    if urls and not 0 < args.every <= args.seconds:
+        raise UsageError("--every must be above 0 and at most --seconds")
+    analysis = watch(urls[0], args.seconds, args.every) if urls else analyze(args.paths)
+    if args.json:
+        sys.stdout.write(json.dumps(analysis.as_json(), indent=1, allow_nan=False) + "\n")
+    else:
+        sys.stdout.write(render.page(analysis))
+    return 0

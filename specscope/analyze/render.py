@@ -1,0 +1,241 @@
+"""The terminal page: the answer first, then the numbers that it rests on. 80 columns, no colour needed."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from specscope.analyze.result import Analysis, Verdict
+from specscope.readers.codes import CODES
+from specscope.readers.records import TimeParts, Window
+
+WIDTH = 80
+MOST_ROWS = 12
+
+_HEADLINES = {
+    "keep": "KEEP speculation",
+    "set_k": "CHANGE the draft length",
+    "disable": "DISABLE speculation",
+    "route": "ROUTE to another pool",
+    "no_difference": "NO DIFFERENCE that matters",
+    "collect_baseline": "NOT PROVEN: a target-only baseline is missing",
+    "inconclusive": "INCONCLUSIVE",
+    "not_comparable": "NOT COMPARABLE",
+    "engine_fault": "FAULT: speculation is broken here",
+    "no_data": "NO DATA about speculation",
+}
+
+
+def page(analysis: Analysis) -> str:
+    """The whole page, ending in a newline."""
+    lines: list[str] = []
+    for section in (
+        _verdicts(analysis.verdicts),
+        _comparisons(analysis),
+        _windows(analysis),
+        _time(analysis.time),
+        _devices(analysis),
+        _findings(analysis),
+        _inputs(analysis),
+    ):
+        block = list(section)
+        if block:
+            lines += [*block, ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def codes() -> str:
+    """The closed list of finding codes with meaning and remedy."""
+    lines = []
+    for code, entry in CODES.items():
+        lines.append(f"{code}  ({entry.severity})")
+        lines += _wrapped(entry.meaning, "  ")
+        lines += _wrapped(f"Remedy: {entry.remedy}", "  ")
+    return "\n".join(lines) + "\n"
+
+
+def _verdicts(verdicts: Sequence[Verdict]) -> Iterator[str]:
+    for number, verdict in enumerate(verdicts):
+        if number:
+            yield ""
+        head = _HEADLINES[verdict.action]
+        if verdict.k is not None and verdict.action in ("keep", "set_k"):
+            head += f" (k = {verdict.k})"
+        yield from _wrapped(f"{head}{_class(verdict.klass)}", "", "    ")
+        facts = [f"evidence: {verdict.grade}"] if verdict.grade else []
+        if verdict.action not in ("collect_baseline", "no_data"):
+            facts.append(f"confidence: {verdict.confidence}")
+        if facts:
+            yield "  " + ", ".join(facts)
+        for reason in verdict.reasons:
+            yield from _wrapped(reason, "  - ", "    ")
+        if verdict.action == "collect_baseline":
+            yield from _wrapped(
+                "Next: run the same traffic against the engine started WITHOUT speculation (k = 0 in "
+                "a speculative engine is not the same) and give both results to `specscope analyze`.",
+                "  > ",
+                "    ",
+            )
+
+
+def _comparisons(analysis: Analysis) -> Iterator[str]:
+    if not analysis.comparisons:
+        return
+    yield "COMPARISONS (above 1 the arm is better than its baseline)"
+    rows = [("class", "arm", "baseline", "metric", "speedup", "")]
+    for c in analysis.comparisons[:40]:
+        note = "" if c.comparable else "not comparable"
+        if c.ci:
+            note = f"{c.ci[0]:.3f}-{c.ci[1]:.3f} {note}"
+        rows.append(
+            (_short_class(c.klass), c.arm, c.baseline, c.metric, f"{c.speedup:.3f}x", note.strip())
+        )
+    yield from _table(rows, (18, 16, 12, 16, 8, 14))
+    if len(analysis.comparisons) > 40:
+        yield f"  ... {len(analysis.comparisons) - 40} more with --json"
+
+
+def _windows(analysis: Analysis) -> Iterator[str]:
+    shown = [w for w in analysis.windows if w.drafts or w.proposed or w.mean_length is not None]
+    if not shown:
+        return
+    yield "MEASURED (tokens/round counts the bonus token)"
+    rows = [
+        ("window", "k", "drafts", "accepted", "rate", "tok/round", "covered", "tok/s", "ms/round")
+    ]
+    for window in shown[:MOST_ROWS]:
+        mark = "*" if window.excluded else ""
+        rows.append((mark + _window_name(window), *_cells(window)))
+    if len(shown) > MOST_ROWS:
+        rows.append((f"... {len(shown) - MOST_ROWS} more", "", "", "", "", "", "", "", ""))
+    if analysis.totals and len(shown) > 1:
+        rows.append(("TOTAL", *_cells(analysis.totals)))
+    yield from _table(rows, (21, 3, 7, 9, 6, 9, 7, 8, 8), right=True)
+    if any(w.excluded for w in shown[:MOST_ROWS]):
+        reasons = sorted({w.excluded for w in shown[:MOST_ROWS] if w.excluded})
+        yield from _wrapped(f"* left out of the total: {'; '.join(reasons)}", "  ", "    ")
+    if any(w.estimated for w in shown):
+        names = sorted({name for w in shown for name in w.estimated})
+        yield from _wrapped(
+            f"estimated, not printed by the engine: {', '.join(names)}", "  ", "    "
+        )
+
+
+def _time(time: TimeParts | None) -> Iterator[str]:
+    if time is None or not (time.parts_ms or time.round_ms or time.idle_share is not None):
+        return
+    if time.rounds:
+        yield f"TIME OF A ROUND (mean of {time.rounds})"
+        whole = time.round_ms
+        for name in ("draft", "verify", "sample", "idle"):
+            value = getattr(time, f"{name}_ms")
+            if value is not None:
+                share = f"{value / whole:6.1%}" if whole else ""
+                yield f"  {name:8} {value:10.3f} ms {share}"
+        if whole:
+            yield f"  {'round':8} {whole:10.3f} ms"
+    elif time.parts_ms:
+        yield "TIME BY PART (sums)"
+        total = sum(time.parts_ms.values()) or 1.0
+        for name, value in sorted(time.parts_ms.items(), key=lambda item: -item[1]):
+            yield f"  {name:18} {value:10.2f} ms {value / total:6.1%}"
+    if time.trace_coverage is not None:
+        yield f"  trace coverage {time.trace_coverage:.0%} (launches with kernels)"
+
+
+def _devices(analysis: Analysis) -> Iterator[str]:
+    if not analysis.devices:
+        return
+    yield "DEVICES"
+    rows = [("device", "field", "value", "unit")]
+    for d in analysis.devices[:24]:
+        value = f"{d.value:.4g}" if d.value is not None else f"unknown ({d.reason})"
+        name = (d.uuid or "-")[-12:] + (f"/{d.gpu_instance}" if d.gpu_instance else "")
+        rows.append((name, d.field, value, d.unit or ""))
+    yield from _table(rows, (14, 32, 24, 6))
+
+
+def _findings(analysis: Analysis) -> Iterator[str]:
+    if not analysis.findings:
+        return
+    yield "FINDINGS (`specscope analyze --codes` explains each)"
+    several = len({entry.input for entry in analysis.findings if entry.input}) > 1
+    for entry in analysis.findings:
+        times = f" [{entry.count} times]" if entry.count > 1 else ""
+        where = f" [{_tail(entry.input)}]" if several and entry.input else ""
+        yield from _wrapped(
+            f"{entry.code}: {entry.text}{times}{where}", f"  {entry.severity:8}", " " * 10
+        )
+
+
+def _inputs(analysis: Analysis) -> Iterator[str]:
+    yield "INPUTS"
+    for info in analysis.inputs:
+        engine = f", {info.engine}" if info.engine else ""
+        version = f" {info.engine_version}" if info.engine_version else ""
+        unparsed = f", {info.unparsed_lines} lines not understood" if info.unparsed_lines else ""
+        what = f"{info.format}{engine}{version}, {info.records} records{unparsed}"
+        yield from _wrapped(
+            f"{_tail(info.path)}: {what if info.format else 'not recognised'}", "  ", "    "
+        )
+
+
+def _cells(window: Window) -> tuple[str, ...]:
+    def number(value: float | None, form: str) -> str:
+        return format(value, form) if value is not None else "-"
+
+    return (
+        number(window.k, "d"),
+        number(window.drafts, "d"),
+        number(window.accepted, "d"),
+        number(window.acceptance_rate, ".1%"),
+        number(window.mean_length, ".3f"),
+        number(window.coverage, ".0%"),
+        number(window.throughput_tok_s, ".1f"),
+        number(window.round_ms, ".2f"),
+    )
+
+
+def _window_name(window: Window) -> str:
+    parts = [window.label] if window.label else []
+    if window.engine_index is not None:
+        parts.append(f"e{window.engine_index}")
+    if window.start:
+        parts.append(window.start[-14:])
+    return " ".join(parts) or _tail(window.input)
+
+
+def _class(klass: Mapping[str, Any]) -> str:
+    text = ", ".join(f"{name} {value}" for name, value in klass.items())
+    return f" for {text}" if text else ""
+
+
+def _short_class(klass: Mapping[str, Any]) -> str:
+    short = {"concurrency": "conc", "context": "ctx", "output_tokens": "out", "batch": "bs"}
+    return (
+        " ".join(f"{short.get(n, n)}={v}" for n, v in sorted(klass.items(), reverse=True)) or "all"
+    )
+
+
+def _table(
+    rows: list[tuple[str, ...]], widths: tuple[int, ...], right: bool = False
+) -> Iterator[str]:
+    """Columns as wide as needed, at most the given widths; the first column is left-aligned."""
+    fitted = [min(max(len(row[i]) for row in rows), widths[i]) for i in range(len(widths))]
+    for row in rows:
+        cells = []
+        for i, (cell, width) in enumerate(zip(row, fitted, strict=True)):
+            cut = cell if len(cell) <= width else cell[: width - 1] + "~"
+            cells.append(cut.rjust(width) if right and i else cut.ljust(width))
+        yield ("  " + " ".join(cells)).rstrip()[:WIDTH]
+
+
+def _wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=first if rest is None else rest
+    )
+
+
+def _tail(path: str) -> str:
+    return path if len(path) <= 40 else "..." + path[-37:]
