@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from specscope.evaluate.blocks import BASELINE
 from specscope.evaluate.choice import Choice
 from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.diagnosis import NO_SINGLE_FIX, Diagnosis
 from specscope.evaluate.summary import ArmSummary
 
 _FLAGS = {
@@ -51,6 +52,25 @@ def describe(one: Estimate) -> str:
     )
     plural = "pair" if one.pairs == 1 else "pairs"
     return f"{one.arm} runs at {one.value:.3f} of {one.baseline} ({interval}, {one.pairs} {plural})"
+
+
+def describe_cause(found: Diagnosis) -> str:
+    """The primary cause of an arm's loss, and what its repair alone would give."""
+    if found.primary == NO_SINGLE_FIX:
+        gains = ", ".join(f"{r.cause} {r.speedup:.2f}" for r in found.repairs)
+        return (
+            f"no single repair makes {found.arm} pay; each alone would give: {gains or 'nothing'}"
+        )
+    seen = [s.evidence for s in found.signatures if s.code == found.primary]
+    flipping = [repair for repair in found.repairs if repair.flips]
+    if not flipping:
+        return f"primary cause: {found.primary} ({'; '.join(seen)})"
+    best = flipping[0]
+    evidence = "; ".join([best.evidence, *seen])
+    return (
+        f"primary cause: {found.primary}; without it {found.arm} would run at "
+        f"{best.speedup:.2f} ({evidence})"
+    )
 
 
 def _because(action: str, chosen: Choice, effect: float) -> list[str]:

@@ -20,7 +20,7 @@ class ArmSummary:
     tokens_per_round: emitted over request-rounds, clustered by block. tokens_per_s: of the
     whole batch. shares: of wall time by part, 0..1, known parts only; `unseen` is the rest.
     ms_per_token: the same in milliseconds an emitted token. survival: None at k = 0.
-    batch: mean sequences a round.
+    batch: mean sequences a round. slots: query positions computed, padding included.
     """
 
     arm: str
@@ -29,7 +29,10 @@ class ArmSummary:
     requests: int
     rounds: int
     request_rounds: int
+    proposed: int
+    accepted: int
     emitted: int
+    slots: int
     batch: float
     tokens_per_round: Ratio
     tokens_per_s: float
@@ -45,7 +48,7 @@ def summarise(pairs: Sequence[Pair], arm: str) -> ArmSummary | None:
     blocks = [block for block in blocks if block.request_rounds > 0]
     if not blocks:
         return None
-    wall = sum(block.wall_us for block in blocks)
+    wall = float(sum(block.wall_us for block in blocks))
     emitted = sum(block.emitted for block in blocks)
     rounds = sum(block.rounds for block in blocks)
     request_rounds = sum(block.request_rounds for block in blocks)
@@ -55,7 +58,7 @@ def summarise(pairs: Sequence[Pair], arm: str) -> ArmSummary | None:
     for part in PARTS:
         times = [getattr(block, f"{part}_us") for block in blocks]
         if all(time is not None for time in times):
-            shares[part] = sum(times) / wall
+            shares[part] = float(sum(times)) / wall
     shares["unseen"] = max(0.0, 1.0 - sum(shares.values()))
     return ArmSummary(
         arm=arm,
@@ -64,7 +67,10 @@ def summarise(pairs: Sequence[Pair], arm: str) -> ArmSummary | None:
         requests=sum(block.requests for block in blocks),
         rounds=rounds,
         request_rounds=request_rounds,
+        proposed=sum(block.proposed for block in blocks),
+        accepted=sum(block.accepted for block in blocks),
         emitted=emitted,
+        slots=n_q + padded,
         batch=request_rounds / rounds if rounds else 0.0,
         tokens_per_round=ratio_of_sums(
             [block.emitted for block in blocks], [block.request_rounds for block in blocks]

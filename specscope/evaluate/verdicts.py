@@ -6,7 +6,6 @@ shared a batch, because such a contrast cannot see what speculation cost.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -21,12 +20,14 @@ from specscope.evaluate.blocks import (
     arm_k,
     pairs_of,
 )
+from specscope.evaluate.causes import Neighbours, find_causes
 from specscope.evaluate.checks import Design
 from specscope.evaluate.choice import Choice, Rules, arms_of, choose
 from specscope.evaluate.contrast import Estimate
-from specscope.evaluate.sentences import explain
+from specscope.evaluate.diagnosis import Diagnosis
+from specscope.evaluate.flags import find_flags
+from specscope.evaluate.sentences import describe_cause, explain
 from specscope.evaluate.summary import ArmSummary, summarise
-from specscope.evaluate.traces import INCONSISTENT_BASELINE, VERIFY_FLOOR
 
 METRIC = "output tokens per second of the whole batch, target-only = 1"
 
@@ -39,7 +40,8 @@ class Verdict:
     the evidence may change a gate, low where it decides but is thin, none where nothing is
     decided. reasons: sentences for a person. pairs: of the best-covered arm. pairs_needed: in
     all, for a decision or for enough evidence; None where enough, or where one cannot say.
-    flags: reasons not to believe the input. left_out: pairs not used, by reason.
+    flags: reasons not to believe the input. left_out: pairs not used, by reason. diagnoses: of
+    every arm; primary: the cause behind the least loss, None where speculation does not lose.
     """
 
     epoch: str
@@ -57,6 +59,8 @@ class Verdict:
     pairs_needed: int | None
     flags: tuple[str, ...]
     left_out: tuple[tuple[str, int], ...]
+    diagnoses: tuple[Diagnosis, ...] = ()
+    primary: str | None = None
 
     @property
     def applicable(self) -> bool:
@@ -79,10 +83,14 @@ def decide(
     segments = by_segment(pairs_of(blocks, parts))
     usable = {name: checks.usable_pairs(pairs, design) for name, pairs in segments.items()}
     comparisons = count_comparisons({name: u.pairs for name, u in usable.items()})
-    return [
+    verdicts = [
         _verdict(epoch, segment, usable[epoch, segment], rules, comparisons, design)
         for epoch, segment in sorted(segments, key=_order)
     ]
+    neighbours = Neighbours()
+    for verdict in verdicts:
+        neighbours.add((verdict.epoch, verdict.segment.load), verdict.arms)
+    return [_with_causes(verdict, neighbours) for verdict in verdicts]
 
 
 def by_segment(pairs: Iterable[Pair]) -> dict[tuple[str, Segment], list[Pair]]:
@@ -109,7 +117,7 @@ def _verdict(
     pairs = usable.pairs
     choice = choose(pairs, rules, comparisons, rules.current_k(segment.class_))
     arms = [found for arm in _all_arms(pairs) if (found := summarise(pairs, arm))]
-    flags = tuple(sorted(_flags(pairs, choice, design, rules.level)))
+    flags = tuple(sorted(find_flags(pairs, [e.arm for e in choice.speedups], design, rules.level)))
     count = max((e.pairs for e in choice.speedups), default=0)
     grade = "measured" if count >= 2 and not flags else "none"
     thin = _thin(pairs, choice, rules)
@@ -153,39 +161,21 @@ def _with_reasons(verdict: Verdict, choice: Choice, thin: Sequence[str], rules: 
     return replace(verdict, reasons=tuple(sentences))
 
 
+def _with_causes(verdict: Verdict, neighbours: Neighbours) -> Verdict:
+    diagnoses = find_causes((verdict.epoch, verdict.segment.load), verdict.arms, neighbours)
+    if any(e.wins for e in verdict.speedups) or not any(e.loses for e in verdict.speedups):
+        return replace(verdict, diagnoses=diagnoses)
+    nearest = max(verdict.speedups, key=lambda e: e.value).arm
+    found = next((d for d in diagnoses if d.arm == nearest), None)
+    if found is None or found.primary is None:
+        return replace(verdict, diagnoses=diagnoses)
+    reasons = (*verdict.reasons, describe_cause(found))
+    return replace(verdict, diagnoses=diagnoses, primary=found.primary, reasons=reasons)
+
+
 def _all_arms(pairs: Sequence[Pair]) -> list[str]:
     names = {arm for pair in pairs for arm in pair.blocks}
     return sorted(names, key=lambda arm: (arm_k(arm) is None, arm_k(arm) or 0, arm))
-
-
-def _flags(pairs: Sequence[Pair], choice: Choice, design: Design, level: float) -> set[str]:
-    flags = set()
-    for one in choice.speedups:
-        if _verify_too_fast(pairs, one.arm, level):
-            flags.add(INCONSISTENT_BASELINE)
-        if (
-            design == "switchback"
-            and checks.sample_ratio_p(pairs, one.arm, BASELINE) < checks.SRM_LEVEL
-        ):
-            flags.add("SAMPLE_RATIO")
-    twins = checks.twin_check(pairs, BASELINE)
-    if twins is not None and not twins.passed:
-        flags.add("TWINS_DIFFER")
-    return flags
-
-
-def _verify_too_fast(pairs: Sequence[Pair], arm: str, level: float) -> bool:
-    """Whether a verify pass took surely less than a target-only one at no smaller batch."""
-    k = arm_k(arm)
-    if k is None or k == 0:
-        return False
-    passes = contrast.log_ratio(pairs, arm, BASELINE, "verify_us", "rounds")
-    batches = contrast.log_ratio(pairs, arm, BASELINE, "request_rounds", "rounds")
-    if passes is None or batches is None or batches.ratio < VERIFY_FLOOR:
-        return False
-    limits = passes.interval(level)
-    high = passes.delta if limits is None else limits[1]
-    return math.exp(high) < VERIFY_FLOOR
 
 
 def _thin(pairs: Sequence[Pair], choice: Choice, rules: Rules) -> list[str]:
