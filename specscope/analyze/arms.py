@@ -93,7 +93,7 @@ def ratio(
 
 
 def output_tokens(trials: Trials) -> float | None:
-    """Output tokens per request: counted, or implied by (latency - first token) / time per token."""
+    """Output tokens per request: counted, or (latency - first token) / time per token."""
     counted = trials.mean("output_tokens")
     if counted is not None:
         return counted

@@ -103,7 +103,8 @@ class Collector:
             self.findings.add(
                 Finding(
                     "OVERLAPPING_INPUTS",
-                    f"totals pool {len(used)} inputs and leave out {len(left)} that may count the same "
+                    f"totals pool {len(used)} inputs and leave out {len(left)} that may count "
+                    "the same "
                     "tokens",
                     {"pooled": used, "left_out": left},
                 )

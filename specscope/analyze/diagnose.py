@@ -1,4 +1,4 @@
-"""What can be said without a baseline: coverage, break-even, which k keeps what, what stands out."""
+"""What can be said without a baseline: coverage, break-even, what each k keeps, what stands out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def of_totals(total: Window, sums: Sums) -> Iterator[Finding]:
         bound = sums.generated / max(sums.generated - sums.accepted_in_generated, 1.0)
         yield Finding(
             "LOW_COVERAGE",
-            f"only {total.coverage:.1%} of tokens came out of speculative rounds: acceptance speaks of "
+            f"only {total.coverage:.1%} of tokens came out of speculative rounds: acceptance "
+            "speaks of "
             f"them alone, and even free speculation saved at most {bound - 1:.0%} of the steps",
             {"coverage": round(total.coverage, 4), "gain_bound": round(bound, 4)},
         )
@@ -51,7 +52,8 @@ def of_totals(total: Window, sums: Sums) -> Iterator[Finding]:
         yield Finding(
             "BREAK_EVEN",
             f"a round of {total.round_ms:.2f} ms gives {tokens:.2f} tokens: speculation is "
-            f"even if a target-only step at this load takes {even:.2f} ms, and pays if it takes longer",
+            f"even if a target-only step at this load takes {even:.2f} ms, and pays if it "
+            "takes longer",
             {
                 "round_ms": round(total.round_ms, 4),
                 "tokens_per_round": round(tokens, 4),
@@ -76,7 +78,8 @@ def of_runs(runs: Sequence[Window]) -> Iterator[Finding]:
         yield Finding(
             "ROUND_COST_EXPLAINS",
             f"throughput differs {speed:.2f}x, round time {cost:.2f}x, tokens per round only "
-            f"{tokens:.2f}x: verification time, not the drafter; keep k and the drafter, look at the "
+            f"{tokens:.2f}x: verification time, not the drafter; keep k and the drafter, look "
+            "at the "
             "machine's state",
             {
                 "throughput_spread": round(speed, 3),
@@ -137,8 +140,10 @@ def _mismatch(runs: Sequence[Window]) -> Iterator[Finding]:
     yield Finding(
         "DRAFT_MISMATCH",
         f"the first position is accepted {worst:.0%} of the time in {low.label} and {best:.0%} in "
-        f"{high.label}{cost}: the difference is acceptance alone. The drafter is able; proposals do "
-        "not follow the target's sampling (greedy drafts against temperature > 0), template or adapter",
+        f"{high.label}{cost}: the difference is acceptance alone. The drafter is able; "
+        "proposals do "
+        "not follow the target's sampling (greedy drafts against temperature > 0), template "
+        "or adapter",
         evidence,
     )
 

@@ -1,4 +1,4 @@
-"""One definition for every window: rates from counts, identities checked, impossible values unknown.
+"""One definition for every window: rates from counts, identities checked, the impossible unknown.
 
 acceptance_rate = accepted / proposed
 mean_length     = 1 + accepted / drafts = 1 + sum of position_rates
@@ -7,6 +7,7 @@ coverage        = (drafts + accepted) / generated
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from specscope.readers.records import Finding, Window
 
 HALF_RATE_DIGIT = 0.00051
 OVERSHOOT = 1.15
-"""Coverage a little above 1 comes from rounded rates and over-counted ends; beyond, it is a defect."""
+"""Coverage a little above 1 comes from rounded rates and over-counted ends; beyond, unknown."""
 
 
 def normalise(window: Window) -> tuple[Window, list[Finding]]:
@@ -46,7 +47,7 @@ def _possible(window: Window, findings: list[Finding]) -> Window:
     if positions and any(r is not None and not 0 <= r <= 1 for r in positions):
         wrong["position_rates"] = list(positions)
     at = window.accepted_at
-    if at and any(b > a for a, b in zip(at, at[1:], strict=False)):
+    if at and any(b > a for a, b in itertools.pairwise(at)):
         wrong["accepted_at"] = list(at)
     if not wrong:
         return window

@@ -60,7 +60,7 @@ class Windows:
 
 
 class Pools:
-    """Sums per input and grain; what totals leave out is kept apart in case there is nothing else."""
+    """Sums per input and grain; what totals leave out is kept apart."""
 
     def __init__(self) -> None:
         self._sums: dict[tuple[str, str, bool], Sums] = {}
@@ -73,7 +73,7 @@ class Pools:
         sums.add(window)
 
     def of_input(self, input: str) -> Sums | None:
-        """The best grain's sums of one input, of those that say anything of speculation if any do."""
+        """The best grain's sums of one input, preferring those that speak of speculation."""
         for excluded in (False, True):
             for grain in GRAINS:
                 sums = self._sums.get((input, grain, excluded))
@@ -82,7 +82,7 @@ class Pools:
         return next((s for (i, _, out), s in self._sums.items() if i == input and not out), None)
 
     def total(self, inputs: Iterable[str]) -> tuple[Sums, list[str], list[str]]:
-        """(sums over the inputs whose best grain is the best of all, those inputs, those left out)."""
+        """(sums over the inputs with the best grain of all, those inputs, those left out)."""
         best: dict[str, tuple[int, int]] = {}
         for (input, grain, excluded), sums in self._sums.items():
             if sums.speculated:
@@ -97,9 +97,9 @@ class Pools:
         top = min(best.values())
         used, left = [], []
         for input in inputs:
-            rank = best.get(input)
-            if rank is None:
+            if input not in best:
                 continue
+            rank = best[input]
             if rank == top:
                 total.merge(self._sums[input, GRAINS[rank[1]], bool(rank[0])])
                 used.append(input)

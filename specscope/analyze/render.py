@@ -1,4 +1,4 @@
-"""The terminal page: the answer first, then the numbers that it rests on. 80 columns, no colour needed."""
+"""The terminal page in 80 columns: the answer first, then the numbers that it rests on."""
 
 from __future__ import annotations
 
@@ -72,8 +72,10 @@ def _verdicts(verdicts: Sequence[Verdict]) -> Iterator[str]:
             yield from _wrapped(reason, "  - ", "    ")
         if verdict.action == "collect_baseline":
             yield from _wrapped(
-                "Next: run the same traffic against the engine started WITHOUT speculation (k = 0 in "
-                "a speculative engine is not the same) and give both results to `specscope analyze`.",
+                "Next: run the same traffic against the engine started WITHOUT speculation "
+                "(k = 0 in "
+                "a speculative engine is not the same) and give both results to `specscope "
+                "analyze`.",
                 "  > ",
                 "    ",
             )
@@ -83,7 +85,7 @@ def _comparisons(analysis: Analysis) -> Iterator[str]:
     if not analysis.comparisons:
         return
     yield "COMPARISONS (above 1 the arm is better than its baseline)"
-    rows = [("class", "arm", "baseline", "metric", "speedup", "")]
+    rows: list[tuple[str, ...]] = [("class", "arm", "baseline", "metric", "speedup", "")]
     for c in analysis.comparisons[:40]:
         note = "" if c.comparable else "not comparable"
         if c.ci:
@@ -101,7 +103,7 @@ def _windows(analysis: Analysis) -> Iterator[str]:
     if not shown:
         return
     yield "MEASURED (tokens/round counts the bonus token)"
-    rows = [
+    rows: list[tuple[str, ...]] = [
         ("window", "k", "drafts", "accepted", "rate", "tok/round", "covered", "tok/s", "ms/round")
     ]
     for window in shown[:MOST_ROWS]:
@@ -148,7 +150,7 @@ def _devices(analysis: Analysis) -> Iterator[str]:
     if not analysis.devices:
         return
     yield "DEVICES"
-    rows = [("device", "field", "value", "unit")]
+    rows: list[tuple[str, ...]] = [("device", "field", "value", "unit")]
     for d in analysis.devices[:24]:
         value = f"{d.value:.4g}" if d.value is not None else f"unknown ({d.reason})"
         name = (d.uuid or "-")[-12:] + (f"/{d.gpu_instance}" if d.gpu_instance else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -77,7 +78,7 @@ def _changes(boot: list[Scrape]) -> Iterator[Change]:
     if len(boot) == 1:
         yield Change(boot[0].input, boot[0].samples, boot[0].samples, None)
         return
-    for before, after in zip(boot, boot[1:], strict=False):
+    for before, after in itertools.pairwise(boot):
         delta = {key: value - before.samples.get(key, 0.0) for key, value in after.samples.items()}
         seconds = None
         if after.at is not None and before.at is not None:

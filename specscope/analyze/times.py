@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
+from typing import Any
 
 from specscope.readers.records import TimeParts
 
@@ -46,7 +47,7 @@ class Times:
         return [self._pooled(input, first) for input, first in self._first.items()]
 
     def _pooled(self, input: str, first: TimeParts) -> TimeParts:
-        means = {}
+        means: dict[str, Any] = {}
         for name in _PER_ROUND:
             total, weight = self._sums.get((input, name), (0.0, 0.0))
             means[name] = total / weight if weight else None

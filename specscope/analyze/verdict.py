@@ -45,9 +45,8 @@ def alone(
     info: InputInfo, total: Window | None, times: list[TimeParts], findings: Findings
 ) -> Verdict | None:
     """The verdict of one input without a comparison; None for one that gave nothing."""
-    if not info.records:
-        if not any(findings.has(code, info.path) for code in _SAID):
-            return None
+    if not info.records and not any(findings.has(code, info.path) for code in _SAID):
+        return None
     klass: dict[str, str] = {"label": Path(info.path).name or info.path}
     if info.engine:
         klass["engine"] = info.engine
@@ -80,7 +79,8 @@ def _shown(total: Window) -> str:
     counted = (total.drafts or 0) + (total.accepted or 0)
     if total.drafts and total.emitted is not None and total.emitted != counted:
         parts.append(
-            f"{total.emitted / total.drafts:.2f} tokens per round came out ({counted / total.drafts:.2f} "
+            f"{total.emitted / total.drafts:.2f} tokens per round came out "
+            f"({counted / total.drafts:.2f} "
             "by the engine's count)"
         )
     elif total.mean_length is not None:

@@ -15,7 +15,7 @@ HALF_DIGIT = 0.00501
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """`name` is `bonus_included`, `strict` or `ambiguous`; k is the number of proposals, if known."""
+    """`name` is `bonus_included`, `strict` or `ambiguous`; k is the number of proposals."""
 
     name: str
     k: int | None

@@ -1,4 +1,4 @@
-"""Error lines of a ClickHouse server, as JSON or from `system.text_log`: our own pipeline's trouble."""
+"""Error lines of a ClickHouse server, as JSON or from `system.text_log`: our own pipeline."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ class ClickHouseErrors:
                 elif _PARTITIONS.search(message):
                     yield Finding(
                         "TOO_MANY_PARTS",
-                        "one insert block spans more than 100 partitions: partition by day or month",
+                        "one insert block spans more than 100 partitions: partition by day "
+                        "or month",
                         {"code": 252, "retryable_now": False},
                     )
                 elif code := _CODE.search(message):

@@ -1,4 +1,4 @@
-"""The closed list of finding codes: severity, meaning, remedy. `specscope analyze --codes` prints it."""
+"""The closed list of finding codes: severity, meaning, remedy (`analyze --codes`)."""
 
 from __future__ import annotations
 
@@ -276,7 +276,8 @@ CODES: dict[str, Code] = {
     ),
     "TRACE_BY_STRUCTURE": Code(
         "info",
-        "nothing in the trace names draft or verify: the largest launch of a round is taken as verify",
+        "nothing in the trace names draft or verify: the largest launch of a round is taken "
+        "as verify",
         "switch the engine's profiling scopes on",
     ),
     "TRACE_CPU_ONLY": Code(

@@ -7,6 +7,7 @@ from the measured curve; it is never taken to be one step.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,7 +94,8 @@ def _predict(
     )
     yield Finding(
         "VERIFY_NOT_ONE_STEP",
-        f"verifying {k} tokens takes {verify_ms:.1f} ms, {verify_ms / step_ms:.2f} target steps; from "
+        f"verifying {k} tokens takes {verify_ms:.1f} ms, {verify_ms / step_ms:.2f} target "
+        "steps; from "
         f"the measured curve {predicted:.1f} tok/s are predicted, {residual:.1f} ms of a round "
         f"({residual / round_ms:.0%}) are not in the model",
         {
@@ -122,7 +124,7 @@ def _verify_ms(curve: object, tokens: int) -> float | None:
         if str(size).isdigit() and isinstance(speed, int | float) and speed > 0:
             points.append((int(size), 1000 * int(size) / speed))
     points.sort()
-    for (low, before), (high, after) in zip(points, points[1:], strict=False):
+    for (low, before), (high, after) in itertools.pairwise(points):
         if low <= tokens <= high:
             return before + (after - before) * (tokens - low) / (high - low)
     return None

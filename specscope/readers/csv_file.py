@@ -39,7 +39,10 @@ def name_of(column: str) -> str:
 def rows(stream: BinaryIO) -> Iterator[dict[str, str]]:
     """The rows under their columns as printed. Short and empty rows are left out."""
     text = io.TextIOWrapper(
-        io.BufferedReader(_Readable(stream)), "utf-8-sig", "replace", newline=""
+        io.BufferedReader(_Readable(stream)),  # type: ignore[type-var]
+        "utf-8-sig",
+        "replace",
+        newline="",
     )
     lines = (line for line in _bounded(text) if line.strip() and not line.startswith("#"))
     first = next(lines, "")

@@ -43,7 +43,8 @@ def _device(
     if stuck:
         yield Finding(
             "COUNTER_STUCK",
-            f"{uuid}: engine activity 0 at {busy:.0f} % utilisation: stuck, not idle; bandwidth and "
+            f"{uuid}: engine activity 0 at {busy:.0f} % utilisation: stuck, not idle; "
+            "bandwidth and "
             "activity are unknown for this window",
             {"uuid": uuid, "gpu_util_percent": busy, "fields": sorted(profiling)},
         )

@@ -1,4 +1,4 @@
-"""JSON documents: whole files, one document per line, and arrays that are read element by element."""
+"""JSON documents: whole files, one document per line, and arrays read element by element."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class LlamaCppLog:
         self._statistics: dict[str, list[Statistics]] = {}
         self._rounds: dict[tuple[str, str], _Rounds] = {}
 
-    def feed(self, line: bytes, torn: bool) -> Iterable[Record]:
+    def feed(self, line: bytes, torn: bool) -> Iterable[Record]:  # noqa: ARG002
         text = plain(line)
         if "llama_print_timings" in text or "perf_context_print" in text:
             return ()
@@ -175,7 +175,8 @@ class LlamaCppLog:
                 request.notes.append(
                     Finding(
                         "VERIFY_NOT_ONE_STEP",
-                        f"{rounds.replayed} of {rounds.drafts} rounds restored a checkpoint and were "
+                        f"{rounds.replayed} of {rounds.drafts} rounds restored a checkpoint "
+                        "and were "
                         "verified twice",
                         {"replayed": rounds.replayed, "rounds": rounds.drafts},
                     )

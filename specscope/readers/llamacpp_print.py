@@ -14,7 +14,8 @@ from specscope.readers.lines import plain
 from specscope.readers.records import Finding, Origin, Record, TimeParts, Window
 
 _PART = re.compile(
-    r"(load|sample|sampling|prompt eval|eval|total) time =\s*([\d.]+) ms(?: /\s*(\d+) (?:runs|tokens))?"
+    r"(load|sample|sampling|prompt eval|eval|total) time =\s*([\d.]+) ms"
+    r"(?: /\s*(\d+) (?:runs|tokens))?"
 )
 _SUMMARY = re.compile(r"\b(n_draft|n_predict|n_drafted|n_accept)\s*=\s*(\d+)")
 _DECODED = re.compile(r"decoded\s+(\d+) tokens in\s+([\d.]+) seconds")
@@ -42,7 +43,7 @@ class LlamaCppPrint:
         self._summary: dict[str, int] = {}
         self._decode_s: float | None = None
 
-    def feed(self, line: bytes, torn: bool) -> Iterable[Record]:
+    def feed(self, line: bytes, torn: bool) -> Iterable[Record]:  # noqa: ARG002
         text = plain(line).strip()
         if text in ("draft:", "target:"):
             self._model = text[:-1]
@@ -150,7 +151,8 @@ class LlamaCppPrint:
             yield Finding(
                 "HOST_SAMPLING",
                 f"sampling drafts takes {sample[0]:.0f} ms, all draft forwards {forward[0]:.0f} ms "
-                f"({forward[0] / max(forward[1], 1):.2f} ms each): the draft model is not the cause",
+                f"({forward[0] / max(forward[1], 1):.2f} ms each): the draft model is not the "
+                "cause",
                 {
                     "draft_sample_ms": sample[0],
                     "draft_eval_ms": forward[0],

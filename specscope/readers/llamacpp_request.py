@@ -31,7 +31,7 @@ class Request:
     accepted_at: tuple[int, ...] | None = None
     draft_ms: float | None = None
     drafter_ms: tuple[str, float, int] | None = None
-    """(drafter, ms per draft, drafts) of the drafter that took most time, over the server's life."""
+    """(drafter, ms per draft, drafts) of the slowest drafter, over the server's life."""
     replayed: int = 0
     start: str | None = None
     notes: list[Finding] = field(default_factory=list)
@@ -107,7 +107,8 @@ class Requests:
             )
             yield Finding(
                 "DRAFT_SHARE",
-                f"drafting takes {per_draft:.2f} ms per draft, {share:.1%} of decoding; the rest is "
+                f"drafting takes {per_draft:.2f} ms per draft, {share:.1%} of decoding; the "
+                "rest is "
                 "verification, sampling and steps without a draft",
                 {"draft_ms": round(per_draft, 3), "share": round(share, 4)},
             )
@@ -122,10 +123,12 @@ class Requests:
             )
             yield Finding(
                 "DRAFT_SHARE",
-                f"{name} takes {ms:.1f} ms per draft over the server's life, {ms / round_ms:.1%} of "
+                f"{name} takes {ms:.1f} ms per draft over the server's life, "
+                f"{ms / round_ms:.1%} of "
                 f"this request's {round_ms:.1f} ms step (an estimate): verification dominates"
                 if ms < round_ms / 2
-                else f"{name} takes {ms:.1f} ms per draft of a {round_ms:.1f} ms step (an estimate)",
+                else f"{name} takes {ms:.1f} ms per draft of a {round_ms:.1f} ms step (an "
+                "estimate)",
                 {"draft_ms": round(ms, 2), "share": round(ms / round_ms, 4), "estimate": True},
             )
 
@@ -145,7 +148,8 @@ def _window(input: str, request: Request, excluded: str | None) -> Window:
         drafts = drafts_from_mean(request.accepted, request.mean)
     if drafts is None and request.proposed == 0:
         drafts = 0
-    mean, round_ms, estimated = request.mean, None, ()
+    mean, round_ms = request.mean, None
+    estimated: tuple[str, ...] = ()
     steps = (request.tokens or 0) - (request.accepted or 0)
     if request.tokens and request.eval_ms and steps > 0:
         if drafts and drafts + (request.accepted or 0) >= FEW_BARE_STEPS * request.tokens:

@@ -49,7 +49,7 @@ class Statistics:
         )
 
     def since(self, before: Statistics | None) -> Statistics:
-        """The difference; rates of a difference are unknown. A fall means that the server restarted."""
+        """The difference; rates of a difference are unknown. A fall means a restart."""
         if before is None or self.proposed < before.proposed or self.drafts < before.drafts:
             return self
         ms = None

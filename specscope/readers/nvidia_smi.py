@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 from datetime import datetime
@@ -54,7 +55,8 @@ class NvidiaSmi:
                 reason = f"unsupported: {reasons[device, column]}"
                 yield Finding(
                     "UNSUPPORTED_FIELD",
-                    f"{column} is {reasons[device, column]} in all {counts[device]} samples: unknown, "
+                    f"{column} is {reasons[device, column]} in all {counts[device]} samples: "
+                    "unknown, "
                     "never 0"
                     + (
                         "; on unified memory read system memory and mark its source 'unified'"
@@ -75,7 +77,7 @@ class NvidiaSmi:
                 counts[device],
             )
         if times:
-            gaps = [(b - a).total_seconds() for a, b in zip(times, times[1:], strict=False)]
+            gaps = [(b - a).total_seconds() for a, b in itertools.pairwise(times)]
             yield Finding(
                 "LOCAL_TIME",
                 f"{len(times)} samples in local time without a zone",

@@ -2,8 +2,8 @@
 
 A reader converts its engine's words to ours (drafts are request-rounds that proposed, accepted are
 leading proposals kept, emitted is what came out) and says so with a finding. What the file does not
-hold stays None. Rates and lengths that follow from counts are left to `specscope.analyze.normalise`;
-a printed one is kept here so that the two can be held against each other.
+hold stays None. Rates and lengths that follow from counts are left to
+`specscope.analyze.normalise`; a printed one is kept here, to be held against the counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ counters, its log and its requests' own figures count the same tokens."""
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Counts over a stretch of decoding: a log interval, a difference of scrapes, a run, a request."""
+    """Counts over a stretch of decoding: a log interval, two scrapes, a run, a request."""
 
     input: str
     engine: str
@@ -49,7 +49,7 @@ class Window:
     estimated: tuple[str, ...] = ()
     """Fields that the file does not hold exactly."""
     tolerance: float = 0.006
-    """By how much a printed mean length may differ from the counts: half its last digit and a bit."""
+    """By how much a printed mean length may differ from the counts: half a last digit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class DeviceSample:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """One exposition of Prometheus metrics: (name, labels) to value. `at` is a monotonic time in s."""
+    """One exposition of Prometheus metrics: (name, labels) to value. `at` is monotonic, in s."""
 
     input: str
     samples: Mapping[tuple[str, tuple[tuple[str, str], ...]], float]

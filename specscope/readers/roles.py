@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 _WORDS = re.compile(r"[a-z]+\d*|\d+")
@@ -35,10 +36,7 @@ def role_of(name: str, k: int | None) -> str:
         return "k0"
     if set(words) & _TARGET_ONLY or text in ("0", "no"):
         return "target_only"
-    if any(
-        a in ("no", "w", "wo", "non") and b in _NEGATED
-        for a, b in zip(words, words[1:], strict=False)
-    ):
+    if any(a in ("no", "w", "wo", "non") and b in _NEGATED for a, b in itertools.pairwise(words)):
         return "target_only"
     if k == 0:
         return "target_only"

@@ -33,7 +33,7 @@ class Change:
 def windows(change: Change) -> Iterator[Record]:
     """One window per engine process found in the scrape."""
     for prefix, engine in FAMILIES.items():
-        groups: dict[tuple[str, ...], _Group] = {}
+        groups: dict[tuple[str, str], _Group] = {}
         for (name, labels), value in change.delta.items():
             if not name.startswith(prefix) or name.endswith("_created"):
                 continue
@@ -144,7 +144,8 @@ class _Group:
         if bound > OVERCOUNT_MATTERS and accepted:
             yield Finding(
                 "EOS_OVERCOUNT",
-                f"outputs average {generated / requests:.0f} tokens: accepted tokens behind the end "
+                f"outputs average {generated / requests:.0f} tokens: accepted tokens behind "
+                "the end "
                 f"may inflate tokens per round by up to {bound:.1%}",
                 {"requests": requests, "k": k, "bound": round(bound, 4)},
             )

@@ -81,7 +81,7 @@ def blocks(stream: BinaryIO, size: int = 1 << 20) -> Iterator[bytes]:
 
 
 def _gunzipped(stream: BinaryIO) -> BinaryIO:
-    return io.BufferedReader(gzip.GzipFile(fileobj=stream), 1 << 20)  # type: ignore[arg-type]
+    return io.BufferedReader(gzip.GzipFile(fileobj=stream), 1 << 20)
 
 
 def _hidden(path: Path, root: Path) -> bool:
@@ -103,4 +103,4 @@ class _Rejoined(io.RawIOBase):
 
 
 def _pushed_back(head: bytes, rest: BinaryIO) -> BinaryIO:
-    return io.BufferedReader(_Rejoined(head, rest), 1 << 20)
+    return io.BufferedReader(_Rejoined(head, rest), 1 << 20)  # type: ignore[type-var]

@@ -75,7 +75,8 @@ class _Rounds:
         if self.over:
             yield Finding(
                 "EOS_OVERCOUNT",
-                f"{self.over} tokens were counted behind the end of the text in {self.ended} rounds; "
+                f"{self.over} tokens were counted behind the end of the text in {self.ended} "
+                "rounds; "
                 f"at most k = {self.k} per request, which weighs most on short outputs",
                 {
                     "counted": self.accepted + self.drafts,

@@ -19,8 +19,11 @@ from specscope.readers.vllm_log import VllmLog
 class LineParser(Protocol):
     """One engine's lines. `feed` gets only lines that hold a mark."""
 
-    name: str
-    marks: tuple[bytes, ...]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def marks(self) -> tuple[bytes, ...]: ...
 
     def feed(self, line: bytes, torn: bool) -> Iterable[Record]: ...
 

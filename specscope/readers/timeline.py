@@ -38,7 +38,7 @@ class Span:
 
 @dataclass(slots=True)
 class Timeline:
-    """What a trace holds. `device` is one device's work; the others run the same in tensor parallel."""
+    """What a trace holds. `device` is one device's work; tensor-parallel ones run alike."""
 
     input: str
     device: list[Span] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Timeline:
                 span.key for span, phase in phases if phase == "verify" and span.key is not None
             }
             rounds = len(verify) or None
-        coverage = self._coverage(start, end)
+        coverage = self._coverage()
         yield from _parts(self.input, device, phases, (start, end), rounds, coverage, self.launches)
         if coverage is not None and coverage < ENOUGH_COVERAGE:
             yield Finding(
@@ -74,7 +74,7 @@ class Timeline:
             return steps[0].start, max(step.end for step in steps), len(steps)
         return min(s.start for s in self.device), max(s.end for s in self.device), None
 
-    def _coverage(self, start: float, end: float) -> float | None:
+    def _coverage(self) -> float | None:
         """Launches with device work over all launches; graph launches alone where there are any."""
         graphs = [span for span in self.launches if "graphlaunch" in span.name.lower()]
         launches = graphs or [span for span in self.launches if "launch" in span.name.lower()]
@@ -84,7 +84,7 @@ class Timeline:
         return sum(span.key in keys for span in launches) / len(launches)
 
     def _phases(self, device: list[Span], steps: list[Span]) -> list[tuple[Span, str | None]]:
-        """Each device span's phase: by annotation, else by its name, else by its place in the round."""
+        """Each device span's phase: by annotation, else by name, else by place in the round."""
         by_time = sorted(
             (s for s in self.device_annotations if phase_of_name(s.name)), key=lambda s: s.start
         )
@@ -207,7 +207,8 @@ def _slow_launch(launches: Iterable[Span], round_us: float) -> Iterator[Record]:
     if slowest > SLOW_LAUNCH_SHARE * round_us:
         yield Finding(
             "SLOW_LAUNCH",
-            f"one graph launch takes {slowest / 1000:.3f} ms on the host, {slowest / round_us:.0%} of a "
+            f"one graph launch takes {slowest / 1000:.3f} ms on the host, "
+            f"{slowest / round_us:.0%} of a "
             "round; harmless only while it overlaps device work",
             {"host_launch_ms": round(slowest / 1000, 4)},
         )

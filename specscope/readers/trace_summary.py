@@ -76,7 +76,10 @@ def _judge(
     )
     attributed = ""
     if per_launch and per_launch > MANY_KERNELS:
-        attributed = f"; {per_launch:.0f} kernels per graph launch: attribution by CPU operator covers almost nothing"
+        attributed = (
+            f"; {per_launch:.0f} kernels per graph launch: attribution by CPU operator covers "
+            "almost nothing"
+        )
     yield Finding(
         "TRACE_UNDER_RECORDED",
         "idle unknown: the share of graph launches with kernels is not stated or too small"

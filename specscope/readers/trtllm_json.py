@@ -98,7 +98,8 @@ class _Run:
             if abs(mean - pooled) > 0.01 * pooled:
                 yield Finding(
                     "PRINTED_MEAN_UNWEIGHTED",
-                    f"the printed lengths average {mean:.3f}; pooled from counts it is {pooled:.3f}",
+                    f"the printed lengths average {mean:.3f}; pooled from counts it is "
+                    f"{pooled:.3f}",
                     {"mean_of_printed": round(mean, 4), "pooled": round(pooled, 4)},
                 )
         if self._drafted_rounds:

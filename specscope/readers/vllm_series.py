@@ -59,7 +59,7 @@ class Series:
             running=running,
             waiting=whole(_value(found, "waiting") or _value(found, "pending")),
             throughput_tok_s=self._tok_s,
-            **self._round(),
+            round_ms=self._round_ms(),
         )
 
     def spec(self, line: SpecLine, start: str | None, at: int | None) -> Iterator[Record]:
@@ -111,10 +111,10 @@ class Series:
         """The last open window."""
         yield from self._close()
 
-    def _round(self) -> dict[str, float]:
+    def _round_ms(self) -> float | None:
         steps, elapsed = self._steps[0], self._steps[1]
         self._steps = [0, 0.0, 0, 0]
-        return {"round_ms": elapsed / steps} if steps else {}
+        return elapsed / steps if steps else None
 
     def _close(self) -> Iterator[Record]:
         window, self._pending = self._pending, None
