@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import grafana_macros
 import pytest
 import stored_traffic
-from grafana_macros import ALL, expanded
+from grafana_macros import ALL
 
 from specscope.roll import roll
 from specscope.store import Store
@@ -20,17 +21,18 @@ class Screen:
 
     def show(self, sql, **chosen):
         """Rows of a query, with everything chosen unless said otherwise."""
-        return self.store.rows(self._expanded(sql, chosen))
+        return self.store.rows(self.expanded(sql, chosen))
 
     def schema(self, sql):
         """(name, ClickHouse type) of each column of a query."""
-        described = self.store.rows(f"DESCRIBE ({self._expanded(sql, {})})")
+        described = self.store.rows(f"DESCRIBE ({self.expanded(sql, {})})")
         return [(column["name"], column["type"]) for column in described]
 
-    def _expanded(self, sql, chosen):
+    def expanded(self, sql, chosen):
+        """The text that reaches the store."""
         hour = 3600 * 10**9
         end_ns = self.begin_ns + hour
-        return expanded(sql, self.begin_ns - hour, end_ns, {**EVERYTHING, **chosen})
+        return grafana_macros.expanded(sql, self.begin_ns - hour, end_ns, {**EVERYTHING, **chosen})
 
 
 @pytest.fixture(scope="module")
