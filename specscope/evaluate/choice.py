@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate import contrast
+from specscope.evaluate import contrast, objectives
 from specscope.evaluate.blocks import BASELINE, Pair, arm_k
 from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.objectives import Objective
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ class Rules:
     do not matter. looked_at_often: the evidence is read while it grows, so confidence
     sequences take the place of intervals. min_*: what an arm needs before its verdict may
     change a gate. current: draft length in force, for all classes or by class; None where
-    unknown.
+    unknown. objective: None to let the design choose. tpot_allowance_ms: by class, what the
+    95th percentile of time per output token may be.
     """
 
     level: float = 0.95
@@ -32,6 +34,8 @@ class Rules:
     min_requests: int = 30
     min_rounds: int = 300
     current: int | Mapping[str, int] | None = None
+    objective: Objective | None = None
+    tpot_allowance_ms: Mapping[str, float] | None = None
 
     def current_k(self, class_: str | None) -> int | None:
         """Draft length in force for a class."""
@@ -39,12 +43,16 @@ class Rules:
             return None if class_ is None else self.current.get(class_)
         return self.current
 
+    def allowance(self, class_: str | None) -> float | None:
+        """Allowed 95th percentile of time per output token of a class. [ms]"""
+        return (self.tpot_allowance_ms or {}).get(class_ or "")
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """What one segment's pairs say.
 
-    action: keep, set_k, disable, no_difference, collect_baseline or inconclusive. k: draft
+    action: keep, set_k, disable, no_difference, route, collect_baseline or inconclusive. k: draft
     length to run; None where nothing is decided. best: arms that cannot be told from the
     fastest. speedups: of every arm against k0. point_k: the fastest arm by point estimate.
     """
@@ -67,7 +75,11 @@ def arms_of(pairs: Sequence[Pair]) -> list[str]:
 
 
 def choose(
-    pairs: Sequence[Pair], rules: Rules, comparisons: int, current: int | None = None
+    pairs: Sequence[Pair],
+    rules: Rules,
+    comparisons: int,
+    current: int | None = None,
+    objective: Objective = "throughput",
 ) -> Choice:
     """Decide a segment at level 1 - (1 - rules.level) / comparisons an interval.
 
@@ -79,16 +91,18 @@ def choose(
     level = 1.0 - (1.0 - rules.level) / max(1, comparisons)
     speedups = []
     for arm in arms_of(pairs):
-        found = contrast.log_ratio(pairs, arm, BASELINE)
+        found = objectives.measure(pairs, arm, BASELINE, objective)
         if found is not None:
             speedups.append(contrast.estimate(found, arm, BASELINE, level, rules.looked_at_often))
     if not arms_of(pairs):
         return Choice("inconclusive", None, None, (), (), 0)
+    if not speedups and any(contrast.log_ratio(pairs, a, BASELINE) for a in arms_of(pairs)):
+        return Choice("inconclusive", None, None, (), (), 0, tuple(arms_of(pairs)))
     if not speedups:
         return Choice("collect_baseline", None, None, (), (), 0)
     fastest = max(speedups, key=lambda e: (e.value, -(e.k or 0)))
     rivals = 1.0 - (1.0 - rules.level) / max(1, len(speedups) - 1)
-    best = _best_set(pairs, fastest, speedups, rivals, rules.looked_at_often)
+    best = _best_set(pairs, fastest, speedups, rivals, rules.looked_at_often, objective)
     point_k = (fastest.k or 0) if fastest.value > 1.0 else 0
     verdict = _judge(speedups, best, rules.smallest_effect, current)
     return Choice(
@@ -127,6 +141,7 @@ def _best_set(
     speedups: Sequence[Estimate],
     level: float,
     looked_at_often: bool,
+    objective: Objective,
 ) -> list[Estimate]:
     """Arms that the pairs cannot tell from the fastest, shortest draft first."""
     kept = []
@@ -134,7 +149,7 @@ def _best_set(
         if one.arm == fastest.arm:
             kept.append(one)
             continue
-        against = contrast.log_ratio(pairs, one.arm, fastest.arm)
+        against = objectives.measure(pairs, one.arm, fastest.arm, objective)
         if against is None:
             continue
         behind = contrast.estimate(against, one.arm, fastest.arm, level, looked_at_often)

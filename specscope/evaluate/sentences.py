@@ -8,6 +8,7 @@ from specscope.evaluate.blocks import BASELINE
 from specscope.evaluate.choice import Choice
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.diagnosis import NO_SINGLE_FIX, Diagnosis
+from specscope.evaluate.objectives import exceeds
 from specscope.evaluate.summary import ArmSummary
 
 _FLAGS = {
@@ -29,11 +30,13 @@ def explain(
     pairs_needed: int | None,
     left_out: Sequence[tuple[str, int]],
     effect: float,
+    allowance_ms: float | None = None,
 ) -> list[str]:
     """Say what decided, what speaks against it, and what is still needed."""
     said = [_FLAGS[flag] for flag in flags]
     said += [describe(one) for one in chosen.speedups]
     said += _because(action, chosen, effect)
+    said += _beyond_allowance(arms, allowance_ms)
     said += _against_break_even(chosen.speedups, arms)
     if action in ("inconclusive", "collect_baseline") and pairs_needed:
         said.append(f"needs about {pairs_needed} pairs in all")
@@ -91,6 +94,16 @@ def _because(action: str, chosen: Choice, effect: float) -> list[str]:
         if rivals:
             return [f"{', '.join(rivals)} cannot be told from {chosen.arm}, which is preferred"]
     return []
+
+
+def _beyond_allowance(arms: Sequence[ArmSummary], allowance_ms: float | None) -> list[str]:
+    slow = [a for a in arms if exceeds(a.tpot_p95_ms, allowance_ms)]
+    return [
+        f"{a.arm} takes {a.tpot_p95_ms.value:.3g} ms a token (95th percentile), "
+        f"{allowance_ms:.3g} are allowed"
+        for a in slow
+        if a.tpot_p95_ms is not None
+    ]
 
 
 def _against_break_even(speedups: Sequence[Estimate], arms: Sequence[ArmSummary]) -> list[str]:

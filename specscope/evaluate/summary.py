@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate import acceptance
+from specscope.evaluate import acceptance, objectives
 from specscope.evaluate.acceptance import Survival
 from specscope.evaluate.blocks import BlockPart, Pair, arm_k
+from specscope.evaluate.quantiles import QuantileEstimate
 from specscope.evaluate.ratio import Ratio, ratio_of_sums
 
 PARTS = ("draft", "verify", "sample", "idle", "catchup", "prefill")
@@ -40,6 +41,8 @@ class ArmSummary:
     ms_per_token: Mapping[str, float]
     survival: Survival | None
     padded_share: float
+    gap_p95_ms: QuantileEstimate | None
+    tpot_p95_ms: QuantileEstimate | None
 
 
 def summarise(pairs: Sequence[Pair], arm: str) -> ArmSummary | None:
@@ -80,6 +83,8 @@ def summarise(pairs: Sequence[Pair], arm: str) -> ArmSummary | None:
         ms_per_token={part: 1e-3 * share * wall / emitted for part, share in shares.items()},
         survival=_survival(pairs, arm),
         padded_share=padded / (n_q + padded) if n_q + padded else 0.0,
+        gap_p95_ms=objectives.gap_p95(pairs, arm),
+        tpot_p95_ms=objectives.tpot_p95(pairs, arm),
     )
 
 

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from specscope.evaluate import checks, contrast
+from specscope.evaluate import checks, contrast, objectives
+from specscope.evaluate.allowance import keep_to_allowance
 from specscope.evaluate.blocks import (
     BASELINE,
     BlockPart,
@@ -26,10 +27,9 @@ from specscope.evaluate.choice import Choice, Rules, arms_of, choose
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.diagnosis import Diagnosis
 from specscope.evaluate.flags import find_flags
+from specscope.evaluate.objectives import Objective
 from specscope.evaluate.sentences import describe_cause, explain
 from specscope.evaluate.summary import ArmSummary, summarise
-
-METRIC = "output tokens per second of the whole batch, target-only = 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,14 @@ def _verdict(
     design: Design,
 ) -> Verdict:
     pairs = usable.pairs
-    choice = choose(pairs, rules, comparisons, rules.current_k(segment.class_))
+    objective = rules.objective or objectives.objective_for(
+        design, objectives.busy_share([b for pair in pairs for b in pair.blocks.values()])
+    )
+    choice = choose(pairs, rules, comparisons, rules.current_k(segment.class_), objective)
     arms = [found for arm in _all_arms(pairs) if (found := summarise(pairs, arm))]
-    flags = tuple(sorted(find_flags(pairs, [e.arm for e in choice.speedups], design, rules.level)))
+    allowance = rules.allowance(segment.class_)
+    choice = keep_to_allowance(choice, arms, allowance)
+    flags = tuple(sorted(find_flags(pairs, arms_of(pairs), design, rules.level)))
     count = max((e.pairs for e in choice.speedups), default=0)
     grade = "measured" if count >= 2 and not flags else "none"
     thin = _thin(pairs, choice, rules)
@@ -125,7 +130,7 @@ def _verdict(
     action = choice.action
     if "SAMPLE_RATIO" in flags or "TWINS_DIFFER" in flags:
         action, decided = "not_comparable", False
-    needed = _pairs_needed(pairs, choice, rules, comparisons, decided)
+    needed = _pairs_needed(pairs, choice, rules, comparisons, decided, objective)
     confidence = "none" if not decided else "low" if thin or grade == "none" else "high"
     verdict = Verdict(
         epoch=epoch,
@@ -136,7 +141,7 @@ def _verdict(
         confidence=confidence,
         reasons=(),
         speedups=choice.speedups,
-        metric=METRIC,
+        metric=objectives.METRICS[objective],
         arms=tuple(arms),
         best=choice.best,
         pairs=count,
@@ -144,10 +149,12 @@ def _verdict(
         flags=flags,
         left_out=tuple(sorted(usable.left_out.items())),
     )
-    return _with_reasons(verdict, choice, thin, rules)
+    return _with_reasons(verdict, choice, thin, rules, allowance)
 
 
-def _with_reasons(verdict: Verdict, choice: Choice, thin: Sequence[str], rules: Rules) -> Verdict:
+def _with_reasons(
+    verdict: Verdict, choice: Choice, thin: Sequence[str], rules: Rules, allowance: float | None
+) -> Verdict:
     sentences = explain(
         action=verdict.action,
         chosen=choice,
@@ -157,6 +164,7 @@ def _with_reasons(verdict: Verdict, choice: Choice, thin: Sequence[str], rules: 
         pairs_needed=verdict.pairs_needed,
         left_out=verdict.left_out,
         effect=rules.smallest_effect,
+        allowance_ms=allowance,
     )
     return replace(verdict, reasons=tuple(sentences))
 
@@ -194,7 +202,12 @@ def _thin(pairs: Sequence[Pair], choice: Choice, rules: Rules) -> list[str]:
 
 
 def _pairs_needed(
-    pairs: Sequence[Pair], choice: Choice, rules: Rules, comparisons: int, decided: bool
+    pairs: Sequence[Pair],
+    choice: Choice,
+    rules: Rules,
+    comparisons: int,
+    decided: bool,
+    objective: Objective,
 ) -> int | None:
     if not choice.speedups:
         return rules.min_pairs
@@ -203,7 +216,7 @@ def _pairs_needed(
     level = 1.0 - (1.0 - rules.level) / max(1, comparisons)
     needs = [
         contrast.pairs_needed(
-            contrast.log_ratio(pairs, arm, BASELINE),
+            objectives.measure(pairs, arm, BASELINE, objective),
             level,
             rules.smallest_effect,
             rules.looked_at_often,

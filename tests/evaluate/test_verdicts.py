@@ -10,6 +10,7 @@ from block_rows import Kind, rows
 
 from specscope.evaluate.blocks import Segment
 from specscope.evaluate.choice import Rules
+from specscope.evaluate.quantiles import bin_of
 from specscope.evaluate.switch import fleet_verdict, tell
 from specscope.evaluate.verdicts import decide
 
@@ -204,7 +205,7 @@ def test_a_router_that_sees_the_arm_voids_a_switchback():
     times, parts = rows({"sql": WIN}, requests=100)
     skewed = [dataclasses.replace(t, requests=80) if t.arm == "k0" else t for t in times]
 
-    (verdict,) = decide(skewed, parts, design="switchback")
+    (verdict,) = decide(skewed, parts, Rules(objective="throughput"), design="switchback")
 
     assert verdict.action == "not_comparable"
     assert "SAMPLE_RATIO" in verdict.flags
@@ -231,6 +232,53 @@ def test_unknown_times_stay_unknown():
     assert "draft" not in verdict.arms[0].shares
     assert verdict.arms[0].shares["unseen"] == pytest.approx(0.9, abs=0.01)
     assert verdict.action == "set_k"
+
+
+def with_tpot(times, ms_by_k):
+    """Every request of a block at the same time per token, all blocks busy for half their span."""
+    return [
+        dataclasses.replace(
+            t,
+            tpot_bins=(bin_of(ms_by_k[t.k]),),
+            tpot_counts=(t.requests,),
+            first_at=0,
+            last_at=int(2e3 * t.wall_us),
+        )
+        for t in times
+    ]
+
+
+def test_open_arrivals_below_saturation_are_judged_by_time_per_token():
+    # The engine keeps up in both arms, so tokens per second say nothing.
+    flat = Kind(tokens={0: 1.0, 4: 1.0}, cost_ms={0: 1.0, 4: 1.0})
+    times, parts = rows({"chat": flat})
+
+    (verdict,) = decide(with_tpot(times, {0: 20.0, 4: 12.0}), parts, design="switchback")
+
+    assert verdict.metric.startswith("mean over requests of time per output token")
+    assert (verdict.action, verdict.k) == ("set_k", 4)
+    assert verdict.speedups[0].value == pytest.approx(20 / 12, rel=0.02)
+
+
+def test_without_times_per_token_a_latency_verdict_waits():
+    times, parts = rows({"chat": WIN})
+
+    (verdict,) = decide(times, parts, Rules(objective="latency"))
+
+    assert verdict.action == "inconclusive"
+
+
+@pytest.mark.parametrize(
+    ("allowed", "action", "k"),
+    [(50.0, "set_k", 4), (25.0, "set_k", 2), (15.0, "disable", 0), (5.0, "route", None)],
+)
+def test_a_class_is_not_given_more_delay_than_it_is_allowed(allowed, action, k):
+    times, parts = rows({"chat": WIN})
+    slow = with_tpot(times, {0: 10.0, 2: 20.0, 4: 40.0})
+
+    (verdict,) = decide(slow, parts, Rules(tpot_allowance_ms={"chat": allowed}))
+
+    assert (verdict.action, verdict.k) == (action, k)
 
 
 def test_no_blocks_give_no_verdict():

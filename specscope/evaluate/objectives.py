@@ -1,0 +1,103 @@
+"""What a speedup is of: the metric follows from how the traffic arrives.
+
+Where clients wait for each other's work (a cohort, a closed loop, saturation), tokens per
+second of the whole batch is what speculation can change. Where requests arrive by themselves
+and the engine keeps up, that number is pinned to what was offered, whatever the arm does; then
+time per output token of a request is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from specscope.evaluate import contrast, quantiles, ratio
+from specscope.evaluate.blocks import BlockTime, Pair
+from specscope.evaluate.quantiles import QuantileEstimate
+from specscope.evaluate.ratio import LogRatio
+
+Objective = Literal["throughput", "latency"]
+
+METRICS: Mapping[Objective, str] = {
+    "throughput": "output tokens per second of the whole batch, target-only = 1",
+    "latency": "mean over requests of time per output token, target-only / arm",
+}
+
+# An engine that is busy for less than this share keeps up with its arrivals.
+SATURATED = 0.8
+
+
+def objective_for(design: str, busy_share: float) -> Objective:
+    """Throughput for cohorts and closed loops, and for open arrivals only at saturation.
+
+    busy_share: of the blocks' time that rounds ran, 0..1.
+    """
+    if design == "switchback" and busy_share < SATURATED:
+        return "latency"
+    return "throughput"
+
+
+def busy_share(blocks: Sequence[BlockTime]) -> float:
+    """Share of the blocks' spans in which rounds ran; 1 where spans are unknown. [0..1]"""
+    span_us = sum((block.last_at - block.first_at) / 1e3 for block in blocks)
+    wall_us = sum(block.wall_us for block in blocks)
+    return min(1.0, wall_us / span_us) if span_us > 0 else 1.0
+
+
+def measure(
+    pairs: Sequence[Pair], arm: str, baseline: str, objective: Objective
+) -> LogRatio | None:
+    """log of how much better an arm is, > 0 is faster, in the objective's metric.
+
+    None where no pair knows both.
+    """
+    if objective == "throughput":
+        return contrast.log_ratio(pairs, arm, baseline)
+    rows = []
+    for pair in pairs:
+        one, base = pair.blocks.get(arm), pair.blocks.get(baseline)
+        if one and base and one.tpot_counts and base.tpot_counts:
+            rows.append((*_requests_and_time(one), *_requests_and_time(base)))
+    if not rows:
+        return None
+    return ratio.paired_log_ratio(*np.array(rows, dtype=np.float64).T)
+
+
+def gap_p95(pairs: Sequence[Pair], arm: str, level: float = 0.95) -> QuantileEstimate | None:
+    """95th percentile of the time between two chunks of a request. [ms] None where unknown.
+
+    Tokens of a round arrive together, so per-token gaps change their meaning under speculation;
+    gaps between chunks do not.
+    """
+    histograms = [_histogram(p.blocks[arm], "gap") for p in pairs if arm in p.blocks]
+    histograms = [h for h in histograms if h]
+    return quantiles.woodruff(histograms, 0.95, level) if histograms else None
+
+
+def tpot_p95(pairs: Sequence[Pair], arm: str, level: float = 0.95) -> QuantileEstimate | None:
+    """95th percentile over requests of the time per output token. [ms] None where unknown."""
+    histograms = [_histogram(p.blocks[arm], "tpot") for p in pairs if arm in p.blocks]
+    histograms = [h for h in histograms if h]
+    return quantiles.woodruff(histograms, 0.95, level) if histograms else None
+
+
+def exceeds(found: QuantileEstimate | None, allowance_ms: float | None) -> bool:
+    """Whether a quantile surely lies above what is allowed (by its lower end, or itself)."""
+    if found is None or allowance_ms is None:
+        return False
+    return (found.value if found.low is None else found.low) > allowance_ms
+
+
+def _requests_and_time(block: BlockTime) -> tuple[float, float]:
+    histogram = _histogram(block, "tpot")
+    return (
+        float(sum(histogram.values())),
+        sum(count * quantiles.value_of(index) for index, count in histogram.items()),
+    )
+
+
+def _histogram(block: BlockTime, kind: str) -> dict[int, int]:
+    bins, counts = getattr(block, f"{kind}_bins"), getattr(block, f"{kind}_counts")
+    return {int(i): int(n) for i, n in zip(bins, counts, strict=True) if n}
