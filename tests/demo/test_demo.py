@@ -1,0 +1,82 @@
+"""The demonstration as a user runs it: a report at its end, and nothing behind it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "specscope", "demo", "--quick"]
+CLASSES = {"json", "prose", "python", "sql"}
+
+
+def rings_in_memory():
+    return set(Path("/dev/shm").glob("specscope-demo-*"))
+
+
+def processes_of(folder):
+    """Processes whose environment names the folder."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if str(folder).encode() in environ.read_bytes():
+                found.append(int(environ.parent.name))
+        except OSError:
+            continue
+    return set(found) - {os.getpid()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_quick_run_ends_with_a_verdict_for_every_kind_of_text(tmp_path):
+    before = rings_in_memory()
+
+    run = subprocess.run(
+        [*COMMAND, "--out", str(tmp_path), "--seed", "5"], capture_output=True, text=True
+    )
+
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert "replicate 1 of" in run.stderr
+    assert str(tmp_path / "report.html") in run.stdout.replace("\n", "")
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert {segment["label"] for segment in report["segments"]} == CLASSES
+    assert len(report["segments"]) == 2 * len(CLASSES)
+    for segment in report["segments"]:
+        assert [arm["k"] for arm in segment["arms"]] == [0, 2, 4, 8]
+        assert segment["arms"][0]["tokens_per_round"] == 1.0
+        assert segment["action"] not in ("not_comparable", "no_data", "collect_baseline")
+    accounting = report["accounting"]
+    assert accounting["recorded"] == accounting["stored"] + accounting["lost"] > 1000
+    assert report["losses"] == []
+    assert report["outputs_compared"] > 100
+    assert report["outputs_differing"] == 0
+    assert rings_in_memory() == before
+    assert processes_of(tmp_path) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_an_interrupt_leaves_no_process_and_no_ring_behind(tmp_path):
+    before = rings_in_memory()
+    run = subprocess.Popen(
+        [*COMMAND, "--out", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for line in run.stderr:
+        if "measuring" in line:
+            break
+    time.sleep(3)
+
+    run.send_signal(signal.SIGINT)
+    _, said = run.communicate(timeout=60)
+
+    assert run.returncode == 1
+    assert said.strip().splitlines()[-1] == "specscope demo: interrupted"
+    assert processes_of(tmp_path) == set()
+    assert rings_in_memory() == before
