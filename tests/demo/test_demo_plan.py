@@ -3,6 +3,7 @@
 from collections import Counter, defaultdict
 
 import pytest
+
 from specscope.demo.plan import ARMS, LOADS, replicate
 
 PROMPTS = {"json": 40, "prose": 48, "python": 33, "sql": 40}

@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+
 from specscope.demo.processes import Processes
 from specscope.errors import DemoError
 
