@@ -214,7 +214,9 @@ class Collector:
             sums = self._pools.of_input(info.path)
             total = sums.window(Window(info.path, info.engine or "unknown")) if sums else None
             if sums and total:
-                for finding in of_totals(total, sums):
+                # What V0 prints of throughput is not what came out: no break-even by throughput.
+                v0 = self.findings.has("V0_CUMULATIVE", info.path)
+                for finding in of_totals(total, sums, by_throughput=not v0):
                     self.findings.add(finding, info.path)
             if info.path in judged_inputs:
                 continue

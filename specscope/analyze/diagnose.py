@@ -19,8 +19,8 @@ SAME_ROUND = 0.15
 SPREAD = 1.3
 
 
-def of_totals(total: Window, sums: Sums) -> Iterator[Finding]:
-    """Findings on one input's or all inputs' pooled window."""
+def of_totals(total: Window, sums: Sums, by_throughput: bool = True) -> Iterator[Finding]:
+    """Findings on one input's pooled window."""
     if total.coverage is not None and total.coverage < LOW_COVERAGE:
         bound = sums.generated / max(sums.generated - sums.accepted_in_generated, 1.0)
         yield Finding(
@@ -44,22 +44,7 @@ def of_totals(total: Window, sums: Sums) -> Iterator[Finding]:
             {"k": k, "drafts": drafts, "proposed": proposed},
         )
     yield from _ladder(total)
-    if total.round_ms is not None and total.mean_length and total.mean_length >= 1:
-        tokens = total.mean_length
-        if total.emitted and total.drafts:
-            tokens = total.emitted / total.drafts
-        even = total.round_ms / tokens
-        yield Finding(
-            "BREAK_EVEN",
-            f"a round of {total.round_ms:.2f} ms gives {tokens:.2f} tokens: speculation is "
-            f"even if a target-only step at this load takes {even:.2f} ms, and pays if it "
-            "takes longer",
-            {
-                "round_ms": round(total.round_ms, 4),
-                "tokens_per_round": round(tokens, 4),
-                "break_even_step_ms": round(even, 4),
-            },
-        )
+    yield from _break_even(total, by_throughput)
 
 
 def of_runs(runs: Sequence[Window]) -> Iterator[Finding]:
@@ -90,6 +75,34 @@ def of_runs(runs: Sequence[Window]) -> Iterator[Finding]:
                 "faster_runs_than_it": rank,
                 "round_ms": {str(r.label): round(r.round_ms or 0, 1) for r in timed},
             },
+        )
+
+
+def _break_even(total: Window, by_throughput: bool) -> Iterator[Finding]:
+    """What target-only decoding would have to cost: per step where the round is timed, else overall."""
+    tokens = total.mean_length
+    if not tokens or tokens < 1:
+        return
+    if total.emitted and total.drafts:
+        tokens = total.emitted / total.drafts
+    if total.round_ms is not None:
+        even = total.round_ms / tokens
+        yield Finding(
+            "BREAK_EVEN",
+            f"a round of {total.round_ms:.2f} ms gives {tokens:.2f} tokens: speculation is even if a "
+            f"target-only step at this load takes {even:.2f} ms, and pays if it takes longer",
+            {
+                "round_ms": round(total.round_ms, 4),
+                "tokens_per_round": round(tokens, 4),
+                "break_even_step_ms": round(even, 4),
+            },
+        )
+    elif by_throughput and total.throughput_tok_s and (total.coverage or 0) >= LOW_COVERAGE:
+        yield Finding(
+            "BREAK_EVEN",
+            f"round times are not in this input; speculation is even if target-only decoding gives "
+            f"{total.throughput_tok_s:.1f} tok/s under the same load, and pays if it gives less",
+            {"break_even_tok_s": round(total.throughput_tok_s, 2)},
         )
 
 

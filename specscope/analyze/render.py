@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,10 @@ from specscope.readers.records import TimeParts, Window
 
 WIDTH = 80
 MOST_ROWS = 12
+MOST_FINDINGS = 14
+LONGEST_NAME = 44
+
+_SHOWN_ELSEWHERE = {"NOT_RECOGNISED", "NO_BASELINE"}
 
 _HEADLINES = {
     "keep": "KEEP speculation",
@@ -30,14 +35,15 @@ _HEADLINES = {
 def page(analysis: Analysis) -> str:
     """The whole page, ending in a newline."""
     lines: list[str] = []
+    names = _names([info.path for info in analysis.inputs])
     for section in (
-        _verdicts(analysis.verdicts),
+        _verdicts(analysis),
         _comparisons(analysis),
-        _windows(analysis),
+        _windows(analysis, names),
         _time(analysis.time),
         _devices(analysis),
-        _findings(analysis),
-        _inputs(analysis),
+        _findings(analysis, names),
+        _inputs(analysis, names),
     ):
         block = list(section)
         if block:
@@ -55,8 +61,9 @@ def codes() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _verdicts(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    for number, verdict in enumerate(verdicts):
+def _verdicts(analysis: Analysis) -> Iterator[str]:
+    codes = {entry.text: entry.code for entry in analysis.findings}
+    for number, verdict in enumerate(analysis.verdicts):
         if number:
             yield ""
         head = _HEADLINES[verdict.action]
@@ -69,16 +76,15 @@ def _verdicts(verdicts: Sequence[Verdict]) -> Iterator[str]:
         if facts:
             yield "  " + ", ".join(facts)
         for reason in verdict.reasons:
-            yield from _wrapped(reason, "  - ", "    ")
-        if verdict.action == "collect_baseline":
-            yield from _wrapped(
-                "Next: run the same traffic against the engine started WITHOUT speculation "
-                "(k = 0 in "
-                "a speculative engine is not the same) and give both results to `specscope "
-                "analyze`.",
-                "  > ",
-                "    ",
-            )
+            code = f" [{codes[reason]}]" if reason in codes else ""
+            yield from _wrapped(reason + code, "  - ", "    ")
+    if any(verdict.action == "collect_baseline" for verdict in analysis.verdicts):
+        yield from _wrapped(
+            "Next: run the same traffic against the engine started WITHOUT speculation (k = 0 in a "
+            "speculative engine is not the same), and give both results to `specscope analyze`.",
+            "  > ",
+            "    ",
+        )
 
 
 def _comparisons(analysis: Analysis) -> Iterator[str]:
@@ -98,7 +104,7 @@ def _comparisons(analysis: Analysis) -> Iterator[str]:
         yield f"  ... {len(analysis.comparisons) - 40} more with --json"
 
 
-def _windows(analysis: Analysis) -> Iterator[str]:
+def _windows(analysis: Analysis, names: Mapping[str, str]) -> Iterator[str]:
     shown = [w for w in analysis.windows if w.drafts or w.proposed or w.mean_length is not None]
     if not shown:
         return
@@ -106,14 +112,15 @@ def _windows(analysis: Analysis) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [
         ("window", "k", "drafts", "accepted", "rate", "tok/round", "covered", "tok/s", "ms/round")
     ]
+    several = len({w.engine_index for w in shown} - {None}) > 1
     for window in shown[:MOST_ROWS]:
         mark = "*" if window.excluded else ""
-        rows.append((mark + _window_name(window), *_cells(window)))
+        rows.append((mark + _window_name(window, several, names), *_cells(window)))
     if len(shown) > MOST_ROWS:
         rows.append((f"... {len(shown) - MOST_ROWS} more", "", "", "", "", "", "", "", ""))
     if analysis.totals and len(shown) > 1:
         rows.append(("TOTAL", *_cells(analysis.totals)))
-    yield from _table(rows, (21, 3, 7, 9, 6, 9, 7, 8, 8), right=True)
+    yield from _table(rows, (20, 3, 7, 8, 6, 9, 7, 8, 8), right=True)
     if any(w.excluded for w in shown[:MOST_ROWS]):
         reasons = sorted({w.excluded for w in shown[:MOST_ROWS] if w.excluded})
         yield from _wrapped(f"* left out of the total: {'; '.join(reasons)}", "  ", "    ")
@@ -158,29 +165,36 @@ def _devices(analysis: Analysis) -> Iterator[str]:
     yield from _table(rows, (14, 32, 24, 6))
 
 
-def _findings(analysis: Analysis) -> Iterator[str]:
-    if not analysis.findings:
+def _findings(analysis: Analysis, names: Mapping[str, str]) -> Iterator[str]:
+    """Those that the verdicts have not said already; `--json` holds them all."""
+    said = {reason for verdict in analysis.verdicts for reason in verdict.reasons}
+    entries = [
+        e for e in analysis.findings if e.text not in said and e.code not in _SHOWN_ELSEWHERE
+    ]
+    if not entries:
         return
     yield "FINDINGS (`specscope analyze --codes` explains each)"
-    several = len({entry.input for entry in analysis.findings if entry.input}) > 1
-    for entry in analysis.findings:
+    several = len(analysis.inputs) > 1
+    for entry in entries[:MOST_FINDINGS]:
         times = f" [{entry.count} times]" if entry.count > 1 else ""
-        where = f" [{_tail(entry.input)}]" if several and entry.input else ""
-        yield from _wrapped(
-            f"{entry.code}: {entry.text}{times}{where}", f"  {entry.severity:8}", " " * 10
-        )
+        where = f" [{names.get(entry.input, entry.input)}]" if several and entry.input else ""
+        text = f"{entry.code}: {entry.text}{times}{where}"
+        yield from _wrapped(text, f"  {entry.severity:8}", " " * 10)
+    if len(entries) > MOST_FINDINGS:
+        yield f"  ... {len(entries) - MOST_FINDINGS} more with --json"
 
 
-def _inputs(analysis: Analysis) -> Iterator[str]:
+def _inputs(analysis: Analysis, names: Mapping[str, str]) -> Iterator[str]:
     yield "INPUTS"
-    for info in analysis.inputs:
+    for info in analysis.inputs[:MOST_ROWS]:
         engine = f", {info.engine}" if info.engine else ""
         version = f" {info.engine_version}" if info.engine_version else ""
         unparsed = f", {info.unparsed_lines} lines not understood" if info.unparsed_lines else ""
         what = f"{info.format}{engine}{version}, {info.records} records{unparsed}"
-        yield from _wrapped(
-            f"{_tail(info.path)}: {what if info.format else 'not recognised'}", "  ", "    "
-        )
+        text = f"{names[info.path]}: {what if info.format else 'not recognised, left out'}"
+        yield from _wrapped(text, "  ", "    ")
+    if len(analysis.inputs) > MOST_ROWS:
+        yield f"  ... {len(analysis.inputs) - MOST_ROWS} more with --json"
 
 
 def _cells(window: Window) -> tuple[str, ...]:
@@ -199,18 +213,23 @@ def _cells(window: Window) -> tuple[str, ...]:
     )
 
 
-def _window_name(window: Window) -> str:
+def _window_name(window: Window, several: bool, names: Mapping[str, str]) -> str:
     parts = [window.label] if window.label else []
-    if window.engine_index is not None:
+    if several and window.engine_index is not None:
         parts.append(f"e{window.engine_index}")
     if window.start:
         parts.append(window.start[-14:])
-    return " ".join(parts) or _tail(window.input)
+    return " ".join(parts) or names.get(window.input, window.input)
 
 
 def _class(klass: Mapping[str, Any]) -> str:
-    text = ", ".join(f"{name} {value}" for name, value in klass.items())
-    return f" for {text}" if text else ""
+    """The class in words: its dimensions, then the file and the engine that it was seen in."""
+    own = {n: v for n, v in klass.items() if n not in ("engine", "version", "file")}
+    engine = f"{klass.get('engine', '')} {klass.get('version', '')}".strip()
+    where = [str(klass["file"])] if "file" in klass else []
+    where += [engine] if engine else []
+    text = ", ".join(f"{name} {value}" for name, value in own.items())
+    return (f" for {text}" if text else "") + (f" ({', '.join(where)})" if where else "")
 
 
 def _short_class(klass: Mapping[str, Any]) -> str:
@@ -239,5 +258,15 @@ def _wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
     )
 
 
-def _tail(path: str) -> str:
-    return path if len(path) <= 40 else "..." + path[-37:]
+def _names(paths: Sequence[str]) -> dict[str, str]:
+    """Short names: the part of each path that the others do not share."""
+    shared = os.path.commonpath(list(map(os.path.dirname, paths))) if _local(paths) else ""
+    names = {path: os.path.relpath(path, shared) if shared else path for path in paths}
+    return {
+        p: n if len(n) <= LONGEST_NAME else "..." + n[3 - LONGEST_NAME :] for p, n in names.items()
+    }
+
+
+def _local(paths: Sequence[str]) -> bool:
+    absolute = {os.path.isabs(path) for path in paths}
+    return len(absolute) == 1 and all(os.path.dirname(path) for path in paths)
