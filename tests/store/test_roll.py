@@ -1,0 +1,362 @@
+from __future__ import annotations
+
+import time
+from math import ceil, log
+
+import pyarrow as pa
+import pytest
+from store.traffic import Traffic, table
+from store.truth import blocks, grouped, lengths, positions, sums
+
+from specscope.buckets import CONTEXT, OUTPUT
+from specscope.errors import StoreError
+from specscope.roll import Roller, roll
+
+SECOND = 10**9
+MINUTE = 60 * SECOND
+GRAINS = ("block_time", "block_part", "minute", "minute_time", "hour")
+
+
+def put(store, traffic, *, ledger=True, only=None):
+    """Store all batches of some traffic; the ledger last, as the service does."""
+    for tables in traffic.batches():
+        for name, rows in tables.items():
+            if only is None or name in only:
+                store.insert(name, rows)
+    if ledger:
+        rows = [
+            {
+                "replica": traffic.replica,
+                "boot": traffic.boot,
+                "number": number,
+                "first_seq": message.first_seq,
+                "next_seq": message.next_seq,
+                "rounds": 0,
+                "request_parts": 0,
+                "requests": 0,
+                "losses": 0,
+                "stored_at": time.time_ns(),
+            }
+            for number, message in enumerate(traffic.messages(), start=1)
+        ]
+        store.insert("batch", table("batch", rows))
+
+
+def rolled(store, grain):
+    return store.rows(f"SELECT * EXCEPT version FROM {grain} FINAL ORDER BY ALL")
+
+
+def ns(moment):
+    return pa.scalar(moment, pa.timestamp("ns", "UTC")).value
+
+
+def test_a_minute_adds_up_what_ran_in_it_by_class_and_k(store):
+    traffic = Traffic(pairs=4, round_ns=2 * SECOND)  # over several minutes
+    put(store, traffic)
+
+    roll(store, everything=True)
+
+    # A part belongs to the minute in which its first round here began.
+    starts = {}
+    for tables in traffic.batches():
+        for part in tables["request_part"].to_pylist():
+            for i in range(part["rounds"]):
+                starts.setdefault(part["request"], []).append((ns(part["started_at"]), i))
+    seen = {request: iter(sorted(times)) for request, times in starts.items()}
+    truth = grouped(traffic, lambda r, s: (next(seen[s.request])[0] // MINUTE, s.class_, s.k))
+    got = {
+        (ns(row["minute"]) // MINUTE, row["class"], row["k"]): row
+        for row in rolled(store, "minute")
+    }
+    assert len({minute for minute, _, _ in truth}) > 2
+    assert set(got) == set(truth)
+    for key, sequences in truth.items():
+        tested, kept, _ = positions(sequences, key[2])
+        expected = sums(sequences) | {
+            "tested": tested,
+            "kept": kept,
+            "accepted_length": lengths(sequences, key[2]),
+            "context": sum(s.context for s in sequences),
+        }
+        assert {name: got[key][name] for name in expected} == expected
+
+
+def test_a_minute_s_time_is_the_sum_of_its_rounds_by_arm_and_k(store):
+    traffic = Traffic(pairs=2, round_ns=SECOND)
+    put(store, traffic)
+
+    roll(store, everything=True)
+
+    truth: dict = {}
+    for round_ in traffic.rounds:
+        k = max(s.k for s in round_.sequences)
+        truth.setdefault((round_.started_at // MINUTE, round_.arm, k), []).append(round_)
+    got = {
+        (ns(row["minute"]) // MINUTE, row["arm"], row["k"]): row
+        for row in rolled(store, "minute_time")
+    }
+    assert set(got) == set(truth)
+    for key, rounds in truth.items():
+        row = got[key]
+        assert row["rounds"] == len(rounds)
+        assert row["batch"] == sum(len(r.sequences) for r in rounds)
+        assert row["emitted"] == sum(s.emitted for r in rounds for s in r.sequences)
+        assert row["wall_us"] == pytest.approx(sum(r.wall_us for r in rounds))
+        assert row["verify_us"] == pytest.approx(sum(r.wall_us for r in rounds) / 2)
+        assert row["idle_us"] is None
+        assert sum(row["wall_counts"]) == len(rounds)
+        for bin_, rounds_in in zip(row["wall_bins"], row["wall_counts"], strict=True):
+            expected = [r for r in rounds if ceil(log(r.wall_us / 1000) / log(1.01 / 0.99)) == bin_]
+            assert rounds_in == len(expected)
+
+
+def test_a_block_adds_up_the_whole_replica_s_rounds(store):
+    traffic = Traffic(pairs=3)
+    put(store, traffic)
+
+    roll(store, everything=True)
+
+    truth = blocks(traffic)
+    got = {(row["pair"], row["arm"]): row for row in rolled(store, "block_time")}
+    assert set(got) == set(truth)
+    for key, rounds in truth.items():
+        row, flat = got[key], [s for r in rounds for s in r.sequences]
+        assert (row["epoch"], row["policy"], row["replica"]) == ("e0", 7, "r0")
+        assert row["requests"] == traffic.requests
+        assert row["rounds"] == len(rounds)
+        assert row["classes"] == sorted({s.class_ for s in flat})
+        assert {name: row[name] for name in sums(flat)} == sums(flat)
+        assert row["n_kv"] == sum(s.context for s in flat)
+        assert row["wall_us"] == pytest.approx(sum(r.wall_us for r in rounds))
+        assert ns(row["first_at"]) == rounds[0].started_at
+        assert ns(row["last_at"]) == rounds[-1].started_at
+        # Chunks: each request's rounds but the first of each of its parts.
+        assert 0 < sum(row["gap_counts"]) <= len(flat) - traffic.requests
+        ended = [r for r in traffic.requests_ended if (r["pair"], r["arm"]) == key]
+        bins: dict = {}
+        for request in ended:
+            if request["output_tokens"] > 1:
+                tpot = request["decode_ms"] / (request["output_tokens"] - 1)
+                bin_ = ceil(log(tpot) / log(1.01 / 0.99))
+                bins[bin_] = bins.get(bin_, 0) + 1
+        assert dict(zip(row["tpot_bins"], row["tpot_counts"], strict=True)) == bins
+
+
+def test_a_block_s_parts_carry_the_evidence_by_segment(store):
+    traffic = Traffic(pairs=3, arms=(("k0", 0), ("k3", 3), ("k5", 5)))
+    put(store, traffic)
+
+    roll(store, everything=True)
+
+    prompts = {r["request"]: r["prompt_tokens"] for r in traffic.requests_ended}
+    truth = grouped(
+        traffic,
+        lambda r, s: (r.pair, r.arm, s.class_, CONTEXT.name(prompts[s.request]), s.k),
+    )
+    got = {
+        (row["pair"], row["arm"], row["class"], row["context_bucket"], row["k"]): row
+        for row in rolled(store, "block_part")
+    }
+    assert set(got) == set(truth)
+    for key, sequences in truth.items():
+        tested, kept, censored = positions(sequences, key[4])
+        row = got[key]
+        assert {name: row[name] for name in sums(sequences)} == sums(sequences)
+        assert (row["tested"], row["kept"], row["censored"]) == (tested, kept, censored)
+        assert row["requests"] == len({s.request for s in sequences})
+        assert row["output_bucket"] == OUTPUT.name(traffic.output)
+    assert sum(row["censored"] for row in got.values()) > 0
+
+
+def test_an_hour_forgets_the_replica_and_keeps_the_epoch(store):
+    one = Traffic(seed=1, replica="r1")
+    other = Traffic(seed=2, replica="r2", started_at=one.started_at)
+    later = Traffic(seed=3, replica="r3", epoch="e1", started_at=one.started_at)
+    for traffic in (one, other, later):
+        put(store, traffic)
+
+    roll(store, everything=True)
+
+    rows = rolled(store, "hour")
+    for epoch, traffics in (("e0", (one, other)), ("e1", (later,))):
+        mine = [row for row in rows if row["epoch"] == epoch]
+        flat = [s for t in traffics for r in t.rounds for s in r.sequences]
+        assert sum(row["request_rounds"] for row in mine) == len(flat)
+        assert sum(row["emitted"] for row in mine) == sum(s.emitted for s in flat)
+
+
+def test_rolling_again_changes_nothing(store):
+    put(store, Traffic())
+    roll(store, everything=True)
+    before = {grain: rolled(store, grain) for grain in GRAINS}
+
+    roll(store, everything=True)
+
+    assert {grain: rolled(store, grain) for grain in GRAINS} == before
+
+
+def test_rows_that_were_stored_twice_count_once(store, tmp_path):
+    traffic = Traffic()
+    put(store, traffic)
+    put(store, traffic)
+
+    roll(store, everything=True)
+
+    emitted = sum(s.emitted for r in traffic.rounds for s in r.sequences)
+    for grain in GRAINS:
+        assert sum(row["emitted"] for row in rolled(store, grain)) == emitted
+
+
+def test_a_minute_is_rolled_once_it_is_over_and_again_when_late_rows_come(store):
+    start = time.time_ns() // MINUTE * MINUTE
+    traffic = Traffic(seed=1, pairs=1, started_at=start, policy=None)
+    late = Traffic(seed=2, pairs=1, started_at=start, policy=None, replica="late")
+    put(store, traffic)
+    roller = Roller(store)
+    roller.recover()
+
+    early = roller.tick(now=start + 59 * SECOND)
+    closed = roller.tick(now=start + 75 * SECOND)
+    put(store, late)
+    for tables in late.batches():
+        roller.note(tables, time.time_ns())
+    again = roller.tick(now=start + 80 * SECOND)
+
+    assert (early.minutes, closed.minutes, again.minutes) == (0, 1, 1)
+    emitted = sum(s.emitted for t in (traffic, late) for r in t.rounds for s in r.sequences)
+    assert sum(row["emitted"] for row in rolled(store, "minute")) == emitted
+
+
+def test_a_block_is_closed_by_the_next_one_or_by_silence(store):
+    traffic = Traffic(pairs=1)
+    put(store, traffic)
+    roller = Roller(store)
+    roller.recover()
+    now = time.time_ns()
+
+    followed = roller.tick(now=now)
+    silent = roller.tick(now=now + 61 * SECOND)
+
+    assert (followed.blocks, silent.blocks) == (1, 1)
+    assert len(rolled(store, "block_time")) == 2
+
+
+def test_after_a_restart_rolling_goes_on_from_the_ledger(store):
+    put(store, Traffic(seed=1))
+    first = roll(store)
+    put(store, Traffic(seed=2, boot="b1"))
+
+    second = Roller(store)
+    second.recover()
+    done = second.tick(now=time.time_ns() + 61 * SECOND)
+
+    assert first.blocks == 3  # the last one may still grow
+    assert done.blocks >= 5
+    assert {(row["boot"], row["pair"]) for row in rolled(store, "block_time")} == {
+        (boot, pair) for boot in ("b0", "b1") for pair in (1, 2)
+    }
+
+
+def test_what_could_not_be_rolled_stays_to_be_rolled(store):
+    put(store, Traffic())
+    roller = Roller(store)
+    roller.recover()
+    store.command("RENAME TABLE minute TO elsewhere")
+
+    with pytest.raises(StoreError):
+        roller.tick(everything=True)
+    store.command("RENAME TABLE elsewhere TO minute")
+    done = roller.tick(everything=True)
+
+    assert done.minutes > 0
+    assert rolled(store, "minute")
+
+
+def test_rounds_outside_an_experiment_make_no_block(store):
+    put(store, Traffic(policy=None))
+
+    done = roll(store, everything=True)
+
+    assert done.blocks == 0
+    assert done.minutes > 0
+    assert rolled(store, "block_time") == []
+
+
+def test_a_part_of_time_that_some_rounds_do_not_show_is_unknown_not_less(store):
+    traffic = Traffic(pairs=1)
+    put(store, traffic, only={"boot", "request", "request_part"})
+    rows = [traffic.round_row(round_) for round_ in traffic.rounds]
+    speculative = next(row for row in rows if row["k"])
+    speculative["draft_us"] = None
+    rows[0]["sample_us"] = None
+    store.insert("round", table("round", rows))
+
+    roll(store, everything=True)
+
+    got = {row["arm"]: row for row in rolled(store, "block_time")}
+    assert got["k4"]["draft_us"] is None
+    assert got["k0"]["draft_us"] == 0.0  # nothing was drafted, and that is known
+    assert got[rows[0]["arm"]]["sample_us"] is None
+    assert got["k4"]["verify_us"] is not None
+
+
+def test_a_block_s_burn_in_is_left_out(store):
+    traffic = Traffic(pairs=1, arms=(("k0", 0),))
+    put(store, traffic, only={"boot", "request", "request_part"})
+    rows = [
+        traffic.round_row(round_) | {"block_age_ms": 100 * i}
+        for i, round_ in enumerate(traffic.rounds)
+    ]
+    store.insert("round", table("round", rows))
+    policy = {
+        "policy": 7, "created_at": 1, "kind": "blocks", "seed": 1, "arms": ["k0"],
+        "block_ms": 5000, "burn_in_ms": 500, "first_pair": 1, "table": "{}", "note": "",
+    }  # fmt: skip
+    store.insert("policy", table("policy", [policy]))
+
+    roll(store, everything=True)
+
+    (block,) = rolled(store, "block_time")
+    assert block["rounds"] == len(rows) - 5
+    assert ns(block["first_at"]) == traffic.rounds[5].started_at
+
+
+def test_a_request_whose_admission_is_lost_is_in_an_unknown_segment(store):
+    put(store, Traffic(pairs=1), only={"boot", "round", "request_part"})
+
+    roll(store, everything=True)
+
+    assert {
+        (row["context_bucket"], row["output_bucket"]) for row in rolled(store, "block_part")
+    } == {("unknown", "unknown")}
+
+
+def test_swapping_the_labels_of_two_classes_swaps_their_rows_and_nothing_else(store):
+    put(store, Traffic(pairs=2))
+    roll(store, everything=True)
+    before = rolled(store, "minute")
+    swap = {"prose": "code", "code": "prose"}
+    for name in ("request_part",):
+        rows = store.query(f"SELECT * FROM {name} FINAL").to_pylist()
+        store.command(f"TRUNCATE TABLE {name}")
+        store.insert(name, table(name, [row | {"class": swap[row["class"]]} for row in rows]))
+    store.command("TRUNCATE TABLE minute")
+
+    roll(store, everything=True)
+
+    expected = [row | {"class": swap[row["class"]]} for row in before]
+    order = [(row["minute"], row["class"], row["k"]) for row in expected]
+    assert rolled(store, "minute") == [row for _, row in sorted(zip(order, expected, strict=True))]
+
+
+def test_minutes_that_have_begun_to_age_out_keep_what_was_computed_from_all_of_them(store):
+    traffic = Traffic(pairs=1)
+    put(store, traffic)
+
+    done = Roller(store)
+    done.recover()
+    rolled_ = done.tick(now=traffic.started_at + 4 * 86_400 * SECOND, everything=True)
+
+    assert rolled_.minutes == 0
+    assert rolled(store, "minute") == []
+    assert rolled(store, "block_time") == []
