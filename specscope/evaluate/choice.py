@@ -118,6 +118,26 @@ def choose(
     )
 
 
+def cells_of(pairs: Sequence[Pair]) -> list[str]:
+    """Arms that change one cell of the table in force, compared with `current`."""
+    return sorted({a for pair in pairs for a in pair.blocks if a.startswith("current+")})
+
+
+def estimate_cells(
+    pairs: Sequence[Pair], rules: Rules, comparisons: int, objective: Objective
+) -> list[Estimate]:
+    """What each changed cell does to the whole replica, all else as it is."""
+    level = 1.0 - (1.0 - rules.level) / max(1, comparisons)
+    found = []
+    for arm in cells_of(pairs):
+        contrasted = objectives.measure(pairs, arm, "current", objective)
+        if contrasted is not None:
+            found.append(
+                contrast.estimate(contrasted, arm, "current", level, rules.looked_at_often)
+            )
+    return found
+
+
 def _judge(
     speedups: Sequence[Estimate], best: Sequence[Estimate], effect: float, current: int | None
 ) -> tuple[str, Estimate | None]:

@@ -85,6 +85,8 @@ def _because(action: str, chosen: Choice, effect: float) -> list[str]:
         return [f"not decided yet, and not in force: {', '.join(chosen.undecided)}"]
     if action == "disable":
         return ["every draft length that was tried loses to target-only"]
+    if action == "inconclusive" and not chosen.speedups and chosen.undecided:
+        return ["the time per output token of requests is not known in both arms"]
     if action == "inconclusive" and not chosen.speedups:
         return ["no speculative arm ran"]
     if action == "inconclusive":

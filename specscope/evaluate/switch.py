@@ -95,7 +95,7 @@ def tell(
 def fleet_verdict(verdicts: Sequence[Verdict]) -> FleetVerdict:
     """The whole: keep where every segment gains, remove where none can, else route."""
     wins = [v for v in verdicts if v.action in ("keep", "set_k")]
-    losses = [v for v in verdicts if v.action in ("disable", "no_difference")]
+    losses = [v for v in verdicts if v.action in ("disable", "no_difference", "route")]
     bare = [v for v in verdicts if v.action == "collect_baseline"]
     open_ = [v for v in verdicts if v not in wins and v not in losses and v not in bare]
     reasons = [

@@ -23,7 +23,14 @@ from specscope.evaluate.blocks import (
 )
 from specscope.evaluate.causes import Neighbours, find_causes
 from specscope.evaluate.checks import Design
-from specscope.evaluate.choice import Choice, Rules, arms_of, choose
+from specscope.evaluate.choice import (
+    Choice,
+    Rules,
+    arms_of,
+    cells_of,
+    choose,
+    estimate_cells,
+)
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.diagnosis import Diagnosis
 from specscope.evaluate.flags import find_flags
@@ -42,6 +49,7 @@ class Verdict:
     all, for a decision or for enough evidence; None where enough, or where one cannot say.
     flags: reasons not to believe the input. left_out: pairs not used, by reason. diagnoses: of
     every arm; primary: the cause behind the least loss, None where speculation does not lose.
+    cells: one changed cell against the table in force, measured on the whole replica.
     """
 
     epoch: str
@@ -61,6 +69,7 @@ class Verdict:
     left_out: tuple[tuple[str, int], ...]
     diagnoses: tuple[Diagnosis, ...] = ()
     primary: str | None = None
+    cells: tuple[Estimate, ...] = ()
 
     @property
     def applicable(self) -> bool:
@@ -103,7 +112,7 @@ def by_segment(pairs: Iterable[Pair]) -> dict[tuple[str, Segment], list[Pair]]:
 
 def count_comparisons(segments: dict[tuple[str, Segment], tuple[Pair, ...]]) -> int:
     """Segments times arms: how many intervals must hold together."""
-    return sum(len(arms_of(pairs)) for pairs in segments.values())
+    return sum(len(arms_of(pairs)) + len(cells_of(pairs)) for pairs in segments.values())
 
 
 def _verdict(
@@ -148,6 +157,7 @@ def _verdict(
         pairs_needed=needed if needed is not None and needed > count else None,
         flags=flags,
         left_out=tuple(sorted(usable.left_out.items())),
+        cells=tuple(estimate_cells(pairs, rules, comparisons, objective)),
     )
     return _with_reasons(verdict, choice, thin, rules, allowance)
 
