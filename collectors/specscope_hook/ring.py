@@ -92,6 +92,7 @@ class Ring:
         except OSError as error:
             raise RingError(f"cannot make a ring in {path.parent}: {error.strerror}") from error
         try:
+            os.fchmod(file, 0o660)  # whatever the umask: the sidecar may be another user
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.posix_fallocate(file, 0, at.DATA + capacity)
             ring = cls(path, file, capacity)

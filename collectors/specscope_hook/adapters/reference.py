@@ -6,11 +6,11 @@ It knows the shape of the engine's reports and imports nothing of the engine.
 from __future__ import annotations
 
 import math
-from hashlib import blake2b
 from typing import Any
 
 from specscope_hook.admission import Admission
 from specscope_hook.columns import End, TimingSource
+from specscope_hook.digest import token_digest
 from specscope_hook.recorder import Recorder
 
 _ENDS = {end.name.lower(): int(end) for end in End}
@@ -111,9 +111,3 @@ class ReferenceObserver:
             e2e_ms=end.e2e_ms,
             digest=token_digest(end.token_ids),
         )
-
-
-def token_digest(token_ids: list[int]) -> int:
-    """64-bit digest of output token ids: equal texts, equal digests; never 0."""
-    text = ",".join(map(str, token_ids)).encode()
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") or 1

@@ -1,0 +1,205 @@
+"""vLLM: the plug-in that it loads in every one of its processes.
+
+Silent unless SPECSCOPE_RINGS is set. It wraps five methods of the scheduler (which sees
+tokens) and, in workers, four of the model runner's instance (which sees time); timing
+travels to the scheduler as an attribute of the runner's output. Whatever does not fit, the
+engine serves as if we were not there, and one line says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from specscope_hook.adapters.vllm_scheduler import SchedulerProbe
+from specscope_hook.adapters.vllm_worker import WorkerProbe
+from specscope_hook.errors import HookError, NotSupported
+from specscope_hook.settings import HookSettings, complaints
+
+log = logging.getLogger("vllm.specscope")  # vLLM's own handlers print what is under `vllm`
+
+TESTED = "0.32."
+_SCHEDULER: dict[str, tuple[str, ...]] = {
+    "update_from_output": ("self", "scheduler_output", "model_runner_output"),
+    "schedule": ("self",),
+    "add_request": ("self", "request"),
+    "finish_requests": ("self", "request_ids", "finished_status"),
+    "update_draft_token_ids": ("self", "draft_token_ids"),
+}
+_WORKER: dict[str, tuple[str, ...]] = {"initialize_from_config": ("self", "kv_cache_configs")}
+_PROBE = "_specscope"
+
+
+def register() -> None:
+    """What vLLM calls, once per process; nothing escapes from it."""
+    try:
+        settings = HookSettings.from_env(os.environ)
+        if settings.rings is None:
+            return
+        install(settings)
+    except HookError as error:
+        log.warning("specscope is not attached, serving goes on: %s", error)
+    except Exception as error:
+        log.warning("specscope is not attached, serving goes on: %r", error)
+
+
+def install(settings: HookSettings) -> None:
+    """Wrap vLLM's classes in this process.
+
+    Raises NotSupported where this vLLM does not have what we wrap.
+    """
+    import vllm
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.executor.abstract import Executor
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
+
+    check(Scheduler, _SCHEDULER, vllm.__version__)
+    check(WorkerWrapperBase, _WORKER, vllm.__version__)
+    if getattr(Scheduler, _PROBE, None) is not None:
+        return
+    if not vllm.__version__.startswith(TESTED):
+        log.warning("specscope was tested with vLLM %sx, not %s", TESTED, vllm.__version__)
+    executors: list[Any] = []
+    _after_init(Executor, lambda executor: executors.append(executor))
+    _after_init(Scheduler, lambda scheduler: _attach(scheduler, settings, executors))
+    Scheduler._specscope = False
+    _wrap_scheduler(Scheduler)
+    _wrap_worker(WorkerWrapperBase)
+
+
+def check(owner: type[Any], methods: dict[str, tuple[str, ...]], version: str) -> None:
+    """Whether the methods exist and begin with the parameters that we know.
+
+    Raises NotSupported that names the first that does not.
+    """
+    for name, expected in methods.items():
+        found = getattr(owner, name, None)
+        if found is None:
+            raise NotSupported(f"vLLM {version} has no {owner.__name__}.{name}")
+        parameters = tuple(inspect.signature(found).parameters)
+        if parameters[: len(expected)] != expected:
+            raise NotSupported(
+                f"vLLM {version}: {owner.__name__}.{name} takes {', '.join(parameters)}; "
+                f"tested is {TESTED}x"
+            )
+
+
+def _after_init(owner: type[Any], then: Callable[[Any], object]) -> None:
+    original = owner.__init__
+
+    @functools.wraps(original)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        try:
+            then(self)
+        except Exception as error:
+            log.warning("specscope is not attached, serving goes on: %r", error)
+
+    owner.__init__ = wrapped
+
+
+def _attach(scheduler: Any, settings: HookSettings, executors: list[Any]) -> None:
+    """A probe for a scheduler that has just been built, or a line that says why not."""
+    for line in complaints(os.environ):
+        log.warning("specscope: %s", line)
+    card: dict[str, Any] = {}
+    try:
+        if executors:
+            card = executors[-1].collective_rpc("specscope_card", timeout=60)[0]
+    except Exception as error:
+        log.warning("specscope: the model's size is unknown: %r", error)
+    executors.clear()
+    try:
+        scheduler._specscope = SchedulerProbe(scheduler, settings, card)
+    except HookError as error:
+        log.warning("specscope is not attached, serving goes on: %s", error)
+        return
+    _close_first(scheduler)
+
+
+def _close_first(scheduler: Any) -> None:
+    """End the ring before the engine waits for its workers, which it may not survive."""
+    from vllm.v1.engine.core import EngineCore
+
+    original = EngineCore.shutdown
+
+    @functools.wraps(original)
+    def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(self, "scheduler", None) is scheduler and scheduler._specscope:
+            scheduler._specscope.close()
+        return original(self, *args, **kwargs)
+
+    EngineCore.shutdown = shutdown
+
+
+def _wrap_scheduler(owner: type[Any]) -> None:
+    """Tell the probe, where there is one; it never raises."""
+    update, schedule = owner.update_from_output, owner.schedule
+    add, finish = owner.add_request, owner.finish_requests
+    drafts = owner.update_draft_token_ids
+
+    @functools.wraps(update)
+    def update_from_output(self: Any, scheduler_output: Any, model_runner_output: Any) -> Any:
+        probe = self._specscope
+        if not probe:
+            return update(self, scheduler_output, model_runner_output)
+        probe.before_update(scheduler_output, model_runner_output)
+        outputs = update(self, scheduler_output, model_runner_output)
+        probe.after_update(outputs)
+        return outputs
+
+    @functools.wraps(schedule)
+    def schedule_(self: Any, *args: Any, **kwargs: Any) -> Any:
+        probe = self._specscope
+        if not probe:
+            return schedule(self, *args, **kwargs)
+        probe.before_schedule()
+        output = schedule(self, *args, **kwargs)
+        probe.after_schedule(output)
+        return output
+
+    @functools.wraps(add)
+    def add_request(self: Any, request: Any) -> Any:
+        result = add(self, request)
+        if self._specscope:
+            self._specscope.admitted(request)
+        return result
+
+    @functools.wraps(finish)
+    def finish_requests(self: Any, request_ids: Any, finished_status: Any) -> Any:
+        finished = finish(self, request_ids, finished_status)
+        if self._specscope:
+            self._specscope.finished(finished)
+        return finished
+
+    @functools.wraps(drafts)
+    def update_draft_token_ids(self: Any, draft_token_ids: Any) -> Any:
+        if self._specscope:
+            self._specscope.trim(draft_token_ids)
+        return drafts(self, draft_token_ids)
+
+    owner.update_from_output, owner.schedule = update_from_output, schedule_
+    owner.add_request, owner.finish_requests = add_request, finish_requests
+    owner.update_draft_token_ids = update_draft_token_ids
+
+
+def _wrap_worker(owner: type[Any]) -> None:
+    """Once a worker has its model, wrap its runner; and let it tell the model's size."""
+    original = owner.initialize_from_config
+
+    @functools.wraps(original)
+    def initialize_from_config(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        self._specscope_worker = WorkerProbe.attach(self.worker)
+        return result
+
+    def specscope_card(self: Any) -> dict[str, Any]:
+        probe = getattr(self, "_specscope_worker", None)
+        return probe.card() if probe is not None else {}
+
+    owner.initialize_from_config = initialize_from_config
+    owner.specscope_card = specscope_card

@@ -1,0 +1,138 @@
+"""vLLM: its requests, from the queue to their end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specscope_hook.admission import Admission
+from specscope_hook.clock import SystemClock
+from specscope_hook.columns import End
+from specscope_hook.digest import token_digest
+from specscope_hook.recorder import Recorder
+from specscope_hook.rules import ClassRules, Facts
+
+NAN = math.nan
+
+
+@dataclass(slots=True)
+class Running:
+    """What is kept of a request between its admission and its end; times in ns, monotonic."""
+
+    id: str
+    request: Any
+    hashed: int
+    class_: int
+    label: str
+    admission: Admission | None
+    arrived: int
+    output: int
+    scheduled: int = 0
+    first_token: int = 0
+
+
+class Requests:
+    """The requests of one scheduler; its callers see to it that nothing escapes."""
+
+    def __init__(self, recorder: Recorder, rules: ClassRules, model: str) -> None:
+        self._recorder = recorder
+        self._rules = rules
+        self._model = model
+        self._now, self._unix = SystemClock.monotonic_ns, SystemClock.unix_ns
+        self.running: dict[str, Running] = {}
+
+    def admit(self, request: Any) -> None:
+        """A request has joined the queue. Pooling requests give out no tokens: not ours."""
+        id_ = request.request_id
+        if id_ in self.running or request.sampling_params is None:
+            return
+        sampling, recorder = request.sampling_params, self._recorder
+        adapter = request.lora_request.lora_name if request.lora_request else ""
+        guided = request.structured_output_request is not None
+        label = self._rules.label(
+            Facts(
+                request_id=id_,
+                adapter=adapter,
+                model=self._model,
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                prompt_tokens=request.num_prompt_tokens,
+                max_tokens=request.max_tokens,
+                guided=guided,
+                extra=sampling.extra_args or {},
+            )
+        )
+        hashed, class_ = recorder.request_hash(id_), recorder.class_id(label)
+        unix = self._unix()
+        admission = recorder.admitted(
+            request=hashed,
+            class_=class_,
+            session=recorder.request_hash(request.session_id) if request.session_id else 0,
+            prompt_tokens=request.num_prompt_tokens,
+            admitted_at=unix,
+            requested_output=request.max_tokens,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            adapter=recorder.adapter_id(adapter),
+            guided=guided,
+        )
+        # The front end stamped the arrival on the wall's clock, in another process.
+        arrived = self._now() - max(0, unix - int(request.arrival_time * 1e9))
+        self.running[id_] = Running(
+            id_, request, hashed, class_, label, admission, arrived, request.max_tokens
+        )
+
+    def scheduled(self, ids: Iterable[str]) -> None:
+        """Work on these begins."""
+        for id_ in ids:
+            state = self.running.get(id_)
+            if state is not None and not state.scheduled:
+                state.scheduled = self._now()
+
+    def given(self, outputs: dict[str, Any], now: int) -> None:
+        """Tokens went out to these, by id; some have ended with them."""
+        for id_, each in outputs.items():
+            state = self.running.get(id_)
+            if state is None:
+                continue
+            if each.prefill_stats is not None and state.admission is not None:
+                cached = each.prefill_stats.num_cached_tokens
+                state.admission = replace(state.admission, cached_tokens=cached)
+            if each.new_token_ids and not state.first_token:
+                state.first_token = now
+            if each.finish_reason is not None:
+                self._end(state, end_of(each))
+
+    def abort(self, requests: Iterable[Any] | None) -> None:
+        """These were ended from outside."""
+        for request in requests or ():
+            state = self.running.get(request.request_id)
+            if state is not None:
+                self._end(state, End.ABORT)
+
+    def _end(self, state: Running, reason: End) -> None:
+        del self.running[state.id]
+        now, first, scheduled = self._now(), state.first_token, state.scheduled
+        tokens = list(state.request.output_token_ids)
+        self._recorder.ended(
+            state.admission,
+            output_tokens=len(tokens),
+            reason=reason,
+            preemptions=state.request.num_preemptions,
+            queue_ms=(scheduled - state.arrived) / 1e6 if scheduled else NAN,
+            prefill_ms=(first - scheduled) / 1e6 if first and scheduled else NAN,
+            ttft_ms=(first - state.arrived) / 1e6 if first else NAN,
+            decode_ms=(now - first) / 1e6 if first else NAN,
+            e2e_ms=(now - state.arrived) / 1e6,
+            digest=token_digest(tokens),
+        )
+
+
+def end_of(output: Any) -> End:
+    """vLLM's FinishReason, by number: stop, length, abort, error, repetition."""
+    reason = int(output.finish_reason)
+    if reason == 0:
+        return End.EOS if output.stop_reason is None else End.STOP
+    return {1: End.LENGTH, 4: End.STOP}.get(reason, End.ABORT)

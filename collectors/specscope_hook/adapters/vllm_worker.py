@@ -1,0 +1,215 @@
+"""vLLM, in a worker: how long the parts of each step took.
+
+Wraps methods of one model runner's instance. Which step a time belongs to is counted here;
+the numbers ride on the runner's output, as attribute `_specscope`, to the scheduler. The V1
+runner was run; the V2 runner's branch is written from its source and was never run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from specscope_hook.timers import CudaTimer, HostTimer, Part, Step, Timer
+
+log = logging.getLogger("vllm.specscope")
+
+
+class Carried(NamedTuple):
+    """What an output carries: its own step's number, and steps that have become known."""
+
+    tag: int
+    steps: list[tuple[int, float, float, float, float]]
+    source: int
+    fault: str
+
+
+class WorkerProbe:
+    """Times one model runner; any fault turns it off and is carried to the scheduler once."""
+
+    def __init__(self, runner: Any, timer: Timer) -> None:
+        self._runner = runner
+        self._timer = timer
+        self._tag = 0
+        self._stepping = False
+        self._fault = ""
+        self.on = True
+
+    @classmethod
+    def attach(cls, worker: Any) -> WorkerProbe | None:
+        """Wrap a worker's runner; None, with one line, where it has not what we wrap."""
+        try:
+            runner = worker.model_runner
+            timer = _timer_for(runner)
+            probe = cls(runner, timer)
+            probe._wrap_runner()
+        except Exception as error:
+            log.warning("specscope has no times from this worker: %r", error)
+            return None
+        return probe
+
+    def _wrap_runner(self) -> None:
+        runner = self._runner
+        second = hasattr(runner, "speculator")  # the V2 runner
+        if second:
+            targets = [(runner, "execute_model"), (runner, "sample_tokens"), (runner, "sample")]
+            if runner.speculator is not None:
+                targets.append((runner.speculator, "propose"))
+        else:
+            names = ("execute_model", "sample_tokens", "_model_forward", "_sample")
+            targets = [(runner, name) for name in (*names, "_bookkeeping_sync")]
+            targets.append((runner, "propose_draft_token_ids"))
+        originals = [getattr(owner, name) for owner, name in targets]  # all, or none is wrapped
+        wrappers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+            "execute_model": self._around_execute_v2 if second else self._around_execute,
+            "sample_tokens": self._around_sample_tokens,
+            "_model_forward": self._opening(Part.VERIFY),
+            "_sample": self._around(Part.SAMPLE),
+            "sample": self._around(Part.SAMPLE),
+            "_bookkeeping_sync": self._around(Part.SAMPLE),
+            "propose_draft_token_ids": self._around(Part.DRAFT),
+            "propose": self._around(Part.DRAFT),
+        }
+        for (owner, name), original in zip(targets, originals, strict=True):
+            setattr(owner, name, wrappers[name](original))
+
+    # HOT PATH. A few of these a step: two clock readings or two events each.
+
+    def _around(self, part: Part) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+            def timed(*args: Any, **kwargs: Any) -> Any:
+                if not self._stepping:  # a warm-up, a graph capture or a dummy batch
+                    return original(*args, **kwargs)
+                self._do(self._timer.open, part)
+                result = original(*args, **kwargs)
+                self._do(self._timer.close, part)
+                return result
+
+            return timed
+
+        return wrap
+
+    def _opening(self, part: Part) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+            def timed(*args: Any, **kwargs: Any) -> Any:
+                if self._stepping:
+                    self._do(self._timer.open, part)
+                return original(*args, **kwargs)
+
+            return timed
+
+        return wrap
+
+    def _around_execute(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """V1: verification runs from the forward pass to the logits, where this returns."""
+
+        def timed(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+            self._do(self._begin, scheduler_output)
+            result = original(scheduler_output, *args, **kwargs)
+            if self._stepping:
+                self._do(self._timer.close, Part.VERIFY)
+            return result
+
+        return timed
+
+    def _around_execute_v2(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """V2: the whole of it, since its forward pass has no method of its own."""
+
+        def timed(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
+            if not kwargs.get("dummy_run"):
+                self._do(self._begin, scheduler_output)
+            if self._stepping:
+                self._do(self._timer.open, Part.VERIFY)
+            result = original(scheduler_output, *args, **kwargs)
+            if self._stepping:
+                self._do(self._timer.close, Part.VERIFY)
+            return result
+
+        return timed
+
+    def _begin(self, scheduler_output: Any) -> None:
+        self._stepping = scheduler_output.total_num_scheduled_tokens > 0
+        if self._stepping:
+            self._tag += 1
+
+    def _around_sample_tokens(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            output = original(*args, **kwargs)
+            if self._stepping or self._fault:
+                self._stepping = False
+                self._do(self._carry, output)
+            return output
+
+        return timed
+
+    def _carry(self, output: Any) -> None:
+        """Put the numbers on the output, or where it is not here yet, on it when it comes."""
+        tag = self._tag
+        self._timer.seal(tag)
+        if hasattr(output, "sampled_token_ids") and not hasattr(output, "get_output"):
+            self._put(output, tag)
+        elif hasattr(output, "get_output"):
+            later = output.get_output
+
+            def get_output() -> Any:
+                result = later()
+                self._do(self._put, result, tag)
+                return result
+
+            output.get_output = get_output
+
+    def _put(self, output: Any, tag: int) -> None:
+        if not getattr(output, "req_ids", None):
+            return  # a shared constant, or another pipeline stage's
+        steps = [] if self._fault else [_plain(step) for step in self._timer.resolved()]
+        output._specscope = Carried(tag, steps, int(self._timer.source), self._fault)
+        self._fault = ""
+
+    def _do(self, call: Callable[..., Any], *args: Any) -> None:
+        """Call what may not reach the engine; the first fault is the last."""
+        if not self.on and call not in (self._carry, self._put):
+            return
+        try:
+            call(*args)
+        except Exception as error:
+            if self.on:
+                log.error("specscope times nothing from here on, serving goes on: %r", error)
+                self._fault = f"worker: {error!r}"
+            self.on = False
+
+    def card(self) -> dict[str, Any]:
+        """Sizes of the models as they are loaded here; {} where they cannot be seen."""
+        try:
+            return _card(self._runner)
+        except Exception as error:
+            log.warning("specscope: the model's size is unknown: %r", error)
+            return {}
+
+
+def _timer_for(runner: Any) -> Timer:
+    import torch
+
+    device = getattr(getattr(runner, "device", None), "type", "cpu")
+    return CudaTimer(torch) if device == "cuda" else HostTimer()
+
+
+def _plain(step: Step) -> tuple[int, float, float, float, float]:
+    return (step.tag, step.draft_us, step.verify_us, step.sample_us, step.idle_us)
+
+
+def _card(runner: Any) -> dict[str, Any]:
+    """Parameters and bytes per weight, of this rank's shard times the size of its group."""
+    card: dict[str, Any] = {}
+    ranks = runner.parallel_config.tensor_parallel_size
+    ranks *= runner.parallel_config.pipeline_parallel_size
+    drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
+    models = {"": runner.get_model(), "draft_": getattr(drafter, "model", None)}
+    for prefix, model in models.items():
+        weights = list(model.parameters()) if hasattr(model, "parameters") else []
+        count = sum(weight.numel() for weight in weights)
+        if count:
+            size = sum(weight.numel() * weight.element_size() for weight in weights)
+            card[f"{prefix}parameters"] = count * ranks
+            card[f"{prefix}bytes_per_weight"] = size / count
+    return card

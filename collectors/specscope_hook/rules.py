@@ -1,0 +1,132 @@
+"""Classes for engines that carry none: a small file of rules over what the engine knows.
+
+    {"default": "unlabelled",
+     "rules": [{"class": "sql",   "request_id": "^sql-"},
+               {"class": "tools", "guided": true, "temperature": [0, 0.3]},
+               {"class": "acme",  "adapter": "^acme-", "extra": {"route": "chat"}}]}
+
+The first rule whose every condition holds decides; a request without a match gets the
+default and is never dropped. Texts are regular expressions, searched; ranges are half-open
+[low, high), null for open. The file is read again within a second of a change; one that
+cannot be read leaves the rules as they were.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specscope_hook.clock import Clock, SystemClock
+from specscope_hook.errors import SettingsError
+
+log = logging.getLogger("specscope")
+
+UNLABELLED = "unlabelled"
+_TEXTS = ("request_id", "adapter", "model")
+_RANGES = ("temperature", "top_p", "prompt_tokens", "max_tokens")
+_KNOWN = {"class", "guided", "extra", *_TEXTS, *_RANGES}
+_LOOK_EVERY_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What an engine knows of a request when it takes it in."""
+
+    request_id: str = ""
+    adapter: str = ""
+    model: str = ""
+    temperature: float = 1.0
+    top_p: float = 1.0
+    prompt_tokens: int = 0
+    max_tokens: int = 0
+    guided: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A class and the conditions under which it is given; all must hold."""
+
+    class_: str
+    texts: tuple[tuple[str, re.Pattern[str]], ...]
+    ranges: tuple[tuple[str, float, float], ...]
+    guided: bool | None
+    extra: tuple[tuple[str, Any], ...]
+
+    def matches(self, facts: Facts) -> bool:
+        return (
+            (self.guided is None or self.guided == facts.guided)
+            and all(pattern.search(getattr(facts, name)) for name, pattern in self.texts)
+            and all(low <= getattr(facts, name) < high for name, low, high in self.ranges)
+            and all(facts.extra.get(name) == value for name, value in self.extra)
+        )
+
+
+def read_rules(text: str) -> tuple[list[Rule], str]:
+    """The rules of a file's text, and the default class.
+
+    Raises SettingsError with what is wrong.
+    """
+    try:
+        raw = json.loads(text)
+        rules = [_rule(number, each) for number, each in enumerate(raw["rules"], 1)]
+        default = str(raw.get("default", UNLABELLED))
+    except (ValueError, KeyError, TypeError, AttributeError, re.error) as error:
+        raise SettingsError(f"class rules cannot be read: {error}") from error
+    return rules, default
+
+
+def _rule(number: int, raw: dict[str, Any]) -> Rule:
+    if wrong := set(raw) - _KNOWN:
+        raise SettingsError(f"class rule {number}: no condition is called {min(wrong)!r}")
+    ranges = []
+    for name in _RANGES:
+        if name in raw:
+            low, high = raw[name]
+            ranges.append((name, float(low or 0), float("inf") if high is None else float(high)))
+    return Rule(
+        class_=str(raw["class"]),
+        texts=tuple((name, re.compile(raw[name])) for name in _TEXTS if name in raw),
+        ranges=tuple(ranges),
+        guided=raw.get("guided"),
+        extra=tuple(raw.get("extra", {}).items()),
+    )
+
+
+class ClassRules:
+    """The rules of a file, followed as it changes; without a file all is unlabelled."""
+
+    def __init__(self, path: Path | None = None, clock: Clock | None = None) -> None:
+        self._path = path
+        self._now = (clock or SystemClock()).monotonic_ns
+        self._look_at = 0
+        self._seen: tuple[int, int] | None = None
+        self._rules: list[Rule] = []
+        self._default = UNLABELLED
+
+    def label(self, facts: Facts) -> str:
+        """The class of a request."""
+        if self._path is not None and self._now() >= self._look_at:
+            self._look(self._path)
+        for rule in self._rules:
+            if rule.matches(facts):
+                return rule.class_
+        return self._default
+
+    def _look(self, path: Path) -> None:
+        """Read the file if it changed; say once per change where that is not possible."""
+        self._look_at = self._now() + _LOOK_EVERY_NS
+        try:
+            stat = path.stat()
+            seen = (stat.st_mtime_ns, stat.st_size)
+            if seen == self._seen:
+                return
+            self._seen = seen
+            self._rules, self._default = read_rules(path.read_text())
+        except (OSError, SettingsError) as error:
+            if self._seen is not None or self._look_at <= _LOOK_EVERY_NS * 2:
+                log.warning("specscope keeps its class rules: %s", error)

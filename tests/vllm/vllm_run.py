@@ -1,0 +1,68 @@
+"""Runs real vLLM offline and writes what it says of itself: `vllm_run.py JOB.json OUT.json`.
+
+Runs inside vLLM's environment. A job: model, speculative_config or null, prompts (token ids),
+max_tokens, temperature, waves (how often the prompts are sent), engine (more LLM arguments),
+and `break`: "module:Class.method" of ours to replace by one that raises.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    job = json.loads(Path(sys.argv[1]).read_text())
+    from vllm import LLM, SamplingParams
+
+    llm = LLM(
+        model=job["model"],
+        speculative_config=job.get("speculative_config"),
+        enforce_eager=True,
+        max_model_len=512,
+        max_num_seqs=job.get("max_num_seqs", 8),
+        disable_log_stats=False,
+        seed=0,
+        per_request_spec_decode_metrics="detailed",
+        **job.get("engine", {}),
+    )
+    sampling = SamplingParams(
+        temperature=job.get("temperature", 0.0),
+        max_tokens=job["max_tokens"],
+        ignore_eos=job.get("ignore_eos", False),
+        seed=1,
+    )
+    outputs = []
+    for _ in range(job.get("waves", 1)):
+        prompts = [{"prompt_token_ids": ids} for ids in job["prompts"]]
+        outputs += llm.generate(prompts, sampling, use_tqdm=False)
+    metrics = {}
+    for metric in llm.get_metrics():
+        values = getattr(metric, "values", None)
+        metrics[metric.name] = values if values is not None else getattr(metric, "value", None)
+        if metrics[metric.name] is None:
+            metrics[metric.name] = {"count": metric.count, "sum": metric.sum}
+    result = {
+        "requests": [
+            {
+                "id": output.request_id,
+                "prompt": len(output.prompt_token_ids),
+                "tokens": list(output.outputs[0].token_ids),
+                "reason": output.outputs[0].finish_reason,
+                "spec": _spec(output.outputs[0]),
+            }
+            for output in outputs
+        ],
+        "metrics": metrics,
+    }
+    Path(sys.argv[2]).write_text(json.dumps(result))
+
+
+def _spec(completion) -> dict | None:
+    spec = getattr(completion, "spec_decode_metrics", None)
+    if spec is None:
+        return None
+    return {"drafted": list(spec.per_step_drafted), "accepted": list(spec.per_step_accepted)}
+
+
+if __name__ == "__main__":
+    main()
