@@ -10,19 +10,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 
-from specscope_agent.batchfile import Batch
-from specscope_agent.cut import Cut, cut
+from specscope_agent.cut import Cut
+from specscope_agent.devices import rows_by_ring
+from specscope_agent.drain import Drain
 from specscope_agent.errors import AgentError
-from specscope_agent.loss import Losses, rows_table
+from specscope_agent.guardrail import Guardrail
 from specscope_agent.metrics import Metrics
 from specscope_agent.policies import Policies
 from specscope_agent.rings import OpenRing, Rings
+from specscope_agent.sampler import Sampler
 from specscope_agent.settings import AgentSettings
+from specscope_agent.spans import Spans
 from specscope_agent.spool import Spool
 from specscope_agent.ticks import ticks
 from specscope_agent.uplink import Uplink
-from specscope_agent.wire import encode
 from specscope_hook.boot import hook_version
 from specscope_hook.errors import HookError
 
@@ -30,7 +33,7 @@ log = logging.getLogger("specscope.agent")
 
 PERIOD_S = 0.4  # so that a record is published within half a second of being written
 LAST_WORDS_S = 10.0  # at the end, for the service to acknowledge; Kubernetes grants 30 s
-BOOT, FAULT, END = "boot", "fault", "end"  # said once a boot
+COMPLAINT_INTERVAL_S = 60.0
 
 
 class Agent:
@@ -42,20 +45,25 @@ class Agent:
         self.spool = Spool.open(settings.spool, settings.spool_bytes)
         self.rings = Rings(settings.rings)
         self.policies = Policies(settings.spool)
-        self.uplink = (
-            Uplink(
-                settings.service,
-                self.spool,
-                self.policies.receive,
-                version=hook_version(),
-                policy=lambda: self.policies.number,
-            )
-            if settings.service
-            else None
+        self.guardrail = Guardrail(settings.spool / "guardrail.json", time.time)
+        self.sampler = Sampler()
+        self.spans = Spans.to(settings.otlp, settings.sample) if settings.otlp else None
+        self.uplink = self._uplink(settings.service) if settings.service else None
+        self._drain = Drain(self.rings, self.spool, self.metrics, self.sampler, [self._watch])
+        self._complained_at = -COMPLAINT_INTERVAL_S
+
+    def _uplink(self, service: str) -> Uplink:
+        return Uplink(
+            service,
+            self.spool,
+            self.policies.receive,
+            version=hook_version(),
+            policy=lambda: self.policies.number,
         )
 
     def run(self, stop: threading.Event) -> None:
         """Turn until `stop` is set, then drain what is left and give it a moment to arrive."""
+        self.sampler.start()
         if self.uplink:
             self.uplink.start()
         for late in ticks(PERIOD_S, stop):
@@ -66,78 +74,47 @@ class Agent:
         self.close()
 
     def tick(self) -> None:
-        """Drain every ring once."""
+        """One turn: every ring drained once, the policy where it belongs."""
         self.rings.refresh()
-        self.policies.apply(ring.reader for ring in self.rings.open)
+        living = [ring for ring in self.rings.open if ring.reader.writer_alive]
+        device_rows = rows_by_ring(self.sampler.take(), living)
         for ring in self.rings.open:
-            try:
-                self._drain(ring)
-            except (AgentError, HookError, OSError) as error:
-                self.metrics.errors.labels("drain").inc()
-                log.warning("%s is drained later: %s", ring.path.name, error)
-        self._finish_orphans()
+            self._survive("drain", self._drain.empty, ring, device_rows.get(ring.source, ()))
+        self._survive("drain", self._drain.finish_orphans)
+        self._survive("policy", self._follow_policy)
         self._show()
 
     def close(self) -> None:
+        """Give everything back; what is not acknowledged stays in the spool."""
         if self.uplink:
             self.uplink.close()
+        if self.spans:
+            self.spans.close()
+        self.sampler.close()
         self.rings.close()
         self.spool.close()
 
-    def _drain(self, ring: OpenRing) -> None:
-        dead = not ring.reader.writer_alive  # before pulling, so that an empty pull means done
-        while self.spool.has_room:
-            made = cut(ring, self.spool.newest(ring.source).cursor)
-            brought = self._keep(ring, made)
-            ring.quiet = ring.quiet + 1 if dead and not brought else 0
-            if not made.more:
-                break
-        # A record that does not match its check is given a second pull before it is lost.
-        if ring.quiet > 1:
-            self._finish(ring)
+    def _survive(self, stage: str, act: Callable[..., None], *arguments: object) -> None:
+        """Do it; a failure that we know is counted, said once a minute, and tried again."""
+        try:
+            act(*arguments)
+        except (AgentError, HookError, OSError) as error:
+            self.metrics.errors.labels(stage).inc()
+            if time.monotonic() - self._complained_at >= COMPLAINT_INTERVAL_S:
+                self._complained_at = time.monotonic()
+                log.warning("%s: %s; tried again", stage, error)
 
-    def _keep(self, ring: OpenRing, made: Cut) -> bool:
-        """Spool what was cut, then give its space back; False where it is nothing."""
-        newest = self.spool.newest(ring.source)
-        encoded, said = list(made.encoded), set[str]()
-        if BOOT not in newest.said:
-            encoded += encode({"boot": rows_table("boot", [ring.reader.boot])})
-            said.add(BOOT)
-        if ring.reader.fault_text and FAULT not in newest.said:
-            made.losses.add("ring", "fault", made.cursor.next_seq, None, ring.reader.fault_text)
-            said.add(FAULT)
-        encoded += encode({"loss": made.losses.table()})
-        if not encoded:
-            return False
-        self.spool.add(ring.source, made.cursor, encoded, said)
-        ring.reader.release(made.cursor)
-        self._count(made)
-        return True
+    def _watch(self, ring: OpenRing, made: Cut) -> None:
+        self.guardrail.observe(made.tables)
+        if self.spans:
+            self.spans.add(ring.source, made.records, made.tables)
 
-    def _finish(self, ring: OpenRing) -> None:
-        """A ring that is drained and whose writer is gone: say how it ended, then remove it."""
-        newest = self.spool.newest(ring.source)
-        whole = ring.reader.ended or ring.reader.fault_text
-        if not whole and END not in newest.said:
-            self._lose_tail(newest)
-        elif self.spool.waiting(ring.source) == 0:
-            self.rings.remove(ring)
-            self.spool.forget(ring.source)
-
-    def _lose_tail(self, newest: Batch) -> None:
-        losses = Losses(newest.source, time.time_ns())
-        losses.add("ring", "tail_unknown", newest.cursor.next_seq, None)
-        self.spool.add(newest.source, newest.cursor, encode({"loss": losses.table()}), {END})
-        self.metrics.losses.labels("tail_unknown").inc()
-
-    def _finish_orphans(self) -> None:
-        """Sources in the spool whose ring is gone, with the machine's memory for instance."""
-        for source in set(self.spool.sources) - {ring.source for ring in self.rings.open}:
-            newest = self.spool.newest(source)
-            if END not in newest.said:
-                self._lose_tail(newest)
-            elif self.spool.waiting(source) == 0:
-                self.spool.forget(source)
+    def _follow_policy(self) -> None:
+        self.guardrail.follow(self.policies.text)
+        if self.guardrail.turn():
+            self.metrics.guardrail.inc()
+            log.warning("k = 0 from now on: %s", self.guardrail.reason)
+        self.policies.apply([ring.reader for ring in self.rings.open], self.guardrail.lowered)
 
     def _wait_for_acknowledgements(self) -> None:
         deadline = time.monotonic() + LAST_WORDS_S
@@ -150,14 +127,6 @@ class Agent:
     def _waiting(self) -> int:
         return sum(self.spool.waiting(source) for source in self.spool.sources)
 
-    def _count(self, made: Cut) -> None:
-        self.metrics.batches.inc()
-        self.metrics.records.inc(made.records)
-        for name, rows in made.tables.items():
-            self.metrics.rows.labels(name).inc(rows.num_rows)
-        for row in made.losses.rows:
-            self.metrics.losses.labels(row["reason"]).inc(row["count"] or 0)
-
     def _show(self) -> None:
         metrics, rings = self.metrics, self.rings.open
         metrics.rings.set(len(rings))
@@ -166,6 +135,7 @@ class Agent:
         metrics.spool.set(self.spool.disk_bytes)
         metrics.waiting.set(self._waiting())
         metrics.policy.set(self.policies.number)
+        metrics.spans.set(self.spans.made if self.spans else 0)
         if self.uplink:
             metrics.connected.set(self.uplink.counts.connected)
             metrics.acknowledged.set(self.uplink.counts.acknowledged)
@@ -174,11 +144,10 @@ class Agent:
 
 def run(settings: AgentSettings, stop: threading.Event) -> None:
     """Be the sidecar until `stop` is set. Raises AgentError where it cannot start."""
-    metrics = Metrics()
-    agent = Agent(settings, metrics)
+    agent = Agent(settings)
     if settings.metrics_port:
         try:
-            metrics.serve(settings.metrics_port)
+            agent.metrics.serve(settings.metrics_port)
         except OSError as error:
             agent.close()
             raise AgentError(

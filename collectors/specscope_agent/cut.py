@@ -27,7 +27,7 @@ class Cut:
     cursor: Cursor
     tables: Mapping[str, pa.Table]
     encoded: Sequence[Encoded]
-    records: int
+    records: Sequence[RawRecord]
     losses: Losses
     more: bool
     """Whether the ring most likely holds more already."""
@@ -62,7 +62,7 @@ def cut(
         size = sum(len(table.arrow) for table in encoded)
         if size <= LARGEST_BATCH_BYTES or len(records) == 1:
             more = _bytes(records) > limit // 2
-            return Cut(after, tables, encoded, len(records), losses, more)
+            return Cut(after, tables, encoded, records, losses, more)
         limit = int(_bytes(records) * 0.8 * LARGEST_BATCH_BYTES / size)
 
 

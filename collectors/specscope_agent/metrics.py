@@ -16,7 +16,6 @@ class Metrics:
         self.batches = self._counter("batches", "Batches put into the spool")
         self.late = self._counter("late_ticks", "Rounds of the loop that began late")
         self.errors = self._counter("errors", "Failures that were survived, by stage", "stage")
-        self.spans = self._counter("spans", "Spans made of sampled requests and their rounds")
         self.guardrail = self._counter("guardrail", "Times that the guardrail lowered k")
         self.rings = self._gauge("rings", "Rings being drained")
         self.refused = self._gauge("refused_rings", "Files that look like rings and are none")
@@ -26,6 +25,7 @@ class Metrics:
         self.connected = self._gauge("connected", "1 while the service has answered")
         self.acknowledged = self._gauge("acknowledged_batches", "Batches that the store has")
         self.refused_rows = self._gauge("refused_rows", "Rows that the service did not keep")
+        self.spans = self._gauge("spans", "Spans made of sampled requests and their rounds")
         self.policy = self._gauge("policy", "Number of the policy in force; 0 where none is")
 
     def serve(self, port: int) -> None:

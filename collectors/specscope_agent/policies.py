@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterable
@@ -70,7 +69,3 @@ class Policies:
                 reader.control_write(text)
             except HookError as error:
                 log.warning("the policy does not fit into %s: %s", reader.path, error)
-
-
-def compact(policy: dict[str, object]) -> str:
-    return json.dumps(policy, separators=(",", ":"))

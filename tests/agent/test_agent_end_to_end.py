@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
 from agent_support import Served, Traffic, a_boot, ring_at
 
+from specscope_agent import telemetry_pb2 as wire
 from specscope_hook.recorder import Recorder
 
 
@@ -176,6 +179,72 @@ def test_a_service_that_goes_and_comes_back_gets_everything(rings, served):
 
     assert len(served.service.rows("round")) == traffic.rounds
     assert served.service.rows("loss") == []
+
+
+def test_a_policy_reaches_the_control_page_and_survives_a_restart_without_the_service(
+    rings, served
+):
+    ring = ring_at(rings, a_boot())
+    json = '{"policy":4,"kind":"table","default_k":2}'
+    served.service.policy = wire.Policy(number=4, json=json)
+
+    with sidecar(rings, served.address):
+        Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(9)).round(1)
+        until(lambda: ring.control() is not None)
+        assert ring.control()[1] == json
+    ring.close()
+    served.stop()
+    later = ring_at(rings, a_boot("r1"))
+    with sidecar(rings, served.address):
+        until(lambda: later.control() is not None)
+
+    assert later.control()[1] == json
+
+
+def test_a_policy_that_cannot_be_followed_is_left(rings, served):
+    ring = ring_at(rings, a_boot())
+    served.service.policy = wire.Policy(number=5, json='{"policy":5,"kind":"guesswork"}')
+    Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(10)).round(1)
+
+    with sidecar(rings, served.address):
+        until(lambda: served.service.rows("round"))
+        time.sleep(1.0)
+
+    assert ring.control() is None
+
+
+def test_without_a_device_there_is_a_row_that_says_why(rings, served):
+    ring = ring_at(rings, a_boot())
+    Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(11)).round(1)
+
+    with sidecar(rings, served.address):
+        until(lambda: served.service.rows("device"))
+
+    row = served.service.rows("device")[0]
+    assert row["replica"] == "r0"
+    assert (row["value"] is None) == bool(row["reason"])
+
+
+def test_its_own_metrics_can_be_scraped(rings, served):
+    ring = ring_at(rings, a_boot())
+    traffic = Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(12))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+
+    with sidecar(rings, served.address, SPECSCOPE_METRICS_PORT=str(port)):
+        for _ in range(10):
+            traffic.round(2)
+        until(lambda: served.service.rows("round"))
+        until(lambda: "specscope_agent_connected 1.0" in scraped(port))
+        text = scraped(port)
+
+    assert 'specscope_agent_rows_total{table="round"} 10.0' in text
+    assert "specscope_agent_rings 1.0" in text
+
+
+def scraped(port):
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        return answer.read().decode()
 
 
 @pytest.mark.parametrize(

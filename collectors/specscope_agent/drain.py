@@ -1,0 +1,113 @@
+"""From a ring into the spool: batches while it lives, an end when its writer is gone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from specscope_agent.batchfile import Batch
+from specscope_agent.cut import Cut, cut
+from specscope_agent.loss import Losses, rows_table
+from specscope_agent.metrics import Metrics
+from specscope_agent.rings import OpenRing, Rings
+from specscope_agent.sampler import Sampler
+from specscope_agent.spool import Spool
+from specscope_agent.wire import encode
+
+BOOT, FAULT, END = "boot", "fault", "end"  # said once a boot
+
+Watcher = Callable[[OpenRing, Cut], None]
+
+
+class Drain:
+    """Empties rings into a spool; what watches the rows sees each batch once it is safe."""
+
+    def __init__(
+        self,
+        rings: Rings,
+        spool: Spool,
+        metrics: Metrics,
+        sampler: Sampler,
+        watchers: Sequence[Watcher] = (),
+    ) -> None:
+        self._rings = rings
+        self._spool = spool
+        self._metrics = metrics
+        self._sampler = sampler
+        self._watchers = watchers
+
+    def empty(self, ring: OpenRing, device_rows: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Everything that the ring holds now. Raises SpoolError, and the ring keeps it then.
+
+        device_rows: rows of `device` that go with the first batch
+        """
+        dead = not ring.reader.writer_alive  # before pulling, so that an empty pull means done
+        rows = list(device_rows)
+        while self._spool.has_room:
+            windows = self._sampler.windows(ring.origin.boot["gpu_uuids"])
+            made = cut(ring, self._spool.newest(ring.source).cursor, windows)
+            brought = self._keep(ring, made, rows)
+            rows = []
+            ring.quiet = ring.quiet + 1 if dead and not brought else 0
+            if not made.more:
+                break
+        # A record that does not match its check is given a second pull before it is lost.
+        if ring.quiet > 1:
+            self._finish(ring)
+
+    def _keep(self, ring: OpenRing, made: Cut, device_rows: Sequence[Mapping[str, Any]]) -> bool:
+        """Spool what was cut, then give its space back; False where it is nothing."""
+        newest = self._spool.newest(ring.source)
+        encoded, said = list(made.encoded), set[str]()
+        if BOOT not in newest.said:
+            encoded += encode({"boot": rows_table("boot", [dict(ring.origin.boot)])})
+            said.add(BOOT)
+        if FAULT not in newest.said and (fault := ring.reader.fault_text):
+            made.losses.add("ring", "fault", made.cursor.next_seq, None, fault)
+            said.add(FAULT)
+        if device_rows:
+            encoded += encode({"device": rows_table("device", [dict(r) for r in device_rows])})
+        if made.losses.rows:
+            encoded += encode({"loss": made.losses.table()})
+        if not encoded:
+            return False
+        self._spool.add(ring.source, made.cursor, encoded, said)
+        ring.reader.release(made.cursor)
+        self._count(made)
+        for watch in self._watchers:
+            watch(ring, made)
+        return True
+
+    def _finish(self, ring: OpenRing) -> None:
+        """A ring that is drained and whose writer is gone: say how it ended, then remove it."""
+        newest = self._spool.newest(ring.source)
+        whole = ring.reader.ended or ring.reader.fault_text
+        if not whole and END not in newest.said:
+            self._lose_tail(newest)
+        elif self._spool.waiting(ring.source) == 0:
+            self._rings.remove(ring)
+            self._spool.forget(ring.source)
+
+    def finish_orphans(self) -> None:
+        """Sources in the spool whose ring is gone, with the machine's memory for instance."""
+        for source in set(self._spool.sources) - {ring.source for ring in self._rings.open}:
+            newest = self._spool.newest(source)
+            if END not in newest.said:
+                self._lose_tail(newest)
+            elif self._spool.waiting(source) == 0:
+                self._spool.forget(source)
+
+    def _lose_tail(self, newest: Batch) -> None:
+        losses = Losses(newest.source, time.time_ns())
+        losses.add("ring", "tail_unknown", newest.cursor.next_seq, None)
+        self._spool.add(newest.source, newest.cursor, encode({"loss": losses.table()}), {END})
+        self._metrics.losses.labels("tail_unknown").inc()
+
+    def _count(self, made: Cut) -> None:
+        self._metrics.batches.inc()
+        self._metrics.records.inc(len(made.records))
+        for name, rows in made.tables.items():
+            self._metrics.rows.labels(name).inc(rows.num_rows)
+        for row in made.losses.rows:
+            self._metrics.losses.labels(row["reason"]).inc(row["count"] or 1)
