@@ -91,8 +91,7 @@ def test_every_column_that_a_panel_speaks_of_is_one_that_its_query_returns(scree
             case "organize":
                 spoken |= set(options["indexByName"])
     if panel["type"] == "barchart":
-        field = panel["options"]["xField"]
-        assert field in made or field in columns
+        assert panel["options"]["xField"] in (made or columns)
     label = (panel["fieldConfig"]["defaults"].get("displayName") or "").split("labels.")
     spoken |= {part.split("}")[0] for part in label[1:]}
 
