@@ -18,7 +18,9 @@ from urllib.parse import quote
 
 from specscope_agent import batchfile
 from specscope_agent.batchfile import Batch
+from specscope_agent.loss import rows_table
 from specscope_agent.source import Source
+from specscope_agent.wire import Encoded, decode, encode
 from specscope_hook.ring import Cursor
 
 _STATE = "acknowledged.state"
@@ -129,6 +131,29 @@ class Lane:
                 self.disk_bytes -= entry.disk_bytes
                 self._path(number).unlink(missing_ok=True)
 
+    def follows(self, number: int, next_seq: int) -> bool:
+        """Whether a batch that the store has under this number can be one of ours."""
+        entry = self.entries.get(number)
+        return number <= self.newest.number and (entry is None or entry.next_seq == next_seq)
+
+    def renumber(self, after: int, next_seq: int) -> None:
+        """Put all that waits behind a number and record that the store has. Raises OSError.
+
+        For a spool that was lost: the ring was then read from where it had been released,
+        and what came before was taken for lost although the store has it.
+        """
+        shift = after + 1 - next(iter(self.entries), after + 1)
+        for number in reversed(list(self.entries)):
+            batch = self.read(number)
+            if batch is not None:
+                entry = self.entries.pop(number)
+                self.disk_bytes -= entry.disk_bytes
+                moved = replace(batch, number=number + shift, tables=_since(batch, next_seq))
+                self.put(replace(moved, first_seq=max(batch.first_seq, next_seq)))
+                self._path(number).unlink()
+        self.entries = dict(sorted(self.entries.items()))
+        self.newest = replace(self.newest, number=max(self.newest.number, after))
+
     def forget(self) -> None:
         """Delete everything, cursor included."""
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -139,3 +164,20 @@ class Lane:
 
 def _bare(batch: Batch) -> Batch:
     return replace(batch, tables=())
+
+
+def _since(batch: Batch, next_seq: int) -> tuple[Encoded, ...]:
+    """Its tables, with losses only of records from `next_seq` on."""
+    tables = []
+    for table in batch.tables:
+        if table.name == "loss":
+            rows = decode(table.arrow).to_pylist()
+            for row in rows:
+                stored = next_seq - (row["first_seq"] or next_seq)
+                if row["count"] is not None and stored > 0:
+                    row["first_seq"], row["count"] = next_seq, row["count"] - stored
+            left = [row for row in rows if row["count"] is None or row["count"] > 0]
+            tables += encode({"loss": rows_table("loss", left)})
+        else:
+            tables.append(table)
+    return tuple(tables)

@@ -15,7 +15,8 @@ import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,26 +135,38 @@ class Spool:
             lane = self._lanes.get(source)
             if lane is None or number not in lane.entries:
                 return None
-            try:
-                batch = lane.read(number)
-                if batch is None:
-                    batch = self._replace_torn(lane, lane.entries[number])
-            except OSError as error:
-                raise SpoolError(f"the spool {self.folder} cannot be read: {error}") from error
+            with self._named("read"):
+                batch = lane.read(number) or self._replace_torn(lane, lane.entries[number])
             lane.entries[number].sent = True
             return batch
 
-    def acknowledge(self, source: Source, number: int, *, all_before: bool = False) -> None:
-        """Delete a batch that the store has, or everything up to it. Raises SpoolError."""
-        with self.changed:
-            lane = self._lanes.get(source)
-            if lane is None:
-                return
-            numbers = [n for n in lane.entries if n == number or (all_before and n < number)]
-            try:
-                lane.acknowledge(numbers)
-            except OSError as error:
-                raise SpoolError(f"the spool {self.folder} cannot be written: {error}") from error
+    def acknowledge(self, source: Source, number: int) -> None:
+        """Delete a batch that the store has. Raises SpoolError."""
+        with self.changed, self._named("written"):
+            if lane := self._lanes.get(source):
+                lane.acknowledge([number])
+
+    def resume(self, source: Source, number: int, next_seq: int) -> None:
+        """The store has everything of a source up to a number: delete that.
+
+        Where it has more than we ever made, or another batch under that number, this spool
+        was lost in between; what waits then goes on after what the store has.
+
+        Raises SpoolError.
+        """
+        with self.changed, self._named("written"):
+            if lane := self._lanes.get(source):
+                if lane.follows(number, next_seq):
+                    lane.acknowledge([waits for waits in lane.entries if waits <= number])
+                else:
+                    lane.renumber(number, next_seq)
+
+    @contextmanager
+    def _named(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise SpoolError(f"the spool {self.folder} cannot be {what}: {error}") from error
 
     def forget(self, source: Source) -> None:
         """Delete what is kept of a source whose ring is gone."""
@@ -173,10 +186,8 @@ class Spool:
         return self.disk_bytes < self.limit_bytes
 
     def _put(self, lane: Lane, batch: Batch) -> Entry:
-        try:
+        with self._named("written"):
             return lane.put(batch)
-        except OSError as error:
-            raise SpoolError(f"the spool {self.folder} cannot be written: {error}") from error
 
     def _make_room(self) -> None:
         if self.has_room:

@@ -137,7 +137,7 @@ class Uplink:
         if kind == "resume":
             for position in answer.resume.positions:
                 source = Source(position.source.replica, position.source.boot)
-                self._spool.acknowledge(source, position.number, all_before=True)
+                self._spool.resume(source, position.number, position.next_seq)
             self.counts.streams += 1
             self.counts.connected = True
         elif kind == "ack":

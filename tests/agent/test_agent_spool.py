@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from specscope_agent.errors import SpoolError
+from specscope_agent.loss import Losses
 from specscope_agent.source import Source
 from specscope_agent.spool import Spool
-from specscope_agent.wire import Encoded, decode
+from specscope_agent.wire import Encoded, decode, encode
 from specscope_hook.ring import Cursor
 
 SOURCE = Source("r0", "b0")
@@ -220,9 +221,45 @@ def test_sources_do_not_mix(spool):
     fill(spool, 2)
     fill(spool, 1, other)
 
-    spool.acknowledge(SOURCE, 2, all_before=True)
+    spool.resume(SOURCE, 2, 21)
 
     assert (numbers(spool), numbers(spool, other)) == ([], [1])
+
+
+def test_after_a_lost_spool_numbers_go_on_where_the_store_is(folder, spool):
+    losses = Losses(SOURCE, 1)
+    losses.add("ring", "corrupt", 1, 600)
+    losses.add("ring", "corrupt", 605, 2)
+    spool.add(SOURCE, Cursor(100, 611), encode({"loss": losses.table()}))
+    fill(spool, 2)
+
+    spool.resume(SOURCE, 57, 598)
+
+    assert numbers(spool) == [58, 59, 60]
+    assert spool.take(SOURCE, 58).first_seq == 598
+    assert [(x["first_seq"], x["count"]) for x in losses_in(spool)] == [(598, 3), (605, 2)]
+    fill(spool, 1)
+    spool.close()
+    again = Spool.open(folder, LARGE)
+    assert numbers(again) == [58, 59, 60, 61]
+    again.close()
+
+
+def test_a_batch_of_another_life_under_a_number_of_ours_deletes_nothing(spool):
+    fill(spool, 5)
+
+    spool.resume(SOURCE, 3, 9_000)
+
+    assert numbers(spool) == [4, 5, 6, 7, 8]
+
+
+def test_what_the_store_has_already_is_deleted(spool):
+    fill(spool, 5)
+
+    spool.resume(SOURCE, 3, 31)
+    spool.resume(SOURCE, 0, 1)
+
+    assert numbers(spool) == [4, 5]
 
 
 def test_a_name_with_a_slash_stays_within_the_folder(folder, spool):
@@ -267,8 +304,6 @@ def test_a_disk_that_takes_no_more_leaves_the_cursor_where_it_was(spool, folder,
 
 
 def test_an_encoded_table_reads_back():
-    from specscope_agent.wire import encode
-
     table = pa.table({"k": [[1, 2], []], "name": ["a", None]})
 
     (encoded,) = encode({"t": table, "empty": table.slice(0, 0)})

@@ -77,12 +77,23 @@ def test_batches_arrive_in_order_and_leave_the_spool(served, spool, uplink):
 def test_what_the_service_says_it_has_is_not_sent_again(served, spool, uplink):
     fill(spool, 10)
     for number in range(1, 8):
-        served.service.batches[SOURCE, number] = wire.Batch(number=number)
+        served.service.batches[SOURCE, number] = wire.Batch(number=number, next_seq=number * 10 + 1)
 
     uplink()
     until(lambda: not spool.waiting(SOURCE))
 
     assert served.service.received == [(SOURCE, number) for number in (8, 9, 10)]
+
+
+def test_a_spool_that_was_lost_does_not_hide_what_comes_after(served, spool, uplink):
+    for number in range(1, 58):
+        served.service.batches[SOURCE, number] = wire.Batch(number=number, next_seq=number * 7 + 1)
+    fill(spool, 60)
+
+    uplink()
+    until(lambda: not spool.waiting(SOURCE))
+
+    assert served.service.received == [(SOURCE, number) for number in range(58, 118)]
 
 
 def test_only_a_few_batches_are_unacknowledged_at_a_time(served, spool, uplink):
