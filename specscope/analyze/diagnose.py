@@ -79,7 +79,7 @@ def of_runs(runs: Sequence[Window]) -> Iterator[Finding]:
 
 
 def _break_even(total: Window, by_throughput: bool) -> Iterator[Finding]:
-    """What target-only decoding would have to cost: per step where the round is timed, else overall."""
+    """What target-only decoding would have to cost, per step where the round is timed."""
     tokens = total.mean_length
     if not tokens or tokens < 1:
         return
@@ -89,7 +89,8 @@ def _break_even(total: Window, by_throughput: bool) -> Iterator[Finding]:
         even = total.round_ms / tokens
         yield Finding(
             "BREAK_EVEN",
-            f"a round of {total.round_ms:.2f} ms gives {tokens:.2f} tokens: speculation is even if a "
+            f"a round of {total.round_ms:.2f} ms gives {tokens:.2f} tokens: speculation is "
+            "even if a "
             f"target-only step at this load takes {even:.2f} ms, and pays if it takes longer",
             {
                 "round_ms": round(total.round_ms, 4),
@@ -100,8 +101,9 @@ def _break_even(total: Window, by_throughput: bool) -> Iterator[Finding]:
     elif by_throughput and total.throughput_tok_s and (total.coverage or 0) >= LOW_COVERAGE:
         yield Finding(
             "BREAK_EVEN",
-            f"round times are not in this input; speculation is even if target-only decoding gives "
-            f"{total.throughput_tok_s:.1f} tok/s under the same load, and pays if it gives less",
+            "round times are not in this input; speculation is even if target-only decoding "
+            f"gives {total.throughput_tok_s:.1f} tok/s under the same load, and pays if it "
+            "gives less",
             {"break_even_tok_s": round(total.throughput_tok_s, 2)},
         )
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from specscope.analyze.result import Analysis, Verdict
+from specscope.analyze.result import Analysis
 from specscope.readers.codes import CODES
 from specscope.readers.records import TimeParts, Window
 
@@ -62,14 +62,15 @@ def codes() -> str:
 
 
 def _verdicts(analysis: Analysis) -> Iterator[str]:
-    codes = {entry.text: entry.code for entry in analysis.findings}
+    codes: dict[str, str] = {entry.text: entry.code for entry in analysis.findings}
+    files = {os.path.basename(info.path) for info in analysis.inputs}
     for number, verdict in enumerate(analysis.verdicts):
         if number:
             yield ""
         head = _HEADLINES[verdict.action]
         if verdict.k is not None and verdict.action in ("keep", "set_k"):
             head += f" (k = {verdict.k})"
-        yield from _wrapped(f"{head}{_class(verdict.klass)}", "", "    ")
+        yield from _wrapped(f"{head}{_class(verdict.klass, files)}", "", "    ")
         facts = [f"evidence: {verdict.grade}"] if verdict.grade else []
         if verdict.action not in ("collect_baseline", "no_data"):
             facts.append(f"confidence: {verdict.confidence}")
@@ -125,9 +126,9 @@ def _windows(analysis: Analysis, names: Mapping[str, str]) -> Iterator[str]:
         reasons = sorted({w.excluded for w in shown[:MOST_ROWS] if w.excluded})
         yield from _wrapped(f"* left out of the total: {'; '.join(reasons)}", "  ", "    ")
     if any(w.estimated for w in shown):
-        names = sorted({name for w in shown for name in w.estimated})
+        guessed = sorted({name for w in shown for name in w.estimated})
         yield from _wrapped(
-            f"estimated, not printed by the engine: {', '.join(names)}", "  ", "    "
+            f"estimated, not printed by the engine: {', '.join(guessed)}", "  ", "    "
         )
 
 
@@ -222,11 +223,13 @@ def _window_name(window: Window, several: bool, names: Mapping[str, str]) -> str
     return " ".join(parts) or names.get(window.input, window.input)
 
 
-def _class(klass: Mapping[str, Any]) -> str:
+def _class(klass: Mapping[str, Any], files: Collection[str]) -> str:
     """The class in words: its dimensions, then the file and the engine that it was seen in."""
-    own = {n: v for n, v in klass.items() if n not in ("engine", "version", "file")}
+    file = klass.get("label") in files
+    hidden = {"engine", "version"} | ({"label"} if file else set())
+    own = {n: v for n, v in klass.items() if n not in hidden}
     engine = f"{klass.get('engine', '')} {klass.get('version', '')}".strip()
-    where = [str(klass["file"])] if "file" in klass else []
+    where = [str(klass["label"])] if file else []
     where += [engine] if engine else []
     text = ", ".join(f"{name} {value}" for name, value in own.items())
     return (f" for {text}" if text else "") + (f" ({', '.join(where)})" if where else "")

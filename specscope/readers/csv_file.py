@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from specscope.readers.source import blocks
-
 _UNIT = re.compile(r"[\[(]([^\])]*)[\])]")
 _OTHER = re.compile(r"[^a-z0-9]+")
 ROW_LIMIT = 5_000_000
@@ -38,12 +36,7 @@ def name_of(column: str) -> str:
 
 def rows(stream: BinaryIO) -> Iterator[dict[str, str]]:
     """The rows under their columns as printed. Short and empty rows are left out."""
-    text = io.TextIOWrapper(
-        io.BufferedReader(_Readable(stream)),  # type: ignore[type-var]
-        "utf-8-sig",
-        "replace",
-        newline="",
-    )
+    text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
     lines = (line for line in _bounded(text) if line.strip() and not line.startswith("#"))
     first = next(lines, "")
     columns = [c.strip() for c in next(csv.reader([first], delimiter=delimiter(first)), [])]
@@ -60,21 +53,3 @@ def rows(stream: BinaryIO) -> Iterator[dict[str, str]]:
 def _bounded(text: io.TextIOWrapper) -> Iterator[str]:
     while line := text.readline(1 << 16):
         yield line.replace("\0", "")
-
-
-class _Readable(io.RawIOBase):
-    """A stream that ends where a truncated gzip does."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._blocks = blocks(stream)
-        self._rest = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
-        data = self._rest or next(self._blocks, b"")
-        self._rest = data[len(buffer) :]
-        data = data[: len(buffer)]
-        buffer[: len(data)] = data
-        return len(data)

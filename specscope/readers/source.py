@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import io
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,7 @@ def walk(paths: list[str]) -> list[Path]:
     """
     files: list[Path] = []
     for text in paths:
-        path = Path(text)
+        path = Path("/dev/stdin" if text == "-" else text)
         if path.is_dir():
             files += sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p, path))
         elif path.exists():
@@ -48,10 +48,13 @@ def open_source(path: Path) -> Source:
     try:
         raw: BinaryIO = path.open("rb")
         start = raw.read(4)
-        raw.seek(0) if raw.seekable() else None
-        stream = raw if raw.seekable() else _pushed_back(start, raw)
+        stream = raw
+        if raw.seekable():
+            raw.seek(0)
+        else:
+            stream = _pushed_back(start, raw)
         if start.startswith(_GZIP):
-            stream = _gunzipped(stream)
+            stream = io.BufferedReader(_Gunzipped(stream), 1 << 20)  # type: ignore[type-var]
         elif start.startswith(_UTF16):
             stream = io.BytesIO(stream.read().decode("utf-16", "replace").encode())
         return from_stream(str(path), stream, path if not start.startswith(_GZIP) else None)
@@ -69,19 +72,9 @@ def from_stream(name: str, stream: BinaryIO, path: Path | None = None) -> Source
 
 
 def blocks(stream: BinaryIO, size: int = 1 << 20) -> Iterator[bytes]:
-    """Blocks of a stream until it ends, or until a truncated gzip does."""
-    while True:
-        try:
-            block = stream.read(size)
-        except (EOFError, gzip.BadGzipFile):
-            return
-        if not block:
-            return
+    """Blocks of a stream until it ends."""
+    while block := stream.read(size):
         yield block
-
-
-def _gunzipped(stream: BinaryIO) -> BinaryIO:
-    return io.BufferedReader(gzip.GzipFile(fileobj=stream), 1 << 20)
 
 
 def _hidden(path: Path, root: Path) -> bool:
@@ -89,6 +82,8 @@ def _hidden(path: Path, root: Path) -> bool:
 
 
 class _Rejoined(io.RawIOBase):
+    """Bytes already read, then the rest of their stream."""
+
     def __init__(self, head: bytes, rest: BinaryIO) -> None:
         self._head, self._rest = head, rest
 
@@ -100,6 +95,43 @@ class _Rejoined(io.RawIOBase):
         self._head = self._head[len(buffer) :]
         buffer[: len(data)] = data
         return len(data)
+
+
+class _Gunzipped(io.RawIOBase):
+    """A gzip stream that gives what it holds up to where it is cut or damaged."""
+
+    def __init__(self, packed: BinaryIO) -> None:
+        self._packed = packed
+        self._inflate = zlib.decompressobj(wbits=31)
+        self._rest = b""
+        self._started = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+        try:
+            data = self._next(len(buffer))
+        except zlib.error as error:
+            if not self._started:
+                raise OSError(f"damaged gzip: {error}") from error
+            data = b""
+        self._started |= bool(data)
+        buffer[: len(data)] = data
+        return len(data)
+
+    def _next(self, size: int) -> bytes:
+        while True:
+            packed = self._rest or self._packed.read(1 << 16)
+            if not packed:
+                return b""
+            data = self._inflate.decompress(packed, size)
+            self._rest = self._inflate.unconsumed_tail
+            if self._inflate.eof:  # the next member of the file, if there is one
+                self._rest = self._inflate.unused_data
+                self._inflate = zlib.decompressobj(wbits=31)
+            if data:
+                return data
 
 
 def _pushed_back(head: bytes, rest: BinaryIO) -> BinaryIO:

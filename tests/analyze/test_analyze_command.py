@@ -1,0 +1,185 @@
+"""The command as a user meets it."""
+
+import gzip
+import json
+import shutil
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from specscope import cli
+from specscope.readers.codes import CODES
+
+DATA = Path(__file__).parents[1] / "data" / "readers"
+NGRAM = DATA / "cases/vllm-19254-ngram-v1log/vllm.log"
+INPUTS = sorted((DATA / "cases").iterdir()) + sorted((DATA / "fixtures").iterdir())
+
+
+def run(capsys, *arguments):
+    status = cli.main(["analyze", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda p: p.name)
+def test_the_page_leads_with_an_answer_and_fits_80_columns_in_plain_text(path, capsys):
+    status, out, err = run(capsys, path)
+
+    first = out.splitlines()[0].split(" ")[0].rstrip(":")
+    assert status == 0
+    assert err == ""
+    assert first in {"KEEP", "CHANGE", "DISABLE", "ROUTE", "NO", "NOT", "INCONCLUSIVE", "FAULT"}
+    assert max(len(line) for line in out.splitlines()) <= 80
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("path", INPUTS, ids=lambda p: p.name)
+def test_the_json_follows_its_schema(path, capsys):
+    status, out, _ = run(capsys, path, "--json")
+
+    found = json.loads(out)
+    assert status == 0
+    assert found["schema"] == "specscope.analysis/1"
+    assert list(found) == [
+        "schema",
+        "inputs",
+        "windows",
+        "totals",
+        "comparisons",
+        "time",
+        "devices",
+        "verdicts",
+        "findings",
+    ]
+    actions = {
+        "keep",
+        "set_k",
+        "disable",
+        "route",
+        "no_difference",
+        "collect_baseline",
+        "inconclusive",
+        "not_comparable",
+        "engine_fault",
+        "no_data",
+    }
+    dimensions = {
+        "label",
+        "context",
+        "batch",
+        "concurrency",
+        "output_tokens",
+        "tp",
+        "engine",
+        "version",
+    }
+    assert found["verdicts"]
+    for verdict in found["verdicts"]:
+        assert verdict["action"] in actions
+        assert set(verdict["class"]) <= dimensions
+        assert verdict["grade"] in {"measured", "replayed", "modelled", None}
+    for finding in found["findings"]:
+        assert finding["code"] in CODES
+        assert finding["severity"] == CODES[finding["code"]].severity
+    for window in found["windows"]:
+        for name in ("k", "drafts", "proposed", "accepted", "emitted", "running", "waiting"):
+            assert window[name] is None or isinstance(window[name], int)
+
+
+def test_every_code_is_listed_with_its_remedy(capsys):
+    status, out, _ = run(capsys, "--codes")
+
+    assert status == 0
+    assert all(code in out for code in CODES)
+    assert out.count("Remedy:") == len(CODES)
+    assert max(len(line) for line in out.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"hello\nworld\n", bytes(range(256)) * 64, b"{}", b"a,b\n1,2\n"]
+)
+def test_a_file_that_holds_nothing_known_is_one_line_and_exit_code_1(content, tmp_path, capsys):
+    path = tmp_path / "x"
+    path.write_bytes(content)
+
+    status, out, err = run(capsys, path)
+
+    assert (status, out) == (1, "")
+    assert len(err.strip().splitlines()) == 1
+    assert "tried" in err
+
+
+def test_a_missing_file_and_a_missing_argument_are_one_line_each(tmp_path, capsys):
+    for arguments in ([tmp_path / "absent"], []):
+        status, out, err = run(capsys, *arguments)
+
+        assert (status, out) == (1, "")
+        assert len(err.strip().splitlines()) == 1
+
+
+def test_an_unreadable_file_does_not_hide_the_readable_ones(tmp_path, capsys):
+    shutil.copy(NGRAM, tmp_path / "a.log")
+    (tmp_path / "broken.gz").write_bytes(b"\x1f\x8b" + b"nonsense" * 10)
+
+    status, out, _ = run(capsys, tmp_path, "--json")
+
+    assert status == 0
+    assert json.loads(out)["totals"]["drafts"] == 3526
+
+
+def test_gzip_and_its_truncated_kind_are_read_as_far_as_they_go(tmp_path, capsys):
+    packed = gzip.compress((NGRAM.read_bytes() + b"\n") * 400)
+    (tmp_path / "whole.log.gz").write_bytes(packed)
+    (tmp_path / "cut.log.gz").write_bytes(packed[: len(packed) // 2])
+
+    _, whole, _ = run(capsys, tmp_path / "whole.log.gz", "--json")
+    _, cut, _ = run(capsys, tmp_path / "cut.log.gz", "--json")
+
+    assert json.loads(whole)["totals"]["proposed"] == 400 * 10578
+    assert 0 < json.loads(cut)["totals"]["proposed"] < 400 * 10578
+
+
+class Endpoint(BaseHTTPRequestHandler):
+    """Counters that rise by one round of three accepted tokens per scrape."""
+
+    scrapes = 0
+
+    def do_GET(self):
+        type(self).scrapes += 1
+        n = type(self).scrapes
+        body = (
+            f'vllm:spec_decode_num_drafts_total{{engine="0"}} {10 * n}\n'
+            f'vllm:spec_decode_num_draft_tokens_total{{engine="0"}} {40 * n}\n'
+            f'vllm:spec_decode_num_accepted_tokens_total{{engine="0"}} {30 * n}\n'
+            f'vllm:generation_tokens_total{{engine="0"}} {40 * n}\n'
+        ).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        """Quiet."""
+
+
+def test_a_live_endpoint_is_polled_and_its_difference_taken(capsys):
+    server = HTTPServer(("127.0.0.1", 0), Endpoint)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/metrics"
+
+    status, out, _ = run(capsys, url, "--seconds", "0.4", "--every", "0.1", "--json")
+    server.shutdown()
+
+    totals = json.loads(out)["totals"]
+    assert status == 0
+    assert (totals["drafts"], totals["accepted"], totals["mean_length"]) == (40, 120, 4.0)
+    assert totals["seconds"] == pytest.approx(0.4, abs=0.2)
+    assert totals["throughput_tok_s"] > 0
+
+
+def test_an_endpoint_that_does_not_answer_is_one_line(capsys):
+    status, out, err = run(capsys, "http://127.0.0.1:9/metrics", "--seconds", "1", "--every", "1")
+
+    assert (status, out) == (1, "")
+    assert len(err.strip().splitlines()) == 1
