@@ -54,7 +54,6 @@ def install(settings: HookSettings) -> None:
     """
     import vllm
     from vllm.v1.core.sched.scheduler import Scheduler
-    from vllm.v1.executor.abstract import Executor
     from vllm.v1.worker.worker_base import WorkerWrapperBase
 
     check(Scheduler, _SCHEDULER, vllm.__version__)
@@ -63,9 +62,7 @@ def install(settings: HookSettings) -> None:
         return
     if not vllm.__version__.startswith(TESTED):
         log.warning("specscope was tested with vLLM %sx, not %s", TESTED, vllm.__version__)
-    executors: list[Any] = []
-    _after_init(Executor, lambda executor: executors.append(executor))
-    _after_init(Scheduler, lambda scheduler: _attach(scheduler, settings, executors))
+    _after_init(Scheduler, lambda scheduler: _attach(scheduler, settings))
     Scheduler._specscope = False
     _wrap_scheduler(Scheduler)
     _wrap_worker(WorkerWrapperBase)
@@ -102,19 +99,12 @@ def _after_init(owner: type[Any], then: Callable[[Any], object]) -> None:
     owner.__init__ = wrapped
 
 
-def _attach(scheduler: Any, settings: HookSettings, executors: list[Any]) -> None:
+def _attach(scheduler: Any, settings: HookSettings) -> None:
     """A probe for a scheduler that has just been built, or a line that says why not."""
     for line in complaints(os.environ):
         log.warning("specscope: %s", line)
-    card: dict[str, Any] = {}
     try:
-        if executors:
-            card = executors[-1].collective_rpc("specscope_card", timeout=60)[0]
-    except Exception as error:
-        log.warning("specscope: the model's size is unknown: %r", error)
-    executors.clear()
-    try:
-        scheduler._specscope = SchedulerProbe(scheduler, settings, card)
+        scheduler._specscope = SchedulerProbe(scheduler, settings)
     except HookError as error:
         log.warning("specscope is not attached, serving goes on: %s", error)
         return
@@ -129,8 +119,9 @@ def _close_first(scheduler: Any) -> None:
 
     @functools.wraps(original)
     def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if getattr(self, "scheduler", None) is scheduler and scheduler._specscope:
-            scheduler._specscope.close()
+        probe = scheduler._specscope
+        if probe and getattr(self, "scheduler", None) is scheduler:
+            probe.close()
         return original(self, *args, **kwargs)
 
     EngineCore.shutdown = shutdown
@@ -188,18 +179,13 @@ def _wrap_scheduler(owner: type[Any]) -> None:
 
 
 def _wrap_worker(owner: type[Any]) -> None:
-    """Once a worker has its model, wrap its runner; and let it tell the model's size."""
+    """Once a worker has its model, wrap its runner."""
     original = owner.initialize_from_config
 
     @functools.wraps(original)
     def initialize_from_config(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        self._specscope_worker = WorkerProbe.attach(self.worker)
+        WorkerProbe.attach(self.worker)
         return result
 
-    def specscope_card(self: Any) -> dict[str, Any]:
-        probe = getattr(self, "_specscope_worker", None)
-        return probe.card() if probe is not None else {}
-
     owner.initialize_from_config = initialize_from_config
-    owner.specscope_card = specscope_card

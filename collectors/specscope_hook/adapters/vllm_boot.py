@@ -1,27 +1,30 @@
-"""vLLM: the Boot record, from its configuration and the sizes that a worker told."""
+"""vLLM: the Boot record, from its configuration and the headers of the models' files."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from specscope_hook.boot import new_boot
 from specscope_hook.records import Boot
 from specscope_hook.settings import HookSettings
+from specscope_hook.weights import weights_of
 
 
-def vllm_boot(
-    config: Any, kv_cache: Any, settings: HookSettings, version: str, card: dict[str, Any]
-) -> Boot:
-    """config: VllmConfig; kv_cache: KVCacheConfig; card: what WorkerProbe.card said."""
+def vllm_boot(config: Any, kv_cache: Any, settings: HookSettings, version: str) -> Boot:
+    """config: VllmConfig; kv_cache: KVCacheConfig."""
     model, parallel, spec = config.model_config, config.parallel_config, config.speculative_config
     text = getattr(model, "hf_text_config", None)
     experts = _number(text, "num_experts", "num_local_experts", "n_routed_experts")
+    draft = str(spec.model) if spec is not None and _has_draft(spec) else None
+    card = _card("", str(model.model)) | (_card("draft_", draft) if draft else {})
+    kv_bytes = _kv_bytes(kv_cache, parallel.tensor_parallel_size)
     return new_boot(
         settings,
         engine="vllm",
         engine_version=version,
         target=str(model.model),
-        draft=str(spec.model) if spec is not None and _has_draft(spec) else None,
+        draft=draft,
         quantisation=model.quantization or str(model.dtype).removeprefix("torch."),
         method=str(spec.method) if spec is not None else "none",
         k_max=int(spec.num_speculative_tokens) if spec is not None else 0,
@@ -33,7 +36,8 @@ def vllm_boot(
         else 1,
         rank=parallel.data_parallel_rank,
         role=_role(config.kv_transfer_config),
-        kv_bytes_per_token=_kv_bytes(kv_cache),
+        kv_bytes_per_token=kv_bytes.get(False),
+        draft_kv_bytes_per_token=kv_bytes.get(True),
         layers=_number(text, "num_hidden_layers"),
         experts=experts,
         active_parameters=None if experts else card.get("parameters"),
@@ -51,15 +55,41 @@ def _role(transfer: Any) -> str:
     return {"kv_producer": "prefill", "kv_consumer": "decode"}.get(str(kind), "both")
 
 
-def _kv_bytes(kv_cache: Any) -> int | None:
-    """Of one token over all layers of this rank; unknown where groups differ in block size."""
-    sizes = set()
-    total = 0
+def _kv_bytes(kv_cache: Any, ranks: int) -> dict[bool, int]:
+    """Of one token over all layers and tensor-parallel ranks: of the target (False), of the
+    draft model (True). Empty where groups of layers differ in block size."""
+    total: dict[bool, int] = {}
+    sizes = {group.kv_cache_spec.block_size for group in kv_cache.kv_cache_groups}
+    if len(sizes) != 1:
+        return {}
     for group in kv_cache.kv_cache_groups:
-        spec = group.kv_cache_spec
-        sizes.add(spec.block_size)
-        total += spec.page_size_bytes * len(group.layer_names)
-    return total // sizes.pop() if len(sizes) == 1 else None
+        for layer in group.layer_names:
+            is_draft = layer.startswith("draft")
+            spec = getattr(group.kv_cache_spec, "kv_cache_specs", {}).get(
+                layer, group.kv_cache_spec
+            )
+            total[is_draft] = total.get(is_draft, 0) + spec.page_size_bytes * ranks
+    size = sizes.pop()
+    return {is_draft: amount // size for is_draft, amount in total.items()}
+
+
+def _card(prefix: str, model: str) -> dict[str, Any]:
+    """Parameters and bytes a weight of a model on disk; nothing where its files are not."""
+    directory = Path(model)
+    if not directory.is_dir():
+        try:
+            from huggingface_hub import snapshot_download
+
+            directory = Path(snapshot_download(model, local_files_only=True))
+        except Exception:  # whatever it raises: the sizes are then unknown
+            return {}
+    found = weights_of(directory)
+    if found is None:
+        return {}
+    return {
+        f"{prefix}parameters": found.count,
+        f"{prefix}bytes_per_weight": found.size / found.count,
+    }
 
 
 def _number(config: Any, *names: str) -> int | None:

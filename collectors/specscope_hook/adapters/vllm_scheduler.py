@@ -48,12 +48,12 @@ class _Pending:
 class SchedulerProbe:
     """Records one scheduler's rounds and requests. Nothing escapes from its methods."""
 
-    def __init__(self, scheduler: Any, settings: HookSettings, card: dict[str, Any]) -> None:
+    def __init__(self, scheduler: Any, settings: HookSettings) -> None:
         """Make the ring. Raises RingError where there is no space for one."""
         import vllm
 
         config = scheduler.vllm_config
-        boot = vllm_boot(config, scheduler.kv_cache_config, settings, vllm.__version__, card)
+        boot = vllm_boot(config, scheduler.kv_cache_config, settings, vllm.__version__)
         self._ring, self._recorder = attach(settings, boot)
         self._scheduler = scheduler
         rules = ClassRules(settings.classes)

@@ -37,17 +37,13 @@ class WorkerProbe:
         self.on = True
 
     @classmethod
-    def attach(cls, worker: Any) -> WorkerProbe | None:
-        """Wrap a worker's runner; None, with one line, where it has not what we wrap."""
+    def attach(cls, worker: Any) -> None:
+        """Wrap a worker's runner; where it has not what we wrap, one line says so."""
         try:
             runner = worker.model_runner
-            timer = _timer_for(runner)
-            probe = cls(runner, timer)
-            probe._wrap_runner()
+            cls(runner, _timer_for(runner))._wrap_runner()
         except Exception as error:
             log.warning("specscope has no times from this worker: %r", error)
-            return None
-        return probe
 
     def _wrap_runner(self) -> None:
         runner = self._runner
@@ -178,14 +174,6 @@ class WorkerProbe:
                 self._fault = f"worker: {error!r}"
             self.on = False
 
-    def card(self) -> dict[str, Any]:
-        """Sizes of the models as they are loaded here; {} where they cannot be seen."""
-        try:
-            return _card(self._runner)
-        except Exception as error:
-            log.warning("specscope: the model's size is unknown: %r", error)
-            return {}
-
 
 def _timer_for(runner: Any) -> Timer:
     import torch
@@ -196,20 +184,3 @@ def _timer_for(runner: Any) -> Timer:
 
 def _plain(step: Step) -> tuple[int, float, float, float, float]:
     return (step.tag, step.draft_us, step.verify_us, step.sample_us, step.idle_us)
-
-
-def _card(runner: Any) -> dict[str, Any]:
-    """Parameters and bytes per weight, of this rank's shard times the size of its group."""
-    card: dict[str, Any] = {}
-    ranks = runner.parallel_config.tensor_parallel_size
-    ranks *= runner.parallel_config.pipeline_parallel_size
-    drafter = getattr(runner, "drafter", None) or getattr(runner, "speculator", None)
-    models = {"": runner.get_model(), "draft_": getattr(drafter, "model", None)}
-    for prefix, model in models.items():
-        weights = list(model.parameters()) if hasattr(model, "parameters") else []
-        count = sum(weight.numel() for weight in weights)
-        if count:
-            size = sum(weight.numel() * weight.element_size() for weight in weights)
-            card[f"{prefix}parameters"] = count * ranks
-            card[f"{prefix}bytes_per_weight"] = size / count
-    return card
