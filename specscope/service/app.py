@@ -20,7 +20,7 @@ from specscope.service.ingest import Ingest, listen
 from specscope.service.metrics import Metrics
 from specscope.service.policies import newest
 from specscope.service.read import Reader, read_app
-from specscope.service.writer import Writer
+from specscope.service.writer import LATER, Backoff, Writer
 from specscope.settings import ServiceSettings, host_and_port
 from specscope.store import Store
 
@@ -61,8 +61,8 @@ async def _serve(settings: ServiceSettings, started: Callable[[Running], None]) 
 
 
 @contextlib.asynccontextmanager
-async def running(settings: ServiceSettings) -> AsyncIterator[Running]:
-    """A service for the length of a block."""
+async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> AsyncIterator[Running]:
+    """A service for the length of a block; `later` is how long it waits for merges."""
     # gRPC says it in its own words, and not in one line.
     _bound(settings.listen).close()
     with _bound(settings.http) as http, Store.open(settings.store) as store:
@@ -70,7 +70,7 @@ async def running(settings: ServiceSettings) -> AsyncIterator[Running]:
         metrics = Metrics()
         roller = Roller(store.session())
         await asyncio.to_thread(roller.recover)
-        writer = Writer(store.session(), metrics, roller.note)
+        writer = Writer(store.session(), metrics, roller.note, later=later)
         ingest = Ingest(store.session(), writer, metrics)
         server, port = await listen(ingest, settings.listen)
         writer.start()

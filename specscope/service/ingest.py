@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from specscope.errors import ServiceError
+from specscope.errors import ServiceError, StoreError
 from specscope.service.intake import Admitted, Source, admit
 from specscope.service.ledger import Position, positions
 from specscope.service.metrics import Metrics
@@ -87,13 +87,14 @@ class Ingest(TelemetryServicer):
     async def Publish(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802
         """See telemetry.proto."""
         stream = Stream()
-        self._streams.add(stream)
         self._metrics.streams.inc()
         reader = asyncio.create_task(self._read(requests, stream))
         try:
             while (message := await stream.down.get()) is not None:
                 await context.write(message)
             await reader
+        except StoreError as error:  # the sidecar keeps its batches, backs off and comes back
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         finally:
             reader.cancel()
             self._streams.discard(stream)
@@ -125,6 +126,7 @@ class Ingest(TelemetryServicer):
         )
         if self._policy is not None and self._policy.number != hello.policy:
             stream.down.put_nowait(wire.FromService(policy=self._policy))
+        self._streams.add(stream)  # not before: Resume comes first
 
     async def _batch(self, batch: Any, stream: Stream) -> None:
         source = Source(batch.source.replica, batch.source.boot)

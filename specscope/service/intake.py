@@ -116,7 +116,7 @@ def admit(batch: Any, now: int) -> Admitted:
             rows = _read(part.arrow)
             admitted.unknown_columns += len(set(rows.column_names) - set(schema(part.name).names))
             rows = fit(rows, part.name)
-        except (pa.ArrowException, ValueError, KeyError) as error:
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             admitted.refuse(part.name, "refused", None, str(error)[:200], first, now)
             continue
         rows = _within_time(admitted, part.name, rows, now)

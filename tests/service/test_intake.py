@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+from store.traffic import Traffic, stream, table
+
+from specscope.service.intake import admit
+from specscope_agent import telemetry_pb2 as wire
+from specscope_agent.schemas import schema
+
+NOW = time.time_ns()
+DAY = 86_400 * 10**9
+
+
+def message(**tables):
+    batch = wire.Batch(
+        source=wire.Source(replica="r0", boot="b0"), number=4, first_seq=100, next_seq=140
+    )
+    batch.tables.extend(wire.Table(name=name, arrow=arrow) for name, arrow in tables.items())
+    return batch
+
+
+def rounds(**changes):
+    row = Traffic().round_row(Traffic().rounds[0])
+    return table("round", [row | changes])
+
+
+def losses(admitted):
+    return admitted.tables["loss"].to_pylist()
+
+
+def test_a_batch_that_is_as_it_should_be_passes_unchanged():
+    traffic = Traffic()
+    tables = traffic.batches()[0]
+
+    admitted = admit(traffic.messages()[0], NOW)
+
+    assert admitted.refused == 0
+    assert {name: rows.to_pylist() for name, rows in admitted.tables.items()} == {
+        name: rows.to_pylist() for name, rows in tables.items()
+    }
+
+
+def test_a_column_that_is_missing_is_unknown():
+    rows = rounds().drop_columns(["idle_us", "classes"])
+
+    admitted = admit(message(round=stream(rows)), NOW)
+
+    (row,) = admitted.tables["round"].to_pylist()
+    assert row["idle_us"] is None
+    assert row["classes"] == []
+    assert admitted.tables["round"].schema == schema("round")
+
+
+def test_a_column_that_must_be_known_and_is_missing_refuses_the_table():
+    rows = rounds().drop_columns(["seq"])
+
+    admitted = admit(message(round=stream(rows)), NOW)
+
+    assert "round" not in admitted.tables
+    assert admitted.refused == 1
+    assert losses(admitted)[0]["detail"] == "column seq is missing"
+    assert losses(admitted)[0]["count"] is None
+
+
+def test_a_column_that_nobody_knows_is_counted_and_dropped():
+    rows = rounds().append_column("surprise", pa.array([1]))
+
+    admitted = admit(message(round=stream(rows)), NOW)
+
+    assert admitted.unknown_columns == 1
+    assert admitted.tables["round"].schema == schema("round")
+
+
+def test_the_order_of_columns_does_not_matter():
+    rows = rounds()
+    turned = rows.select(list(reversed(rows.column_names)))
+
+    admitted = admit(message(round=stream(turned)), NOW)
+
+    assert admitted.tables["round"].to_pylist() == rows.to_pylist()
+
+
+def test_a_number_that_does_not_fit_its_type_refuses_the_table():
+    rows = rounds()
+    wide = rows.set_column(rows.schema.get_field_index("k"), "k", pa.array([300], pa.uint16()))
+
+    admitted = admit(message(round=stream(wide)), NOW)
+
+    assert "round" not in admitted.tables
+    assert losses(admitted)[0]["reason"] == "refused"
+
+
+def test_bytes_that_are_no_arrow_are_refused_and_the_rest_is_kept():
+    admitted = admit(message(round=b"nonsense", request_part=b"", boot=boot()), NOW)
+
+    assert set(admitted.tables) == {"boot", "loss"}
+    assert {loss["table"] for loss in losses(admitted)} == {"round", "request_part"}
+
+
+def boot():
+    return stream(table("boot", [Traffic().boot_row()]))
+
+
+def test_a_torn_arrow_stream_never_raises():
+    whole = stream(Traffic().batches()[0]["round"])
+
+    for end in range(0, len(whole), 97):
+        admitted = admit(message(round=whole[:end]), NOW)
+        assert admitted.refused >= 0
+
+
+def test_flipped_bytes_in_an_arrow_stream_never_raise():
+    whole = bytearray(stream(Traffic().batches()[0]["round"]))
+
+    for at in range(0, len(whole), 101):
+        torn = bytearray(whole)
+        torn[at] ^= 0xFF
+        admit(message(round=bytes(torn)), NOW)
+
+
+def test_a_table_that_does_not_exist_is_refused_and_so_is_the_ledger():
+    admitted = admit(message(batch=boot(), system=boot()), NOW)
+
+    assert {loss["table"] for loss in losses(admitted)} == {"batch", "system"}
+
+
+def test_rows_outside_what_the_store_keeps_are_refused_as_clock():
+    times = [NOW - 4 * DAY, NOW - 2 * DAY, NOW, NOW + 2 * 3600 * 10**9]
+    rows = pa.concat_tables(rounds(started_at=at, seq=200 + i) for i, at in enumerate(times))
+
+    admitted = admit(message(round=stream(rows)), NOW)
+
+    assert [row["seq"] for row in admitted.tables["round"].to_pylist()] == [201, 202]
+    assert admitted.refused == 2
+    (loss,) = losses(admitted)
+    assert (loss["reason"], loss["count"], loss["first_seq"]) == ("clock", 2, 200)
+    assert admitted.refusals == {"clock": 2}
+
+
+def test_a_request_may_be_older_than_a_round():
+    request = Traffic().requests_ended[0] | {"admitted_at": NOW - 10 * DAY}
+
+    admitted = admit(message(request=stream(table("request", [request]))), NOW)
+
+    assert admitted.refused == 0
+
+
+def test_a_boot_may_have_started_long_ago():
+    old = Traffic().boot_row() | {"started_at": NOW - 400 * DAY}
+
+    admitted = admit(message(boot=stream(table("boot", [old]))), NOW)
+
+    assert admitted.refused == 0
+
+
+def test_a_sidecar_s_own_losses_pass_beside_those_of_the_service():
+    own = {
+        "replica": "r0", "boot": "b0", "lost_at": NOW, "table": "ring", "reason": "ring_full",
+        "first_seq": 101, "count": 7, "detail": "",
+    }  # fmt: skip
+    late = rounds(started_at=NOW - 9 * DAY)
+
+    admitted = admit(message(round=stream(late), loss=stream(table("loss", [own]))), NOW)
+
+    assert sorted(loss["reason"] for loss in losses(admitted)) == ["clock", "ring_full"]
+
+
+def test_the_ledger_counts_what_will_be_stored():
+    late = pa.concat_tables([rounds(), rounds(started_at=NOW - 9 * DAY, seq=9)])
+
+    row = admit(message(round=stream(late)), NOW).ledger(NOW)
+
+    assert (row["rounds"], row["losses"], row["number"]) == (1, 1, 4)
+    assert (row["first_seq"], row["next_seq"]) == (100, 140)
+
+
+def test_a_batch_that_the_store_cannot_read_becomes_losses_that_name_every_row():
+    admitted = admit(Traffic().messages()[0], NOW)
+    rows = {name: table_.num_rows for name, table_ in admitted.tables.items()}
+
+    admitted.refuse_all("cannot parse", NOW)
+
+    assert set(admitted.tables) == {"loss"}
+    assert {loss["table"]: loss["count"] for loss in losses(admitted)} == rows
+    assert admitted.refused == sum(rows.values())
