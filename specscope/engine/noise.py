@@ -27,7 +27,7 @@ def key(seed: Tensor, position: Tensor, stream: Tensor | int) -> Tensor:
 
 def uniform(keys: Tensor) -> Tensor:
     """One number in the open interval (0, 1) for each key, float64: never 0, never 1."""
-    return (((keys >> 11) & ((1 << 53) - 1)).double() + 0.5) * 2.0**-53
+    return (((keys >> 12) & ((1 << 52) - 1)).double() + 0.5) * 2.0**-52
 
 
 def gumbel(keys: Tensor, vocab: int) -> Tensor:

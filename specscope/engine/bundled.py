@@ -1,0 +1,90 @@
+"""The pair that ships with the package: a small target and draft that were trained by it."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from specscope.engine.checkpoint import load_model
+from specscope.engine.checks import check_pair
+from specscope.engine.errors import BadCheckpoint
+from specscope.engine.model import Decoder
+from specscope.engine.pair_build import HASHES
+from specscope.engine.vocabulary import END
+
+K_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Target and draft over one vocabulary."""
+
+    target: Decoder
+    draft: Decoder | None
+    tokenizer: Tokenizer
+    k_max: int
+    eos: tuple[int, ...]
+    name: str
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`."""
+        return list(self.tokenizer.encode(text).ids)
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of `ids`, special tokens left out."""
+        return str(self.tokenizer.decode(ids))
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The beginning of a document that the pair never saw, with its class."""
+
+    label: str
+    text: str
+
+
+def load_bundled(dtype: torch.dtype = torch.float32, device: str = "cpu") -> Pair:
+    """The bundled pair, its files checked against their SHA-256.
+
+    Raises BadCheckpoint where a file is missing or is not the one that was shipped.
+    """
+    with as_file(files("specscope.engine") / "bundled") as directory:
+        return load_pair(directory, dtype, device)
+
+
+def load_pair(directory: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Pair:
+    """A pair as `specscope engine train` writes it; raises as `load_bundled` does."""
+    check_hashes(directory)
+    target, draft = (
+        load_model(directory / f"{name}.json", [directory / f"{name}.safetensors"], dtype, device)
+        for name in ("target", "draft")
+    )
+    check_pair(target, draft)
+    tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+    eos = (int(tokenizer.token_to_id(END)),)
+    return Pair(target, draft, tokenizer, K_MAX, eos, "specscope-bundled")
+
+
+def bundled_prompts() -> list[Prompt]:
+    """Held-out prompts of about 64 tokens, several dozen a class: prose, python, sql, json."""
+    text = (files("specscope.engine") / "bundled" / "prompts.jsonl").read_text()
+    entries = [json.loads(line) for line in text.splitlines()]
+    return [Prompt(entry["label"], entry["text"]) for entry in entries]
+
+
+def check_hashes(directory: Path) -> None:
+    """Compare every file with the list written beside it; raises BadCheckpoint."""
+    listing = directory / HASHES
+    if not listing.exists():
+        raise BadCheckpoint(f"no {HASHES} in {directory}")
+    for line in listing.read_text().splitlines():
+        expected, name = line.split("  ")
+        path = directory / name
+        if not path.exists():
+            raise BadCheckpoint(f"{path} is missing")
+        if hashlib.sha256(path.read_bytes()).hexdigest() != expected:
+            raise BadCheckpoint(f"{path} is not the file that was shipped: its SHA-256 differs")
