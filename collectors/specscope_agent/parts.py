@@ -25,56 +25,75 @@ def part_columns(rounds: Rounds, names: Names) -> dict[str, Any]:
     A part ends where its request's rounds in the batch do, where the policy, pair or arm
     changes, and after a round in which the sequence ended, so `end` holds for the part.
     """
-    order = _by_request(rounds.sequences["requests"])
+    values = rounds.sequences
+    order, opens = _by_request(values["requests"])
     row = rounds.row[order]
-    values = {name: each[order] for name, each in rounds.sequences.items()}
-    opens = _openings(values, row, rounds.scalars)
+    _open_at_blocks(opens, row, rounds.scalars)
+    _open_after_ends(opens, values["ends"], order)
     first = np.flatnonzero(opens)
     starts = np.append(first, len(row))
-    last = starts[1:] - 1
-    head = rounds.scalars[row[first]]
-    differs = values["emitted"] != values["accepted"].astype(np.uint16) + np.uint16(1)
-    spelled = arrays.totals(starts, differs) > 0
-    emitted = values["emitted"][np.repeat(spelled, np.diff(starts))]
+    lengths = np.diff(starts)
+    head, heads, tails = rounds.scalars[row[first]], order[first], order[starts[1:] - 1]
     bins, counts, bin_starts = _gap_histograms(rounds, row, opens, len(first))
+    emitted_starts, emitted = _spelled_out(values, order, starts)
     return {
-        "request": values["requests"][first],
+        "request": values["requests"][heads],
         "first_seq": rounds.seq[row[first]],
-        "last_seq": rounds.seq[row[last]],
+        "last_seq": rounds.seq[rounds.row[tails]],
         "started_at": arrays.instants(head["started_at"]),
-        "class": looked_up(names.classes, values["classes"][first]),
+        "class": looked_up(names.classes, values["classes"][heads]),
         **block_columns(head, names),
-        "context": values["contexts"][first],
-        "rounds": np.diff(starts),
-        "k": arrays.lists(starts, values["k"]),
-        "accepted": arrays.lists(starts, values["accepted"]),
-        "emitted": arrays.lists(_offsets(np.where(spelled, np.diff(starts), 0)), emitted),
-        "end": looked_up(arrays.ENDS, values["ends"][last]),
+        "context": values["contexts"][heads],
+        "rounds": lengths,
+        "k": arrays.lists(starts, values["k"][order]),
+        "accepted": arrays.lists(starts, values["accepted"][order]),
+        "emitted": arrays.lists(emitted_starts, emitted),
+        "end": looked_up(arrays.ENDS, values["ends"][tails]),
         "gap_bins": arrays.lists(bin_starts, bins, np.int16),
         "gap_counts": arrays.lists(bin_starts, counts, np.uint32),
     }
 
 
-def _by_request(requests: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Order that brings each request's rounds together and keeps them in sequence."""
+def _by_request(requests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Order that brings each request's rounds together and keeps them in sequence, and
+    where, in that order, a request begins."""
     codes = pa.array(requests).dictionary_encode().indices.to_numpy()
     # Small integers are sorted by radix, four times faster than 64-bit hashes.
-    kind = np.uint16 if len(codes) == 0 or codes.max() < 1 << 16 else np.int64
-    return np.argsort(codes.astype(kind), kind="stable")
+    if len(codes) and codes.max() < 1 << 16:
+        codes = codes.astype(np.uint16)
+    order = np.argsort(codes, kind="stable")
+    codes, begins = codes[order], np.ones(len(codes), np.bool_)
+    np.not_equal(codes[1:], codes[:-1], out=begins[1:])
+    return order, begins
 
 
-def _openings(
-    values: dict[str, NDArray[Any]], row: NDArray[np.int64], scalars: NDArray[Any]
-) -> NDArray[np.bool_]:
+def _open_at_blocks(
+    opens: NDArray[np.bool_], row: NDArray[np.int64], scalars: NDArray[Any]
+) -> None:
     block = scalars[["policy", "pair", "arm"]]
     changed = block[1:] != block[:-1]
-    opens = np.ones(len(row), np.bool_)
-    opens[1:] = values["requests"][1:] != values["requests"][:-1]
     if changed.any():
         blocks = np.concatenate([[0], np.cumsum(changed)])[row]
         opens[1:] |= blocks[1:] != blocks[:-1]
-    opens[1:] |= values["ends"][:-1] != End.NONE
-    return opens
+
+
+def _open_after_ends(
+    opens: NDArray[np.bool_], ends: NDArray[np.uint8], order: NDArray[np.int64]
+) -> None:
+    if ends.any():
+        opens[1:] |= ends[order[:-1]] != End.NONE
+
+
+def _spelled_out(
+    values: dict[str, NDArray[Any]], order: NDArray[np.int64], starts: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Starts and values of `emitted`: of a part with any round that is not accepted + 1, all."""
+    differs = values["emitted"] != values["accepted"] + np.uint8(1)
+    if not differs.any():
+        return np.zeros(len(starts), np.int64), np.zeros(0, np.uint8)
+    spelled, lengths = arrays.totals(starts, differs[order]) > 0, np.diff(starts)
+    emitted = values["emitted"][order][np.repeat(spelled, lengths)]
+    return _offsets(np.where(spelled, lengths, 0)), emitted
 
 
 def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -110,13 +129,19 @@ def _gap_histograms(
         nothing = np.zeros(0, np.int64)
         return nothing, nothing, np.zeros(parts + 1, np.int64)
     lowest = bins.min()
-    span = bins.max() - lowest + 1
-    keys = np.sort(part * span + (bins - lowest))
-    changes = np.flatnonzero(np.diff(keys, prepend=-1))
-    counts = np.diff(np.append(changes, len(keys)))
-    distinct = keys[changes]
+    span = int(bins.max() - lowest + 1)
+    distinct, counts = _counted(part * span + (bins - lowest), parts * span)
     per_part = np.bincount(distinct // span, minlength=parts)
     return distinct % span + lowest, counts, _offsets(per_part)
+
+
+def _counted(keys: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Keys that occur, in order, and how often; each is below `size`."""
+    if size > 8 * len(keys):
+        return np.unique(keys, return_counts=True)
+    counts = np.bincount(keys, minlength=size)
+    distinct = np.flatnonzero(counts)
+    return distinct, counts[distinct]
 
 
 def _time_between(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from specscope_agent import arrays
@@ -28,7 +28,8 @@ def round_columns(rounds: Rounds, names: Names, card: ModelCard) -> dict[str, An
     columns["timing_source"] = looked_up(arrays.TIMING_SOURCES, scalars["timing_source"])
     columns |= {name: finite(scalars[name]) for name in _PARTS}
     columns |= {name: scalars[name] for name in _PLAIN}
-    return columns | _sums(rounds, card) | _by_class(rounds, names)
+    cells = Cells.of(rounds)
+    return columns | _sums(rounds, cells, card) | _by_class(cells, names)
 
 
 def block_columns(scalars: NDArray[Any], names: Names) -> dict[str, Any]:
@@ -40,18 +41,48 @@ def block_columns(scalars: NDArray[Any], names: Names) -> dict[str, Any]:
     }
 
 
-def _sums(rounds: Rounds, card: ModelCard) -> dict[str, Any]:
-    starts, values = rounds.starts, rounds.sequences
-    k = values["k"].astype(np.int64)
-    contexts = values["contexts"].astype(np.int64)
-    proposed = arrays.totals(starts, k)
-    n_q, n_kv = proposed + rounds.batch, arrays.totals(starts, contexts)
-    longest = arrays.largest(starts, values["k"])
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Sums over the sequences of one class in one round.
+
+    classes: [C] that occur, by the ring's dictionary
+    Each matrix is [R, C] and holds a sum over sequences.
+    """
+
+    classes: NDArray[np.int64]
+    sequences: NDArray[np.int64]
+    proposed: NDArray[np.int64]
+    accepted: NDArray[np.int64]
+    emitted: NDArray[np.int64]
+    context: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rounds: Rounds) -> Self:
+        values, shape = rounds.sequences, [len(rounds.batch), 1]
+        classes = np.flatnonzero(np.bincount(values["classes"], minlength=256))
+        shape[1] = max(len(classes), 1)
+        code = np.zeros(256, np.int64)
+        code[classes] = np.arange(len(classes))
+        cell = rounds.row * shape[1] + code[values["classes"]]
+
+        def total(weights: NDArray[Any] | None = None) -> NDArray[np.int64]:
+            # Sums of integers in float64: exact below 2 ** 53.
+            sums = np.bincount(cell, weights, shape[0] * shape[1])
+            return sums.astype(np.int64).reshape(shape)
+
+        four = (total(values[name]) for name in ("k", "accepted", "emitted", "contexts"))
+        return cls(classes, total(), *four)
+
+
+def _sums(rounds: Rounds, cells: Cells, card: ModelCard) -> dict[str, Any]:
+    proposed, n_kv = cells.proposed.sum(axis=1), cells.context.sum(axis=1)
+    n_q = proposed + rounds.batch
+    longest = arrays.largest(rounds.starts, rounds.sequences["k"])
     moved = card.model_bytes(
         k=longest.astype(np.float64),
         n_q=(n_q + rounds.scalars["prefill_tokens"]).astype(np.float64),
         n_kv=n_kv.astype(np.float64),
-        draft_kv=arrays.totals(starts, k * contexts).astype(np.float64),
+        draft_kv=_draft_kv(rounds) if card.has_draft else np.zeros(len(n_kv)),
     )
     unknown = np.isnan(moved)
     return {
@@ -60,42 +91,31 @@ def _sums(rounds: Rounds, card: ModelCard) -> dict[str, Any]:
         "n_q": n_q,
         "n_kv": n_kv,
         "proposed": proposed,
-        "accepted": arrays.totals(starts, values["accepted"]),
-        "emitted": arrays.totals(starts, values["emitted"]),
+        "accepted": cells.accepted.sum(axis=1),
+        "emitted": cells.emitted.sum(axis=1),
         "model_bytes": known(np.where(unknown, 0, moved).astype(np.uint64), unknown),
     }
 
 
-def _by_class(rounds: Rounds, names: Names) -> dict[str, Any]:
-    values, row_count = rounds.sequences, len(rounds.batch)
-    present = np.flatnonzero(np.bincount(values["classes"], minlength=256))
-    width = max(len(present), 1)
-    code = np.zeros(256, np.int64)
-    code[present] = np.arange(len(present))
-    cell = rounds.row * width + code[values["classes"]]
+def _draft_kv(rounds: Rounds) -> NDArray[np.float64]:
+    """Entries of the draft model's cache that a round reads: k times the context, summed."""
+    values = rounds.sequences
+    read = values["k"] * values["contexts"].astype(np.float64)
+    return np.bincount(rounds.row, read, len(rounds.batch)).astype(np.float64)
 
-    def by_cell(weights: NDArray[Any] | None = None) -> NDArray[np.int64]:
-        # Sums of integers in float64: exact below 2 ** 53.
-        return np.bincount(cell, weights, row_count * width).astype(np.int64)
 
-    sequences = by_cell()
-    filled = np.flatnonzero(sequences)
-    starts = np.concatenate([[0], np.cumsum((sequences > 0).reshape(row_count, width).sum(axis=1))])
-    labels = (
-        looked_up(names.classes, present[filled % width])
-        if len(filled)
-        else pa.array([], pa.string())
-    )
+def _by_class(cells: Cells, names: Names) -> dict[str, Any]:
+    rows, codes = np.nonzero(cells.sequences)
+    starts = np.concatenate([[0], np.cumsum((cells.sequences > 0).sum(axis=1))])
+    # Without a single sequence there is no class to look up either.
+    labels = looked_up(names.classes, cells.classes[codes] if len(codes) else codes)
     sums = {
-        "class_proposed": (values["k"], np.uint32),
-        "class_accepted": (values["accepted"], np.uint32),
-        "class_emitted": (values["emitted"], np.uint32),
-        "class_context": (values["contexts"], np.uint64),
+        "class_sequences": (cells.sequences, np.uint32),
+        "class_proposed": (cells.proposed, np.uint32),
+        "class_accepted": (cells.accepted, np.uint32),
+        "class_emitted": (cells.emitted, np.uint32),
+        "class_context": (cells.context, np.uint64),
     }
-    return {
-        "classes": arrays.lists(starts, labels),
-        "class_sequences": arrays.lists(starts, sequences[filled], np.uint32),
-    } | {
-        name: arrays.lists(starts, by_cell(each)[filled], kind)
-        for name, (each, kind) in sums.items()
+    return {"classes": arrays.lists(starts, labels)} | {
+        name: arrays.lists(starts, each[rows, codes], kind) for name, (each, kind) in sums.items()
     }

@@ -28,10 +28,11 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from specscope_agent.payloads import fits, read_rounds
+from specscope_agent.payloads import read_rounds
 from specscope_agent.source import Source
+from specscope_agent.transpose import whole
 from specscope_hook.columns import End
-from specscope_hook.ring import ROUND, RawRecord
+from specscope_hook.ring import RawRecord
 
 MOST_WAITING = 8192  # spans; a collector that is away costs spans, never memory
 _PARTS = ("wall_us", "draft_us", "verify_us", "sample_us", "idle_us", "catchup_us", "prefill_us")
@@ -68,7 +69,7 @@ class Spans:
         """
         if not self._below:
             return
-        rounds = [record for record in records if record.kind == ROUND and fits(record)]
+        rounds, _ = whole(records)
         if rounds and "round" in tables:
             self._add_rounds(source, rounds, tables["round"])
         if "request" in tables:

@@ -17,7 +17,7 @@ from specscope_agent.requests import request_columns
 from specscope_agent.rounds import round_columns
 from specscope_agent.schemas import schema
 from specscope_agent.windows import Window, enclosing
-from specscope_hook.ring import OTHER, REQUEST, ROUND, Gap, RawRecord
+from specscope_hook.ring import OTHER, ROUND, Gap, RawRecord
 
 
 def transpose(
@@ -37,16 +37,27 @@ def transpose(
     """
     for gap in gaps:
         losses.add("ring", gap.reason, gap.first_seq, gap.count)
-    whole = [record for record in records if fits(record)]
-    for record in records:
-        if not fits(record):
-            losses.add("ring", "corrupt", record.seq, 1, f"record of kind {record.kind}")
+    rounds, requests = whole(records, losses)
     tables: dict[str, pa.Table] = {}
-    if rounds := [record for record in whole if record.kind == ROUND]:
+    if rounds:
         tables |= _round_tables(rounds, origin, windows)
-    if requests := [record for record in whole if record.kind == REQUEST]:
+    if requests:
         tables["request"] = _request_table(requests, origin, losses)
     return tables
+
+
+def whole(
+    records: Sequence[RawRecord], losses: Losses | None = None
+) -> tuple[list[RawRecord], list[RawRecord]]:
+    """Rounds and requests of the right length; the others are added to `losses`."""
+    rounds: list[RawRecord] = []
+    requests: list[RawRecord] = []
+    for record in records:
+        if fits(record):
+            (rounds if record.kind == ROUND else requests).append(record)
+        elif losses:
+            losses.add("ring", "corrupt", record.seq, 1, f"record of kind {record.kind}")
+    return rounds, requests
 
 
 def _round_tables(
