@@ -30,6 +30,7 @@ _TEXTS = ("request_id", "adapter", "model")
 _RANGES = ("temperature", "top_p", "prompt_tokens", "max_tokens")
 _KNOWN = {"class", "guided", "extra", *_TEXTS, *_RANGES}
 _LOOK_EVERY_NS = 1_000_000_000
+_GONE = (-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +124,12 @@ class ClassRules:
         try:
             stat = path.stat()
             seen = (stat.st_mtime_ns, stat.st_size)
-            if seen == self._seen:
-                return
-            self._seen = seen
+        except OSError:
+            seen = _GONE
+        if seen == self._seen:
+            return
+        self._seen = seen
+        try:
             self._rules, self._default = read_rules(path.read_text())
         except (OSError, SettingsError) as error:
-            if self._seen is not None or self._look_at <= _LOOK_EVERY_NS * 2:
-                log.warning("specscope keeps its class rules: %s", error)
+            log.warning("specscope keeps its class rules: %s", error)

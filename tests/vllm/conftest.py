@@ -20,6 +20,10 @@ from specscope_hook.reader import RingReader  # noqa: E402
 from specscope_hook.records import RingRequest, RingRound  # noqa: E402
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "vllm: real vLLM in its own environment; minutes")
+
+
 def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.is_relative_to(HERE):

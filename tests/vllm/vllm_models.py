@@ -1,4 +1,7 @@
-"""Makes tiny random Qwen3 models with one tokenizer: `vllm_models.py DIRECTORY`. Runs inside vLLM's environment."""
+"""Makes tiny random Qwen3 models with one tokenizer: `vllm_models.py DIRECTORY`.
+
+Runs inside vLLM's environment.
+"""
 
 import sys
 from pathlib import Path

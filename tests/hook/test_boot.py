@@ -1,0 +1,79 @@
+"""The Boot record and the model card in it."""
+
+import json
+import struct
+
+import pytest
+
+from specscope_hook.attach import attach
+from specscope_hook.boot import epoch_of, new_boot
+from specscope_hook.errors import RingError
+from specscope_hook.ring import RingReader
+from specscope_hook.settings import HookSettings
+from specscope_hook.weights import Weights, weights_of
+
+SETTINGS = HookSettings(rings=None, replica="r0", price_per_hour=2.5)
+
+
+def a_boot(**values):
+    known = {"engine": "x", "engine_version": "1", "target": "m"}
+    return new_boot(SETTINGS, **known | values)
+
+
+def test_two_starts_of_the_same_thing_share_the_epoch_and_nothing_else():
+    first, second = a_boot(), a_boot()
+
+    assert first.boot != second.boot
+    assert first.epoch == second.epoch == epoch_of(first)
+    assert (first.replica, first.price_per_hour) == ("r0", 2.5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"engine_version": "2"}, {"target": "n"}, {"draft": "d"}, {"gpu_type": "H100"}, {"k_max": 3}],
+    ids=str,
+)
+def test_what_changes_the_evidence_changes_the_epoch(change):
+    assert a_boot().epoch != a_boot(**change).epoch
+
+
+def test_an_attached_ring_carries_its_boot(tmp_path):
+    settings = HookSettings(rings=tmp_path, replica="r/0", ring_bytes=4096)
+    boot = new_boot(settings, engine="x", engine_version="1", target="m")
+
+    ring, recorder = attach(settings, boot)
+
+    assert ring.path == tmp_path / f"r_0-{boot.boot}.ring"
+    assert RingReader.open(ring.path).boot["replica"] == "r/0"
+    assert recorder.on
+
+
+def test_a_hook_that_is_off_attaches_to_nothing():
+    with pytest.raises(RingError, match="off"):
+        attach(SETTINGS, a_boot())
+
+
+def write_tensors(path, **tensors):
+    header = {
+        name: {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]}
+        for name, (dtype, shape) in tensors.items()
+    }
+    text = json.dumps(header | {"__metadata__": {"format": "pt"}}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text)
+
+
+def test_weights_are_counted_over_all_files_by_their_headers(tmp_path):
+    write_tensors(tmp_path / "a.safetensors", w=("BF16", [3, 5]), b=("F32", [2]))
+    write_tensors(tmp_path / "b.safetensors", q=("I8", [7]), s=("F16", []))
+
+    found = weights_of(tmp_path)
+
+    assert found == Weights(count=15 + 2 + 7 + 1, size=30 + 8 + 7 + 2)
+
+
+def test_weights_that_cannot_be_read_are_unknown(tmp_path):
+    nothing = weights_of(tmp_path)
+    (tmp_path / "a.safetensors").write_bytes(b"\xff" * 100)
+
+    assert nothing is None
+    assert weights_of(tmp_path) is None
