@@ -11,7 +11,8 @@ from specscope.analyze.compare import judged, varying
 from specscope.analyze.diagnose import of_runs, of_totals
 from specscope.analyze.findings import Findings
 from specscope.analyze.normalise import normalise
-from specscope.analyze.pool import Pools, Windows
+from specscope.analyze.pool import Pool
+from specscope.analyze.pool import total as pooled_total
 from specscope.analyze.result import Analysis, Comparison, InputInfo, Verdict
 from specscope.analyze.scrapes import Scrapes
 from specscope.analyze.times import Times
@@ -53,8 +54,7 @@ class Collector:
     def __init__(self) -> None:
         self.findings = Findings()
         self._inputs: list[InputInfo] = []
-        self._windows: dict[str, Windows] = {}
-        self._pools = Pools()
+        self._pools: dict[str, Pool] = {}
         self._scrapes = Scrapes()
         self._arms: list[Arm] = []
         self._times = Times()
@@ -98,7 +98,7 @@ class Collector:
         if not any(info.records for info in self._inputs):
             raise InputError(self._nothing())
         comparisons, verdicts, judged_inputs = self._compared()
-        total, used, left = self._pools.total([info.path for info in self._inputs])
+        total, used, left = pooled_total(self._pools)
         if left:
             self.findings.add(
                 Finding(
@@ -109,7 +109,7 @@ class Collector:
                     {"pooled": used, "left_out": left},
                 )
             )
-        windows = [w for path in self._windows for w in self._windows[path].all()]
+        windows = [window for pool in self._pools.values() for window in pool.windows()]
         alone_verdicts = self._alone(judged_inputs)
         totals = None
         if total.count:
@@ -119,8 +119,8 @@ class Collector:
             totals = total.window(like)
             if len(used) > 1 and not total.partial.windows and total.complete.windows:
                 totals = replace(totals, label=f"{len(used)} inputs")
-        for path, kept in self._windows.items():
-            if kept.merged:
+        for path, pool in self._pools.items():
+            if pool.merged:
                 self.findings.add(Finding("WINDOWS_MERGED", "windows were merged"), path)
         verdicts = verdicts + alone_verdicts or [
             Verdict({}, "no_data", None, None, "high", ("nothing here speaks of speculation",))
@@ -142,8 +142,10 @@ class Collector:
                 window, findings = normalise(record)
                 for finding in findings:
                     self.findings.add(finding, info.path)
-                self._windows.setdefault(info.path, Windows()).add(window)
-                self._pools.add(window)
+                pool = self._pools.get(info.path)
+                if pool is None:
+                    pool = self._pools[info.path] = Pool()
+                pool.add(window)
                 if window.proposed is not None and window.drafts is None:
                     self.findings.add(
                         Finding("INCOMPLETE_COUNTS", "a window without a number of drafts"),
@@ -191,7 +193,10 @@ class Collector:
         for scoped in scopes.values():
             findings += varying(scoped)
         runs = [
-            w for kept in self._windows.values() for w in kept.all() if w.grain == "run" and w.label
+            w
+            for pool in self._pools.values()
+            for w in pool.windows()
+            if w.grain == "run" and w.label
         ]
         explained = list(of_runs(runs))
         findings += explained
@@ -211,7 +216,8 @@ class Collector:
         """A verdict for every input that no comparison has judged."""
         found: list[Verdict] = []
         for info in self._inputs:
-            sums = self._pools.of_input(info.path)
+            pool = self._pools.get(info.path)
+            sums = pool.best() if pool else None
             total = sums.window(Window(info.path, info.engine or "unknown")) if sums else None
             if sums and total:
                 # What V0 prints of throughput is not what came out: no break-even by throughput.

@@ -1,4 +1,4 @@
-"""One definition for every window: rates from counts, identities checked, the impossible unknown.
+"""Windows held to their identities: impossible values become unknown, contradictions are said.
 
 acceptance_rate = accepted / proposed
 mean_length     = 1 + accepted / drafts = 1 + sum of position_rates
@@ -7,56 +7,51 @@ coverage        = (drafts + accepted) / generated
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
-from specscope.readers.records import Finding, Window
+from specscope.readers.records import HALF_RATE_DIGIT, Finding, Window
 
-HALF_RATE_DIGIT = 0.00051
-OVERSHOOT = 1.15
-"""Coverage a little above 1 comes from rounded rates and over-counted ends; beyond, unknown."""
+LONGEST = 1025
+"""No engine drafts more than 1 024 tokens."""
 
 
 def normalise(window: Window) -> tuple[Window, list[Finding]]:
-    """The window in our definitions, and what was wrong with it."""
+    """The window without impossible values, and what was wrong with it."""
+    wrong = _impossible(window)
     findings: list[Finding] = []
-    window = _possible(window, findings)
+    if wrong:
+        text = f"{', '.join(wrong)}: not possible, stored as unknown"
+        findings.append(Finding("IMPOSSIBLE_VALUE", text, wrong))
+        window = replace(window, **dict.fromkeys(wrong))  # type: ignore[arg-type]
     findings += _disagreements(window)
-    return _derived(window), findings
+    return window, findings
 
 
-def _possible(window: Window, findings: list[Finding]) -> Window:
-    """Impossible values become None."""
+def _impossible(window: Window) -> dict[str, object]:
     wrong: dict[str, object] = {}
     drafts, proposed, accepted = window.drafts, window.proposed, window.accepted
-    for name in ("drafts", "proposed", "accepted", "emitted", "generated", "running", "waiting"):
+    for name in ("drafts", "proposed", "accepted", "came_out", "generated", "running", "waiting"):
         value = getattr(window, name)
         if value is not None and value < 0:
             wrong[name] = value
-    if proposed is not None and accepted is not None and accepted > proposed:
+    if accepted is not None and proposed is not None and accepted > proposed:
         wrong |= {"accepted": accepted, "proposed": proposed}
     if drafts is not None and proposed is not None and drafts > proposed:
         wrong["drafts"] = drafts
-    rate, mean = window.acceptance_rate, window.mean_length
+    rate, length = window.printed_rate, window.printed_length
     if rate is not None and not 0 <= rate <= 1:
-        wrong["acceptance_rate"] = rate
-    if mean is not None and not 1 <= mean <= 1025 and drafts != 0:
-        wrong["mean_length"] = mean
-    positions = window.position_rates
-    if positions and any(r is not None and not 0 <= r <= 1 for r in positions):
-        wrong["position_rates"] = list(positions)
-    at = window.accepted_at
-    if at and any(b > a for a, b in itertools.pairwise(at)):
-        wrong["accepted_at"] = list(at)
-    if not wrong:
-        return window
-    findings.append(
-        Finding(
-            "IMPOSSIBLE_VALUE", f"{', '.join(wrong)}: not possible, stored as unknown", dict(wrong)
-        )
-    )
-    return replace(window, **dict.fromkeys(wrong))  # type: ignore[arg-type]
+        wrong["printed_rate"] = rate
+    if length is not None and not 1 <= length <= LONGEST and drafts != 0:
+        wrong["printed_length"] = length
+    positions = window.printed_positions
+    if positions and any([r is not None and not 0 <= r <= 1 for r in positions]):
+        wrong["printed_positions"] = list(positions)
+    at = window.counted_at
+    if at and any([b > a for a, b in pairwise(at)]):
+        wrong["counted_at"] = list(at)
+    return wrong
 
 
 def _disagreements(window: Window) -> Iterator[Finding]:
@@ -65,7 +60,7 @@ def _disagreements(window: Window) -> Iterator[Finding]:
     if not drafts or accepted is None:
         return
     counted = 1 + accepted / drafts
-    printed = window.mean_length
+    printed = window.printed_length
     if printed is not None and abs(printed - counted) > window.tolerance:
         yield Finding(
             "AGGREGATION_DEFECT",
@@ -73,52 +68,14 @@ def _disagreements(window: Window) -> Iterator[Finding]:
             {"printed": printed, "counted": round(counted, 4)},
         )
     total, slack = None, 0.006
-    if window.accepted_at:
-        total = sum(window.accepted_at) / drafts
-    elif window.position_rates and None not in window.position_rates:
-        total = sum(rate or 0 for rate in window.position_rates)
-        slack += HALF_RATE_DIGIT * len(window.position_rates)
+    if window.counted_at:
+        total = sum(window.counted_at) / drafts
+    elif window.printed_positions and None not in window.printed_positions:
+        total = sum([rate or 0.0 for rate in window.printed_positions])
+        slack += HALF_RATE_DIGIT * len(window.printed_positions)
     if total is not None and abs(1 + total - counted) > slack:
         yield Finding(
             "AGGREGATION_DEFECT",
             f"1 + sum of position rates is {1 + total:.3f}, mean length is {counted:.3f}",
             {"from_positions": round(1 + total, 4), "from_counts": round(counted, 4)},
         )
-
-
-def _derived(window: Window) -> Window:
-    drafts, proposed, accepted = window.drafts, window.proposed, window.accepted
-    rate, mean, coverage = window.acceptance_rate, window.mean_length, None
-    if proposed is not None and accepted is not None:
-        rate = accepted / proposed if proposed else None
-    if drafts is not None and accepted is not None:
-        mean = 1 + accepted / drafts if drafts else None
-        if window.generated:
-            coverage = (drafts + accepted) / window.generated
-            coverage = min(coverage, 1.0) if coverage <= OVERSHOOT else None
-    emitted = window.emitted
-    if emitted is None and drafts is not None and accepted is not None:
-        emitted = drafts + accepted
-    at, positions = window.accepted_at, window.position_rates
-    if at is None:
-        at = _counts(window)
-    if at is not None and drafts:
-        positions = tuple(n / drafts for n in at)
-    return replace(
-        window,
-        acceptance_rate=rate,
-        mean_length=mean,
-        coverage=coverage,
-        emitted=emitted,
-        accepted_at=at,
-        position_rates=positions,
-    )
-
-
-def _counts(window: Window) -> tuple[int, ...] | None:
-    """Counts behind rounded position rates, where only one set of whole numbers fits."""
-    rates, drafts = window.position_rates, window.drafts
-    if not rates or not drafts or None in rates or HALF_RATE_DIGIT * drafts >= 0.5:
-        return None
-    counts = tuple(round((rate or 0) * drafts) for rate in rates)
-    return counts if sum(counts) == window.accepted else None

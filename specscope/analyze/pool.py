@@ -1,14 +1,15 @@
 """Totals from counts, and a bounded list of windows.
 
-Engines and ranks are summed before anything is divided. A log of any size leaves at most
-`MOST_WINDOWS` windows per input: when there are more, neighbours of one series are merged.
+Engines and ranks are summed before anything is divided. Each window is added once, to the bucket of
+its series; a closed bucket goes into the totals and is one window of the list. A bucket holds one
+window until the list grows too long, then two, four, ...: a log of any size leaves at most
+`MOST_WINDOWS` windows per input, and totals stay exact.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from specscope.analyze.sums import Sums
 from specscope.readers.records import GRAINS, Window
@@ -16,16 +17,26 @@ from specscope.readers.records import GRAINS, Window
 MOST_WINDOWS = 512
 
 
-class Windows:
-    """The windows of one input, in the order read."""
+@dataclass(slots=True)
+class _Bucket:
+    first: Window
+    sums: Sums = field(default_factory=Sums)
+
+
+class Pool:
+    """The windows of one input."""
 
     def __init__(self) -> None:
         self.merged = False
-        self._series: dict[tuple[object, ...], list[tuple[int, Window]]] = defaultdict(list)
-        self._count = self._seen = 0
+        self._open: dict[tuple[object, ...], _Bucket] = {}
+        self._closed: list[tuple[int, tuple[object, ...], Window]] = []
+        self._totals: dict[tuple[str, bool], Sums] = {}
+        self._size = 1
+        self._number = 0
 
     def add(self, window: Window) -> None:
-        """Keep a window; halve the longest series when there are too many."""
+        """Take in one normalised window."""
+        self._number += 1
         key = (
             window.engine,
             window.engine_index,
@@ -34,85 +45,104 @@ class Windows:
             window.excluded,
             window.k,
         )
-        self._series[key].append((self._seen, window))
-        self._count += 1
-        self._seen += 1
-        if self._count > MOST_WINDOWS:
-            self._halve()
-
-    def all(self) -> list[Window]:
-        """In the order read."""
-        numbered = [pair for series in self._series.values() for pair in series]
-        return [window for _, window in sorted(numbered, key=lambda pair: pair[0])]
-
-    def _halve(self) -> None:
-        key = max(self._series, key=lambda k: len(self._series[k]))
-        series = self._series[key]
-        if len(series) < 2:  # as many series as windows: the rest is in the totals only
-            self._series.pop(key)
-            self._count -= 1
-            self.merged = True
+        if self._size == 1:
+            self._closed.append((self._number, key, window))
+            self._total(window).add(window)
+            if len(self._closed) > MOST_WINDOWS:
+                self._coarsen()
             return
-        pairs = [series[i : i + 2] for i in range(0, len(series), 2)]
-        self._series[key] = [(pair[0][0], merged([window for _, window in pair])) for pair in pairs]
-        self._count += len(pairs) - len(series)
-        self.merged = True
+        bucket = self._open.get(key)
+        if bucket is None:
+            if len(self._open) >= MOST_WINDOWS:  # series without end: totals only
+                self._total(window).add(window)
+                return
+            bucket = self._open[key] = _Bucket(window)
+        bucket.sums.add(window)
+        if bucket.sums.count >= self._size:
+            self._close(key)
 
+    def windows(self) -> list[Window]:
+        """In the order read."""
+        for key in list(self._open):
+            self._close(key)
+        return [window for _, _, window in sorted(self._closed, key=lambda entry: entry[0])]
 
-class Pools:
-    """Sums per input and grain; what totals leave out is kept apart."""
+    def totals(self) -> dict[tuple[str, bool], Sums]:
+        """Sums by grain and by whether totals should leave them out."""
+        for key in list(self._open):
+            self._close(key)
+        return self._totals
 
-    def __init__(self) -> None:
-        self._sums: dict[tuple[str, str, bool], Sums] = {}
-
-    def add(self, window: Window) -> None:
-        key = (window.input, window.grain, window.excluded is not None)
-        sums = self._sums.get(key)
-        if sums is None:
-            sums = self._sums[key] = Sums()
-        sums.add(window)
-
-    def of_input(self, input: str) -> Sums | None:
-        """The best grain's sums of one input, preferring those that speak of speculation."""
+    def best(self) -> Sums | None:
+        """The best grain's sums, preferring those that speak of speculation."""
+        totals = self.totals()
         for excluded in (False, True):
             for grain in GRAINS:
-                sums = self._sums.get((input, grain, excluded))
+                sums = totals.get((grain, excluded))
                 if sums and sums.speculated:
                     return sums
-        return next((s for (i, _, out), s in self._sums.items() if i == input and not out), None)
+        return next((sums for (_, excluded), sums in totals.items() if not excluded), None)
 
-    def total(self, inputs: Iterable[str]) -> tuple[Sums, list[str], list[str]]:
-        """(sums over the inputs with the best grain of all, those inputs, those left out)."""
-        best: dict[str, tuple[int, int]] = {}
-        for (input, grain, excluded), sums in self._sums.items():
+    def _total(self, window: Window) -> Sums:
+        key = (window.grain, window.excluded is not None)
+        sums = self._totals.get(key)
+        if sums is None:
+            sums = self._totals[key] = Sums()
+        return sums
+
+    def _close(self, key: tuple[object, ...]) -> None:
+        bucket = self._open.pop(key)
+        self._total(bucket.first).merge(bucket.sums)
+        pooled = replace(bucket.sums.window(bucket.first), start=bucket.first.start)
+        self._closed.append((self._number, key, pooled))
+        if len(self._closed) > MOST_WINDOWS:
+            self._coarsen()
+
+    def _coarsen(self) -> None:
+        """Merge neighbours of each series; where there is one window per series, drop the oldest."""
+        self.merged = True
+        self._size *= 2
+        by_series: dict[tuple[object, ...], list[tuple[int, Window]]] = {}
+        for number, key, window in self._closed:
+            by_series.setdefault(key, []).append((number, window))
+        self._closed = []
+        for key, series in by_series.items():
+            for place in range(0, len(series), 2):
+                pair = series[place : place + 2]
+                windows = [window for _, window in pair]
+                self._closed.append((pair[0][0], key, merged(windows)))
+        if len(self._closed) > MOST_WINDOWS * 3 // 4:
+            self._closed = sorted(self._closed, key=lambda e: e[0])[-MOST_WINDOWS // 2 :]
+
+
+def total(pools: dict[str, Pool]) -> tuple[Sums, list[str], list[str]]:
+    """(sums over the inputs with the best grain of all, those inputs, those left out)."""
+    best: dict[str, tuple[int, int]] = {}
+    for input, pool in pools.items():
+        for (grain, excluded), sums in pool.totals().items():
             if sums.speculated:
                 rank = (int(excluded), GRAINS.index(grain))
                 best[input] = min(best.get(input, rank), rank)
-        total = Sums()
-        if not best:
-            for (_, _, excluded), sums in self._sums.items():
+    result = Sums()
+    if not best:
+        for pool in pools.values():
+            for (_, excluded), sums in pool.totals().items():
                 if not excluded:
-                    total.merge(sums)
-            return total, [], []
-        top = min(best.values())
-        used, left = [], []
-        for input in inputs:
-            if input not in best:
-                continue
-            rank = best[input]
-            if rank == top:
-                total.merge(self._sums[input, GRAINS[rank[1]], bool(rank[0])])
-                used.append(input)
-            else:
-                left.append(input)
-        return total, used, left
+                    result.merge(sums)
+        return result, [], []
+    top = min(best.values())
+    used = [input for input, rank in best.items() if rank == top]
+    for input in used:
+        result.merge(pools[input].totals()[GRAINS[top[1]], bool(top[0])])
+    return result, used, [input for input in best if input not in used]
 
 
-def merged(windows: list[Window]) -> Window:
+def merged(windows: Iterable[Window]) -> Window:
     """Neighbouring windows as one."""
-    if len(windows) == 1:
-        return windows[0]
+    first, *rest = windows
+    if not rest:
+        return first
     sums = Sums()
-    for window in windows:
+    for window in (first, *rest):
         sums.add(window)
-    return replace(sums.window(windows[0]), start=windows[0].start)
+    return replace(sums.window(first), start=first.start)

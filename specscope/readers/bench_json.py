@@ -100,9 +100,9 @@ def _flat(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
         proposed=count(result, "spec_decode_draft_tokens"),
         accepted=count(result, "spec_decode_accepted_tokens"),
         generated=output,
-        position_rates=positions,
-        acceptance_rate=_percent(real(result, "spec_decode_acceptance_rate")),
-        mean_length=length,
+        printed_positions=positions,
+        printed_rate=_percent(real(result, "spec_decode_acceptance_rate")),
+        printed_length=length,
         throughput_tok_s=tok_s,
         tolerance=0.011,
     )

@@ -82,6 +82,11 @@ def number(text: str | None) -> float | None:
     """The number at the start of a text; None for nan, infinity, none or no number."""
     if not text:
         return None
+    try:
+        value = float(text)
+        return value if value - value == 0 else None
+    except ValueError:
+        pass
     match = _NUMBER.match(text.strip())
     if match is None:
         return None

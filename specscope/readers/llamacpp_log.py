@@ -200,7 +200,7 @@ class LlamaCppLog:
             drafts=rounds.drafts,
             proposed=rounds.proposed,
             accepted=sum(rounds.accepted),
-            accepted_at=tuple(rounds.accepted),
+            counted_at=tuple(rounds.accepted),
         )
 
 

@@ -170,9 +170,9 @@ def _window(input: str, request: Request, excluded: str | None) -> Window:
         proposed=request.proposed,
         accepted=request.accepted,
         generated=request.tokens,
-        accepted_at=request.accepted_at,
-        position_rates=request.positions,
-        mean_length=mean,
+        counted_at=request.accepted_at,
+        printed_positions=request.positions,
+        printed_length=mean,
         throughput_tok_s=1000 * request.tokens / request.eval_ms
         if request.tokens and request.eval_ms
         else None,

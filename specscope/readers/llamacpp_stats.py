@@ -109,7 +109,7 @@ class Drafters:
                 drafts=own.drafts,
                 proposed=own.proposed,
                 accepted=own.accepted,
-                position_rates=own.rates,
+                printed_positions=own.rates,
                 k=len(own.rates) if own.rates else None,
                 draft_ms=own.draft_ms / own.drafts if own.draft_ms and own.drafts else None,
                 excluded="one drafter's share of the requests",

@@ -12,6 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+HALF_RATE_DIGIT = 0.00051
+"""Position rates are printed with three decimals."""
+
+OVERSHOOT = 1.15
+
 GRAINS = ("counter", "interval", "run", "round", "request")
 """How much of the traffic a window sees, best first. Totals pool one grain only, since a server's
 counters, its log and its requests' own figures count the same tokens."""
@@ -19,7 +24,11 @@ counters, its log and its requests' own figures count the same tokens."""
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Counts over a stretch of decoding: a log interval, two scrapes, a run, a request."""
+    """Counts over a stretch of decoding: a log interval, two scrapes, a run, a request.
+
+    What follows from counts is a property and has one definition for every engine; a printed figure
+    stands in only where the counts are unknown.
+    """
 
     input: str
     engine: str
@@ -32,13 +41,16 @@ class Window:
     drafts: int | None = None
     proposed: int | None = None
     accepted: int | None = None
-    emitted: int | None = None
     generated: float | None = None
-    accepted_at: tuple[int, ...] | None = None
-    position_rates: tuple[float | None, ...] | None = None
-    acceptance_rate: float | None = None
-    mean_length: float | None = None
-    coverage: float | None = None
+    """All tokens generated in the window, speculative or not."""
+    came_out: int | None = None
+    """Tokens that really came out of the drafts' rounds, where that is measured."""
+    covered: int | None = None
+    """drafts + accepted of those pooled windows whose generated tokens are known."""
+    counted_at: tuple[int, ...] | None = None
+    printed_positions: tuple[float | None, ...] | None = None
+    printed_rate: float | None = None
+    printed_length: float | None = None
     running: int | None = None
     waiting: int | None = None
     throughput_tok_s: float | None = None
@@ -50,6 +62,59 @@ class Window:
     """Fields that the file does not hold exactly."""
     tolerance: float = 0.006
     """By how much a printed mean length may differ from the counts: half a last digit."""
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        """accepted / proposed, 0..1."""
+        if self.proposed is not None and self.accepted is not None:
+            return self.accepted / self.proposed if self.proposed else None
+        return self.printed_rate
+
+    @property
+    def mean_length(self) -> float | None:
+        """1 + accepted / drafts: counts the correction or bonus token."""
+        if self.drafts is not None and self.accepted is not None:
+            return 1 + self.accepted / self.drafts if self.drafts else None
+        return self.printed_length
+
+    @property
+    def emitted(self) -> int | None:
+        """Tokens out of the drafts' rounds: as measured, else drafts + accepted."""
+        if self.came_out is None and self.drafts is not None and self.accepted is not None:
+            return self.drafts + self.accepted
+        return self.came_out
+
+    @property
+    def coverage(self) -> float | None:
+        """(drafts + accepted) / generated, 0..1.
+
+        A little above 1 comes from rounded rates and counts behind the end of a text, and is 1; far
+        above 1 the two counts do not belong together, and it is unknown.
+        """
+        if self.drafts is None or self.accepted is None or not self.generated:
+            return None
+        covered = self.covered if self.covered is not None else self.drafts + self.accepted
+        value = covered / self.generated
+        return min(value, 1.0) if value <= OVERSHOOT else None
+
+    @property
+    def accepted_at(self) -> tuple[int, ...] | None:
+        """Accepted tokens by position: counted, or the only whole numbers behind rounded rates."""
+        if self.counted_at is not None:
+            return self.counted_at
+        rates, drafts = self.printed_positions, self.drafts
+        if not rates or not drafts or None in rates or HALF_RATE_DIGIT * drafts >= 0.5:
+            return None
+        counts = tuple([round((rate or 0.0) * drafts) for rate in rates])
+        return counts if sum(counts) == self.accepted else None
+
+    @property
+    def position_rates(self) -> tuple[float | None, ...] | None:
+        """Survival by position over all drafts."""
+        counts = self.accepted_at
+        if counts is not None and self.drafts:
+            return tuple([count / self.drafts for count in counts])
+        return self.printed_positions
 
 
 @dataclass(frozen=True, slots=True)

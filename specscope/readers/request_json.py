@@ -67,10 +67,8 @@ def _steps(input: str, found: dict[str, Any]) -> Window:
         proposed=count(found, "num_draft_tokens", "total_draft_tokens"),
         accepted=count(found, "num_accepted_draft_tokens", "total_accepted_draft_tokens"),
         generated=count(found, "completion_tokens"),
-        accepted_at=at
-        if not isinstance(drafted, list) or len(set(map(str, drafted))) < 2
-        else None,
-        mean_length=real(found, "mean_acceptance_length"),
+        counted_at=at if not isinstance(drafted, list) or len(set(map(str, drafted))) < 2 else None,
+        printed_length=real(found, "mean_acceptance_length"),
         tolerance=0.011,
     )
 
@@ -119,8 +117,8 @@ def _sglang(input: str, found: dict[str, Any]) -> Iterator[Record]:
         proposed=proposed,
         accepted=accepted,
         generated=count(found, "completion_tokens"),
-        accepted_at=_survivals(histogram, steps),
-        mean_length=length,
-        acceptance_rate=rate if proposed is None else None,
+        counted_at=_survivals(histogram, steps),
+        printed_length=length,
+        printed_rate=rate if proposed is None else None,
         tolerance=0.5,
     )

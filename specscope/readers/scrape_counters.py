@@ -98,7 +98,7 @@ class _Group:
             proposed=proposed,
             accepted=accepted,
             generated=generated,
-            accepted_at=at if drafts else None,
+            counted_at=at if drafts else None,
             running=self._gauge("num_requests_running", "requests_processing"),
             waiting=self._gauge("num_requests_waiting", "requests_deferred"),
             throughput_tok_s=tok_s,

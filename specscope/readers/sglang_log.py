@@ -96,8 +96,8 @@ class _Engine:
             "sglang",
             start=start,
             engine_index=self._index,
-            acceptance_rate=rate,
-            mean_length=length,
+            printed_rate=rate,
+            printed_length=length,
             running=running,
             waiting=whole(_value(found, "#queue-req")),
             throughput_tok_s=tok_s,
@@ -154,7 +154,7 @@ class _Engine:
         if definition.name == "strict":
             return replace(window, k=k)
         rate = (length - 1) / k if length is not None and k else None
-        return replace(window, k=k, acceptance_rate=rate)
+        return replace(window, k=k, printed_rate=rate)
 
     def _without_idle(self, window: Window, first: bool) -> tuple[Window, Finding | None]:
         """The first line, and any whose round is far longer than usual, cover idle time."""

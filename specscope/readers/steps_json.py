@@ -93,6 +93,6 @@ class _Rounds:
             drafts=self.drafts,
             proposed=self.proposed,
             accepted=self.accepted,
-            emitted=self.emitted,
-            accepted_at=tuple(self.at) if exact else None,
+            came_out=self.emitted,
+            counted_at=tuple(self.at) if exact else None,
         )

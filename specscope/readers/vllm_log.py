@@ -13,10 +13,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from specscope.readers.lines import fields, plain
+from specscope.readers.lines import plain
 from specscope.readers.records import Finding, Origin, Record, Unparsed
 from specscope.readers.vllm_series import Series
-from specscope.readers.vllm_spec_line import SpecLine
+from specscope.readers.vllm_spec_line import EngineLine, SpecLine
 
 _VERSION = re.compile(r"(?:LLM engine \(v|version )(\d+\.\d[\w.+]*)")
 _SPEC_CONFIG = re.compile(r"speculative_config=SpeculativeConfig\(method='(\w+)'(.*)")
@@ -24,11 +24,15 @@ _SPEC_K = re.compile(r"num_spec\w*_tokens'?[=:] ?(\d+)")
 _PROCESS = re.compile(r"^(?:([\w.\-/]+) +\| )?.{0,160}?(?:\((\w+ pid=\d+)\)|(\S+\[\d+\]):)")
 _SERVICE = re.compile(r"^([\w.\-/]+) +\| ")
 _TIME = re.compile(r"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)")
-_ENGINE = re.compile(r"Engine (\d+): $|(\d+) Engines Aggregated: $")
+_ENGINE = re.compile(r"Engine (\d+): $")
 _ITERATION = re.compile(
     r"Engine (\d+): Iteration\(\d+\): (\d+) context requests, \d+ context tokens, "
-    r"(\d+) generation requests, (\d+) generation tokens, iteration elapsed time: ([\d.]+) ms"
+    r"(\d+) generation requests, \d+ generation tokens, iteration elapsed time: ([\d.]+) ms"
 )
+
+
+MOST_PROCESSES = 256
+"""Heads remembered: a prefix with a clock of its own makes every head new."""
 
 
 class VllmLog:
@@ -49,13 +53,15 @@ class VllmLog:
         self._series: dict[tuple[str, int | None], Series] = {}
         self._last: dict[str, int | None] = {}
         self._drafter: Origin | None = None
+        self._processes: dict[str, str] = {}
+        self._printed, self._clock = "", 0
 
     def feed(self, line: bytes, torn: bool) -> Iterable[Record]:
         text = plain(line)
         if "SpecDecoding metrics:" in text or "Speculative metrics:" in text:
             return self._spec(text, torn)
         if "Avg prompt throughput:" in text:
-            return self._engine(text, torn)
+            return self._engine(text)
         if ": Iteration(" in text:
             return self._iteration(text)
         return self._config(text)
@@ -77,26 +83,47 @@ class VllmLog:
         line = SpecLine.parse(body, torn)
         if line is None:
             return [Unparsed(text[:200])]
-        process = _process(head)
-        key = (process, self._last.get(process))
-        return self._at(key).spec(line, *_time(head))
+        process, start, at = self._place(head)
+        return self._at((process, self._last.get(process))).spec(line, start, at)
 
-    def _engine(self, text: str, torn: bool) -> Iterable[Record]:
-        head, mark, body = text.partition("Avg prompt throughput:")
-        process = _process(head)
+    def _engine(self, text: str) -> Iterable[Record]:
+        head, _, body = text.partition("Avg prompt throughput:")
+        line = EngineLine.parse(body)
+        if line is None:
+            return ()
+        process, start, at = self._place(head)
         match = _ENGINE.search(head)
         index = int(match.group(1)) if match and match.group(1) else None
         self._last[process] = index
-        return self._at((process, index)).engine(fields(mark + body), *_time(head), torn)
+        return self._at((process, index)).engine(line, start, at)
 
     def _iteration(self, text: str) -> Iterable[Record]:
         match = _ITERATION.search(text)
         if match is None:
             return ()
-        index, context, requests, tokens = (int(group) for group in match.groups()[:4])
-        process = _process(text[: match.start()])
-        self._at((process, index)).iteration(context, requests, tokens, float(match.group(5)))
+        process, _, _ = self._place(text[: match.start()])
+        index, context, requests, elapsed = match.groups()
+        self._at((process, int(index))).iteration(int(context), int(requests), float(elapsed))
         return ()
+
+    def _place(self, head: str) -> tuple[str, str | None, int | None]:
+        """(process, printed time, seconds since some fixed day) of a line's head."""
+        match = _TIME.search(head)
+        before = head[: match.start()] if match else head
+        process = self._processes.get(before)
+        if process is None:
+            if len(self._processes) > MOST_PROCESSES:
+                self._processes.clear()
+            process = self._processes[before] = _process(before)
+        if match is None:
+            return process, None, None
+        printed = match.group()
+        if printed != self._printed:
+            month, day, hour, minute, second = (int(group) for group in match.groups())
+            self._printed = printed
+            # For differences only: every month may count 31 days.
+            self._clock = (((month * 31 + day) * 24 + hour) * 60 + minute) * 60 + second
+        return process, printed, self._clock
 
     def _config(self, text: str) -> Iterable[Record]:
         version = _VERSION.search(text)
@@ -126,12 +153,3 @@ def _process(head: str) -> str:
             return "|".join(group or "" for group in match.groups())
     match = _SERVICE.match(head)
     return match.group(1) if match else ""
-
-
-def _time(head: str) -> tuple[str | None, int | None]:
-    """The printed time, and seconds since some fixed day for differences (months count 31 days)."""
-    match = _TIME.search(head)
-    if match is None:
-        return None, None
-    month, day, hour, minute, second = (int(group) for group in match.groups())
-    return match.group(), (((month * 31 + day) * 24 + hour) * 60 + minute) * 60 + second

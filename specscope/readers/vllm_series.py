@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from typing import Any
 
-from specscope.readers.lines import number, whole
 from specscope.readers.records import Finding, Record, Window
-from specscope.readers.vllm_spec_line import SpecLine
+from specscope.readers.vllm_spec_line import EngineLine, SpecLine
+
+_STATE_NOT_WINDOW = Finding(
+    "STATE_NOT_WINDOW",
+    "0 running at print time after a window that generated tokens: stored as unknown",
+)
+_TORN_LINE = Finding("TORN_LINE", "a speculation line is cut at the end of the input")
+_DRAFTS_ESTIMATED = Finding("DRAFTS_ESTIMATED", "drafts follow from a rounded mean length only")
+_NO_SPECULATION_SEEN = Finding("NO_SPECULATION_SEEN", "an interval without a speculation line")
 
 LONGEST_INTERVAL_S = 3600
 LONGEST_BUSY_S = 60
@@ -25,54 +32,52 @@ class Series:
         self._input, self._index = input, index
         self.drafted = False
         self._k: int | None = None
-        self._pending: Window | None = None
+        self._open: dict[str, Any] | None = None
+        """Fields of the window whose lines are being read."""
         self._at: int | None = None
         self._gap: int | None = None
         self._gaps: Counter[int] = Counter()
+        self._usual: int | None = None
         self._tok_s: float | None = None
-        self._steps = [0, 0.0, 0, 0]
+        self._steps, self._steps_ms = 0, 0.0
         self._v0: dict[int | None, tuple[int, SpecLine]] = {}
 
-    def engine(
-        self, found: dict[str, list[str]], start: str | None, at: int | None, torn: bool
-    ) -> Iterator[Record]:
+    def engine(self, line: EngineLine, start: str | None, at: int | None) -> list[Record]:
         """An engine line: closes the window before it and opens its own."""
         gap = at - self._at if at is not None and self._at is not None else None
         if gap is not None and 0 < gap <= LONGEST_INTERVAL_S:
             self._gaps[gap] += 1
-        yield from self._close()
+            if gap != self._usual:
+                self._usual = self._gaps.most_common(1)[0][0]
+        records = self._close()
         self._gap, self._at = gap, at if at is not None else self._at
-        tok_s = number(_value(found, "avg generation throughput"))
-        running = whole(_value(found, "running"))
-        if running == 0 and tok_s:
+        running = line.running
+        if running == 0 and line.tok_s:
             running = None
-            yield Finding(
-                "STATE_NOT_WINDOW",
-                "0 running at print time after a window that generated tokens: stored as unknown",
-            )
-        self._tok_s = None if torn else tok_s
-        self._pending = Window(
-            self._input,
-            "vllm",
-            start=start,
-            engine_index=self._index,
-            running=running,
-            waiting=whole(_value(found, "waiting") or _value(found, "pending")),
-            throughput_tok_s=self._tok_s,
-            round_ms=self._round_ms(),
-        )
+            records.append(_STATE_NOT_WINDOW)
+        self._tok_s = line.tok_s
+        self._open = {
+            "start": start,
+            "running": running,
+            "waiting": line.waiting,
+            "throughput_tok_s": line.tok_s,
+        }
+        if self._steps:
+            self._open["round_ms"] = self._steps_ms / self._steps
+            self._steps, self._steps_ms = 0, 0.0
+        return records
 
-    def spec(self, line: SpecLine, start: str | None, at: int | None) -> Iterator[Record]:
+    def spec(self, line: SpecLine, start: str | None, at: int | None) -> list[Record]:
         """A speculation line: fills the open window, or makes one of its own."""
         if line.emitted is not None:
-            yield from self._spec_v0(line, start, at)
-            return
+            return list(self._spec_v0(line, start, at))
+        records: list[Record] = []
         self.drafted = True
         if line.positions and not line.torn:
             self._k = len(line.positions)
         k = self._k
         if line.torn:
-            yield Finding("TORN_LINE", "a speculation line is cut at the end of the input")
+            records.append(_TORN_LINE)
             if k is None or (line.proposed is not None and line.proposed % k):
                 k = None
         drafts, guessed = line.drafts(k)
@@ -80,66 +85,65 @@ class Series:
         if positions and k and len(positions) < k:
             positions += (None,) * (k - len(positions))
         if guessed:
-            yield Finding("DRAFTS_ESTIMATED", "drafts follow from a rounded mean length only")
-        window = self._pending or Window(self._input, "vllm", engine_index=self._index)
-        if window.proposed is not None:
-            yield from self._close()
-            window = Window(self._input, "vllm", engine_index=self._index)
-        self._pending = replace(
-            window,
-            start=start or window.start,
-            seconds=line.seconds(),
-            k=k,
-            drafts=drafts,
-            proposed=line.proposed,
-            accepted=line.accepted,
-            position_rates=positions,
-            acceptance_rate=line.rate,
-            mean_length=line.mean,
-            estimated=("drafts",) if guessed else (),
-        )
+            records.append(_DRAFTS_ESTIMATED)
+        if self._open is not None and "proposed" in self._open:
+            records += self._close()
+        window = self._open if self._open is not None else {}
+        window["start"] = start or window.get("start")
+        window["seconds"] = line.seconds()
+        window["k"] = k
+        window["drafts"] = drafts
+        window["proposed"] = line.proposed
+        window["accepted"] = line.accepted
+        window["printed_positions"] = positions
+        window["printed_rate"] = line.rate
+        window["printed_length"] = line.mean
+        if guessed:
+            window["estimated"] = ("drafts",)
+        self._open = window
+        return records
 
-    def iteration(self, context: int, requests: int, tokens: int, elapsed_ms: float) -> None:
+    def iteration(self, context: int, requests: int, elapsed_ms: float) -> None:
         """A line per step: pure decode steps give the time of a round."""
         if context == 0 and requests:
-            self._steps[0] += 1
-            self._steps[1] += elapsed_ms
-            self._steps[2] += requests
-            self._steps[3] += tokens
+            self._steps += 1
+            self._steps_ms += elapsed_ms
 
-    def finish(self) -> Iterator[Record]:
+    def finish(self) -> list[Record]:
         """The last open window."""
-        yield from self._close()
+        return self._close()
 
-    def _round_ms(self) -> float | None:
-        steps, elapsed = self._steps[0], self._steps[1]
-        self._steps = [0, 0.0, 0, 0]
-        return elapsed / steps if steps else None
-
-    def _close(self) -> Iterator[Record]:
-        window, self._pending = self._pending, None
+    def _close(self) -> list[Record]:
+        window, self._open = self._open, None
         if window is None:
-            return
-        interval = self._interval(window.seconds)
-        generated = self._tok_s * interval if self._tok_s is not None and interval else None
+            return []
+        records: list[Record] = []
+        spec_seconds = window.get("seconds")
+        interval = self._interval(spec_seconds)
+        if self._tok_s is not None and interval:
+            window["generated"] = self._tok_s * interval
         self._tok_s = None
-        if window.proposed is None and window.acceptance_rate is None and self.drafted:
-            window = replace(window, drafts=0, proposed=0, accepted=0)
-            yield Finding("NO_SPECULATION_SEEN", "an interval without a speculation line")
-        seconds = window.seconds if window.seconds is not None else interval
-        if interval and window.seconds and window.seconds > SLACK * interval:
-            yield Finding(
-                "IDLE_WINDOW",
-                f"a speculation line covers {window.seconds:.0f} s, most of them idle",
-                {"seconds": round(window.seconds, 1), "interval_s": interval},
+        if "proposed" not in window and self.drafted:
+            window |= {"drafts": 0, "proposed": 0, "accepted": 0}
+            records.append(_NO_SPECULATION_SEEN)
+        if spec_seconds is None:
+            window["seconds"] = interval
+        elif interval and spec_seconds > SLACK * interval:
+            records.append(
+                Finding(
+                    "IDLE_WINDOW",
+                    f"a speculation line covers {spec_seconds:.0f} s, most of them idle",
+                    {"seconds": round(spec_seconds, 1), "interval_s": interval},
+                )
             )
-        yield replace(window, seconds=seconds, generated=generated)
+        records.append(Window(self._input, "vllm", engine_index=self._index, **window))
+        return records
 
     def _interval(self, spec_seconds: float | None) -> float | None:
         """Seconds that the engine line covers: a usual gap, or the first one since the start."""
-        if not self._gaps:
+        usual = self._usual
+        if usual is None:
             return None
-        usual = self._gaps.most_common(1)[0][0]
         if self._gap is not None and 0 < self._gap <= SLACK * usual:
             return float(self._gap)
         if self._gap is None and spec_seconds and usual <= spec_seconds <= SLACK * usual:
@@ -191,29 +195,17 @@ class Series:
                 f"prints {self._tok_s:g}",
                 {"emitted_tok_s": round(emitted / seconds, 1), "printed_tok_s": self._tok_s},
             )
-        window = self._pending or Window(self._input, "vllm", engine_index=self._index)
-        self._gap = None
-        self._pending = replace(
-            window,
-            start=start or window.start,
-            seconds=seconds,
-            k=line.k,
-            drafts=rounds,
-            proposed=proposed,
-            accepted=accepted,
-            emitted=emitted,
-            throughput_tok_s=None,
-        )
-        yield from self._close_v0(seconds)
-
-    def _close_v0(self, seconds: float | None) -> Iterator[Record]:
-        window, self._pending = self._pending, None
-        if window is not None:
-            busy = seconds is not None and seconds <= LONGEST_BUSY_S
-            rate = window.emitted / seconds if busy and window.emitted and seconds else None
-            yield replace(window, throughput_tok_s=rate)
-
-
-def _value(found: dict[str, list[str]], name: str) -> str | None:
-    values = found.get(name)
-    return values[0] if values else None
+        busy = seconds if seconds is not None and seconds <= LONGEST_BUSY_S else None
+        window = self._open or {}
+        window |= {
+            "start": start or window.get("start"),
+            "seconds": seconds,
+            "k": line.k,
+            "drafts": rounds,
+            "proposed": proposed,
+            "accepted": accepted,
+            "came_out": emitted,
+            "throughput_tok_s": emitted / busy if busy and emitted else None,
+        }
+        self._open, self._tok_s = None, None
+        yield Window(self._input, "vllm", engine_index=self._index, **window)

@@ -10,6 +10,39 @@ from specscope.readers.lines import fields, number, whole
 
 _THREE_DECIMALS = re.compile(r"[01]\.\d{3}$|nan$")
 _MOST_CANDIDATES = 4096
+_CURRENT = re.compile(
+    r" Mean acceptance length: ([\d.]+), Accepted throughput: ([\d.]+) tokens/s, "
+    r"Drafted throughput: ([\d.]+) tokens/s, Accepted: (\d+) tokens, Drafted: (\d+) tokens, "
+    r"Per-position acceptance rate: ([01.\d, ]+), Avg Draft acceptance rate: ([\d.]+)%"
+)
+"""The spelling since 0.10.2, read at once because most lines of a long log are of this kind."""
+
+_ENGINE = re.compile(
+    r"generation throughput: ([\d.]+) tokens/s(?:.*?Running: (\d+) reqs)?"
+    r"(?:.*?(?:Waiting|Pending): (\d+) reqs)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLine:
+    """Load of the interval before, and the state at print time."""
+
+    tok_s: float | None
+    running: int | None
+    waiting: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> EngineLine | None:
+        """The line from `Avg prompt throughput`; None if it is cut before its first figure."""
+        match = _ENGINE.search(text)
+        if match is None:
+            return None
+        tok_s, running, waiting = match.groups()
+        return cls(
+            number(tok_s),
+            int(running) if running is not None else None,
+            int(waiting) if waiting is not None else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +66,23 @@ class SpecLine:
 
         torn: the file ends in this line without a newline, so its last value may be cut.
         """
+        match = _CURRENT.match(body)
+        if match:
+            mean, accepted_s, drafted_s, kept, drafted, rates, percent = match.groups()
+            parts = rates.split(", ")
+            if len(rates) == 7 * len(parts) - 2:  # three decimals each: none is cut
+                return cls(
+                    int(kept),
+                    int(drafted),
+                    None,
+                    None,
+                    number(percent + "e-2"),
+                    number(mean),
+                    number(accepted_s),
+                    number(drafted_s),
+                    tuple([number(part) for part in parts]),
+                    False,
+                )
         found = fields(body)
         accepted = _count(found, "accepted", "number of accepted tokens")
         proposed = _count(found, "drafted", "number of draft tokens")
