@@ -133,6 +133,7 @@ class Agent:
         metrics.refused.set(self.rings.refused)
         metrics.faults.set(sum(1 for ring in rings if ring.reader.fault_text))
         metrics.spool.set(self.spool.disk_bytes)
+        metrics.spool_full.set(not self.spool.has_room)
         metrics.waiting.set(self._waiting())
         metrics.policy.set(self.policies.number)
         metrics.spans.set(self.spans.made if self.spans else 0)

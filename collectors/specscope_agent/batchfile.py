@@ -45,8 +45,10 @@ class Batch:
         return sum(table.rows for table in self.tables if table.name == name)
 
 
-def write(path: Path, batch: Batch) -> int:
+def write(path: Path, batch: Batch, *, sync: bool = True) -> int:
     """Put a batch into its file, replacing what was there; returns the file's bytes.
+
+    sync: wait until it would survive the machine, not only this process
 
     Raises OSError where the disk does not take it; what was there is then left as it was.
     """
@@ -69,7 +71,8 @@ def write(path: Path, batch: Batch) -> int:
         with new.open("wb") as file:
             file.writelines([MAGIC, struct.pack("<I", check), *body])
             file.flush()
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         os.rename(new, path)
     except OSError:
         new.unlink(missing_ok=True)

@@ -20,7 +20,9 @@ def rows_by_ring(
     """
     rows: dict[Source, list[dict[str, Any]]] = {}
     for reading in readings if rings else ():
-        ring = next((r for r in rings if reading.uuid in r.origin.boot["gpu_uuids"]), rings[-1])
+        ring = next(
+            (r for r in rings if reading.uuid in r.origin.boot.get("gpu_uuids", ())), rings[-1]
+        )
         row = {"replica": ring.source.replica, **reading._asdict()}
         rows.setdefault(ring.source, []).append(row)
     return rows

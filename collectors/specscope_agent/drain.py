@@ -45,7 +45,7 @@ class Drain:
         dead = not ring.reader.writer_alive  # before pulling, so that an empty pull means done
         rows = list(device_rows)
         while self._spool.has_room:
-            windows = self._sampler.windows(ring.origin.boot["gpu_uuids"])
+            windows = self._sampler.windows(ring.origin.boot.get("gpu_uuids", ()))
             made = cut(ring, self._spool.newest(ring.source).cursor, windows)
             brought = self._keep(ring, made, rows)
             rows = []

@@ -125,7 +125,8 @@ class Lane:
     def acknowledge(self, numbers: Sequence[int]) -> None:
         """Delete batches that the store has. Raises OSError."""
         if self.newest.number in numbers:
-            batchfile.write(self.folder / _STATE, self.newest)
+            # A cursor that the machine took with it would point into a ring that it took too.
+            batchfile.write(self.folder / _STATE, self.newest, sync=False)
         for number in numbers:
             if entry := self.entries.pop(number, None):
                 self.disk_bytes -= entry.disk_bytes

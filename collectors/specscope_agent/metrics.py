@@ -21,6 +21,7 @@ class Metrics:
         self.refused = self._gauge("refused_rings", "Files that look like rings and are none")
         self.faults = self._gauge("hook_faults", "Rings whose hook has detached itself")
         self.spool = self._gauge("spool_bytes", "Bytes of the spool on disk")
+        self.spool_full = self._gauge("spool_full", "1 while nothing is drained for want of room")
         self.waiting = self._gauge("spool_batches", "Batches without an acknowledgement")
         self.connected = self._gauge("connected", "1 while the service has answered")
         self.acknowledged = self._gauge("acknowledged_batches", "Batches that the store has")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from specscope_hook.errors import RingError
 from specscope_hook.ring import RingReader
 
 log = logging.getLogger("specscope.agent")
+
+RETRY_S = 60.0  # before a file that is no ring is looked at again
 
 
 @dataclass(slots=True)
@@ -35,41 +38,39 @@ class Rings:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._open: dict[Path, OpenRing] = {}
-        self._refused: dict[Path, float] = {}
+        self._refused: dict[Path, tuple[str, float]] = {}
 
     @property
     def refused(self) -> int:
-        """Files that end in `.ring` and are none that we know."""
+        """Files that end in `.ring` and cannot be drained."""
         return len(self._refused)
 
     @property
     def open(self) -> list[OpenRing]:
-        """Rings being drained, oldest first."""
+        """Rings being drained, in the order in which they were made."""
         return list(self._open.values())
 
     def refresh(self) -> None:
-        """Open what is new.
+        """Open what is new; a file that is no ring is said once and tried again later."""
+        found = {path: _made_at(path) for path in self.folder.glob("*.ring")}
+        for path in sorted(found, key=found.__getitem__):
+            _, retry_at = self._refused.get(path, ("", 0.0))
+            if path not in self._open and time.monotonic() >= retry_at:
+                self._try(path)
+        self._refused = {path: why for path, why in self._refused.items() if path in found}
 
-        A file that is no ring is left alone and said once, again when it changes.
-        """
-        found = {}
-        for path in self.folder.glob("*.ring"):
-            try:
-                found[path] = path.stat().st_mtime
-            except OSError:
-                continue  # gone in between
-        for path, modified in sorted(found.items(), key=lambda pair: pair[1]):
-            if path not in self._open and self._refused.get(path) != modified:
-                self._try(path, modified)
-        self._refused = {path: at for path, at in self._refused.items() if path in found}
-
-    def _try(self, path: Path, modified: float) -> None:
+    def _try(self, path: Path) -> None:
         try:
             reader = RingReader.open(path)
             self._open[path] = OpenRing(reader, Source.of(reader.boot), Origin.of(reader))
+            self._refused.pop(path, None)
         except (RingError, KeyError) as error:
-            self._refused[path] = modified
-            log.warning("not drained: %s", error)
+            self._refuse(path, f"not drained: {error}")
+
+    def _refuse(self, path: Path, reason: str) -> None:
+        if self._refused.get(path, ("", 0.0))[0] != reason:
+            log.warning("%s", reason)
+        self._refused[path] = (reason, time.monotonic() + RETRY_S)
 
     def remove(self, ring: OpenRing) -> None:
         """Delete a ring whose records the store has."""
@@ -78,10 +79,16 @@ class Rings:
         try:
             ring.path.unlink(missing_ok=True)
         except OSError as error:
-            self._refused[ring.path] = 0.0
-            log.warning("%s cannot be removed: %s", ring.path, error.strerror)
+            self._refuse(ring.path, f"{ring.path} cannot be removed: {error.strerror}")
 
     def close(self) -> None:
         for ring in self._open.values():
             ring.reader.close()
         self._open.clear()
+
+
+def _made_at(path: Path) -> float:
+    try:
+        return path.stat().st_ctime
+    except OSError:
+        return 0.0  # gone in between

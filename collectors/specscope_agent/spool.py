@@ -64,6 +64,7 @@ class Spool:
                 if path.is_dir() and (lane := Lane.load(path)):
                     spool._lanes[lane.source] = lane
                     spool._fill_holes(lane)
+            spool._make_room()
         except BlockingIOError as error:
             raise SpoolError(f"the spool {folder} belongs to another agent") from error
         except OSError as error:

@@ -1,0 +1,226 @@
+"""The loop, turn by turn: nothing recorded is without a row or a loss."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from agent_support import Traffic, a_boot, ring_at
+
+from specscope_agent.agent import Agent
+from specscope_agent.settings import AgentSettings
+from specscope_agent.source import Source
+from specscope_agent.ticks import ticks
+from specscope_agent.transpose import transpose
+from specscope_agent.wire import decode
+from specscope_hook.recorder import Recorder
+
+
+@pytest.fixture
+def rings(tmp_path):
+    folder = tmp_path / "rings"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def agent(rings):
+    agents = []
+
+    def start(spool_bytes=1 << 30):
+        settings = AgentSettings(rings=rings, spool=rings.parent / "spool", spool_bytes=spool_bytes)
+        agents.append(Agent(settings))
+        return agents[-1]
+
+    yield start
+    for each in agents:
+        each.close()
+
+
+def spooled(agent, source):
+    """Rows in the spool by table, and its losses."""
+    rows, losses, number = Counter(), [], 0
+    while number := agent.spool.next_waiting(source, number):
+        for table in agent.spool.take(source, number).tables:
+            rows[table.name] += table.rows
+            if table.name == "loss":
+                losses += decode(table.arrow).to_pylist()
+    return rows, losses
+
+
+def lost(losses, table):
+    return sum(loss["count"] for loss in losses if loss["table"] == table)
+
+
+def test_recorded_is_spooled_and_lost_whatever_overflows(rings, agent):
+    ring = ring_at(rings, a_boot(), 1 << 16)
+    traffic = Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(1))
+    running = agent(spool_bytes=400_000)
+
+    for turn in range(120):
+        for _ in range(1 + turn % 40):
+            traffic.round(8)
+        running.tick()
+    running.tick()
+
+    rows, losses = spooled(running, running.rings.open[0].source)
+    recorded = running.rings.open[0].reader.next_seq - 1
+    records = rows["round"] + rows["request"]
+    in_spool = lost(losses, "round") + lost(losses, "request")
+    in_ring = (
+        running.rings.open[0].reader.next_seq
+        - running.spool.newest(running.rings.open[0].source).cursor.next_seq
+    )
+    assert lost(losses, "round") > 0
+    assert records + in_spool + lost(losses, "ring") + in_ring == recorded
+    ring.close()
+
+
+def test_a_full_spool_leaves_records_in_the_ring_until_there_is_room(rings, agent):
+    ring = ring_at(rings, a_boot())
+    traffic = Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(2))
+    running = agent(spool_bytes=16_384)
+    while running.spool.has_room:
+        traffic.round(3)
+        running.tick()
+    source = running.rings.open[0].source
+    held = running.spool.newest(source)
+
+    traffic.round(3)
+    running.tick()
+    assert running.spool.newest(source) == held
+    running.spool.resume(source, held.number, held.cursor.next_seq)
+    running.tick()
+
+    assert running.spool.newest(source).number == held.number + 1
+    assert ring.dropped == 0
+    ring.close()
+
+
+def test_the_cursor_is_the_truth_when_the_ring_was_not_released(rings, agent):
+    ring = ring_at(rings, a_boot())
+    traffic = Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(3))
+    first = agent()
+    first.rings.refresh()
+    first.rings.open[0].reader.release = lambda cursor: None
+    for _ in range(10):
+        traffic.round(2)
+    first.tick()
+    first.close()
+
+    again = agent()
+    for _ in range(5):
+        traffic.round(2)
+    again.tick()
+
+    rows, losses = spooled(again, again.rings.open[0].source)
+    assert (rows["round"], losses) == (15, [])
+    ring.close()
+
+
+def test_a_ring_that_vanished_with_its_machine_is_an_unknown_tail(rings, agent):
+    boot = a_boot()
+    ring = ring_at(rings, boot)
+    Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(4)).round(2)
+    first = agent()
+    first.tick()
+    first.close()
+    ring.close()
+    ring.path.unlink()
+
+    again = agent()
+    again.tick()
+    again.tick()
+
+    _, losses = spooled(again, Source(boot.replica, boot.boot))
+    assert [loss["reason"] for loss in losses] == ["tail_unknown"]
+
+
+def test_a_file_that_is_no_ring_is_said_once_and_stops_nobody(rings, agent, caplog):
+    (rings / "junk.ring").write_bytes(b"x" * 500_000)
+    ring = ring_at(rings, a_boot())
+    Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(5)).round(2)
+    running = agent()
+
+    for _ in range(3):
+        running.tick()
+
+    assert len(running.rings.open) == 1
+    assert sum("junk.ring" in record.message for record in caplog.records) == 1
+    assert (rings / "junk.ring").exists()
+    ring.close()
+
+
+def test_a_directory_that_is_not_there_yet_is_waited_for(rings, agent):
+    rings.rmdir()
+    running = agent()
+    running.tick()
+
+    rings.mkdir()
+    ring = ring_at(rings, a_boot())
+    running.tick()
+
+    assert len(running.rings.open) == 1
+    ring.close()
+
+
+def test_a_record_that_cannot_be_made_into_rows_stops_none_beside_it(rings, agent, monkeypatch):
+    ring = ring_at(rings, a_boot())
+    traffic = Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(6))
+    for _ in range(40):
+        traffic.round(2)
+    bad = 21
+    running = agent()
+
+    def refusing(records, *more, **named):
+        if any(record.seq == bad for record in records):
+            raise pa.ArrowInvalid("a planted fault")
+        return transpose(records, *more, **named)
+
+    monkeypatch.setattr("specscope_agent.cut.transpose", refusing)
+    for _ in range(12):
+        running.tick()
+
+    rows, losses = spooled(running, running.rings.open[0].source)
+    assert [(x["reason"], x["first_seq"], x["count"]) for x in losses] == [("corrupt", bad, 1)]
+    assert rows["round"] + rows["request"] + 1 == running.rings.open[0].reader.next_seq - 1
+    ring.close()
+
+
+def test_a_disk_that_fails_for_a_while_loses_nothing(rings, agent, monkeypatch):
+    ring = ring_at(rings, a_boot())
+    traffic = Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(7))
+    running = agent()
+    traffic.round(2)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("specscope_agent.batchfile.os.fsync", full)
+        running.tick()
+    traffic.round(2)
+    running.tick()
+
+    rows, losses = spooled(running, running.rings.open[0].source)
+    assert (rows["round"], losses) == (2, [])
+    ring.close()
+
+
+def test_deadlines_are_absolute_and_late_ones_are_said():
+    import threading
+
+    stop, began, seen = threading.Event(), time.monotonic(), []
+    for late in ticks(0.05, stop):
+        seen.append((round((time.monotonic() - began) / 0.05, 1), late))
+        if len(seen) == 2:
+            time.sleep(0.13)
+        elif len(seen) == 5:
+            stop.set()
+
+    assert [late for _, late in seen] == [False, False, True, False, False]
+    on_time = [at for at, late in seen if not late]
+    assert all(abs(at - round(at)) < 0.35 for at in on_time)
