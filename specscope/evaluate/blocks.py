@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from math import isfinite
+from typing import Any
 
 BASELINE = "k0"
 
@@ -130,7 +132,7 @@ def pairs_of(blocks: Iterable[BlockTime], parts: Iterable[BlockPart]) -> list[Pa
     0), are left out.
     """
     times: dict[PairKey, dict[str, list[BlockTime]]] = defaultdict(lambda: defaultdict(list))
-    for block in dict.fromkeys(blocks):
+    for block in dict.fromkeys(_known(block) for block in blocks):
         if block.arm and (block.policy or block.pair):
             times[pair_key(block)][block.arm].append(block)
     kinds: dict[PairKey, dict[str, list[BlockPart]]] = defaultdict(lambda: defaultdict(list))
@@ -139,11 +141,27 @@ def pairs_of(blocks: Iterable[BlockTime], parts: Iterable[BlockPart]) -> list[Pa
     pairs = []
     for key in sorted(times):
         merged = {arm: merge_blocks(rows) for arm, rows in sorted(times[key].items())}
-        whole = {arm: b for arm, b in merged.items() if b.wall_us > 0 and b.emitted > 0}
+        whole = {arm: block for arm, block in merged.items() if _measured(block)}
         if whole:
             rows = {arm: tuple(kinds[key].get(arm, ())) for arm in whole}
             pairs.append(Pair(key, whole, rows, segment_of(whole, rows)))
     return pairs
+
+
+def _known(block: BlockTime) -> BlockTime:
+    """The block with None for every time that is not a number."""
+    odd: dict[str, Any] = {
+        name: None
+        for name in _TIMES
+        if (time := getattr(block, name)) is not None and not isfinite(time)
+    }
+    return replace(block, **odd) if odd else block
+
+
+def _measured(block: BlockTime) -> bool:
+    """Whether a block has a time and tokens; a store may hold NULL or worse for either."""
+    wall = block.wall_us
+    return wall is not None and isfinite(wall) and wall > 0 and block.emitted > 0
 
 
 def merge_blocks(rows: Sequence[BlockTime]) -> BlockTime:
@@ -154,7 +172,7 @@ def merge_blocks(rows: Sequence[BlockTime]) -> BlockTime:
     first = rows[0]
     if len(rows) == 1:
         return first
-    changes: dict[str, object] = {}
+    changes: dict[str, Any] = {}
     for name in _SUMMED:
         values = [getattr(row, name) for row in rows]
         changes[name] = None if any(v is None for v in values) else sum(values)
@@ -165,7 +183,7 @@ def merge_blocks(rows: Sequence[BlockTime]) -> BlockTime:
     changes["k"] = max(row.k for row in rows)
     changes["first_at"] = min(row.first_at for row in rows)
     changes["last_at"] = max(row.last_at for row in rows)
-    return replace(first, **changes)  # type: ignore[arg-type]
+    return replace(first, **changes)
 
 
 def segment_of(
@@ -193,6 +211,7 @@ def baseline_of(arm: str) -> str:
     return "current" if arm.startswith("current+") else BASELINE
 
 
+_TIMES = tuple(field.name for field in fields(BlockTime) if field.name.endswith("_us"))
 _SUMMED = tuple(
     field.name
     for field in fields(BlockTime)

@@ -1,0 +1,72 @@
+"""A window in which every block is experimental: answers for one replica and small fleets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specscope.gate.policies import (
+    HoldOut,
+    newest_with_table,
+    next_table,
+    read_policies,
+    write_policy,
+)
+from specscope.gate.table import GateTable
+from specscope.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Draft lengths to compare, minutes that it may last, seconds of a block."""
+
+    lengths: tuple[int, ...]
+    minutes: float
+    block_s: float
+
+    @property
+    def pairs(self) -> int:
+        """Whole pairs a replica in the window, once it has begun."""
+        return max(0, int((60.0 * self.minutes) // (len(self.lengths) * self.block_s)))
+
+
+def describe(window: Window) -> list[str]:
+    """What would run, and whether it is enough."""
+    arms = ", ".join(f"k = {k}" for k in window.lengths)
+    lines = [
+        f"every request runs at {arms} by turns, blocks of {window.block_s:.0f} s in random order",
+        f"{window.minutes:.0f} minutes give {window.pairs} pairs a replica; a verdict takes 20",
+    ]
+    if window.pairs == 0:
+        lines.append("too short for a single pair")
+    return lines
+
+
+def run(
+    store: Store,
+    window: Window,
+    *,
+    say: Callable[[str], object],
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], int] = time.time_ns,
+) -> int:
+    """Start the window, wait, and put the table back, whatever happens in between.
+
+    Returns the number of the policy that did so.
+    """
+    policies = read_policies(store)
+    before = newest_with_table(policies)
+    table = GateTable() if before is None else before.table
+    arms = tuple(f"k{k}" for k in window.lengths)
+    hold_out = HoldOut(1.0, window.block_s, window.block_s / 4, arms)
+    started = next_table(policies, table, now=clock(), hold_out=hold_out)
+    number = write_policy(store, started, f"calibration, {window.minutes:.0f} minutes", clock())
+    say(f"policy {number} calibrates; Ctrl-C ends it early and puts the table back")
+    try:
+        # It takes effect two blocks from now, at the boundary of a pair.
+        sleep(60.0 * window.minutes + (2 + len(arms)) * window.block_s)
+    finally:
+        back = next_table(read_policies(store), table, now=clock())
+        ended = write_policy(store, back, f"calibration {number} ended", clock())
+    return ended

@@ -1,0 +1,156 @@
+"""`specscope gate`."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+from typing import Any
+
+ENGINE_NAMES = ("vllm", "sglang", "tensorrt-llm", "specscope")
+
+
+def add_parser(subparsers: Any) -> None:
+    """Describe the verb and what it can do."""
+    parser = subparsers.add_parser(
+        "gate",
+        help="the table that decides the draft length",
+        description="Shows, recommends, applies and exports the table of draft lengths.",
+    )
+    verbs = parser.add_subparsers(dest="gate", metavar="ACTION", required=True)
+    _show(verbs)
+    _recommend(verbs)
+    _plan(verbs)
+    _diff(verbs)
+    _apply(verbs)
+    _rollback(verbs)
+    _calibrate(verbs)
+    _export(verbs)
+
+
+def share(text: str) -> float:
+    """A share in 0..1, given as 0.05 or as 5%."""
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a share such as 0.05 or 5%") from None
+    if not 0 < value <= 1:
+        raise ArgumentTypeError(f"{text!r} is not within 0 and 1")
+    return value
+
+
+def lengths(text: str) -> list[int]:
+    """Draft lengths, such as 0,2,4; 0 among them and one more."""
+    try:
+        found = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} are not draft lengths such as 0,2,4") from None
+    if len(found) < 2 or found[0] != 0 or found[-1] > 255:
+        raise ArgumentTypeError(f"{text!r}: 0 and at least one other draft length are compared")
+    return found
+
+
+def seconds(text: str) -> float:
+    """A positive number."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a number") from None
+    if not 0 < value < 1e9:
+        raise ArgumentTypeError(f"{text!r} is not a length of time")
+    return value
+
+
+def _show(verbs: Any) -> None:
+    parser = _verb(verbs, "show", "the table in force and where it came from")
+    _run(parser, "show")
+
+
+def _recommend(verbs: Any) -> None:
+    parser = _verb(verbs, "recommend", "what should be in force, and why")
+    _evidence(parser)
+    parser.add_argument("--out", type=Path, help="write the recommendation to a file for `apply`")
+    _run(parser, "recommend")
+
+
+def _plan(verbs: Any) -> None:
+    parser = _verb(verbs, "plan", "how long verdicts will take")
+    _evidence(parser)
+    parser.add_argument("--share", type=share, help="of pairs that are experimental")
+    parser.add_argument("--replicas", type=int, help="that run blocks; as seen, by default")
+    parser.add_argument("--block-s", type=seconds, help="length of a block; as seen, by default")
+    _run(parser, "plan")
+
+
+def _diff(verbs: Any) -> None:
+    parser = _verb(verbs, "diff", "what would change")
+    _evidence(parser)
+    parser.add_argument("table", type=Path, nargs="?", help="a file; the recommendation by default")
+    _run(parser, "diff")
+
+
+def _apply(verbs: Any) -> None:
+    parser = _verb(verbs, "apply", "put a table in force, as a new policy")
+    _evidence(parser)
+    parser.add_argument("table", type=Path, nargs="?", help="a file; the recommendation by default")
+    parser.add_argument("--note", default="", help="why, for those who read it later")
+    parser.add_argument("--dry-run", action="store_true", help="print the policy, write nothing")
+    parser.add_argument(
+        "--hold-out", type=share, help="share of pairs that go on comparing with target-only"
+    )
+    parser.add_argument("--block-s", type=seconds, default=120.0, help="length of their blocks")
+    _run(parser, "apply")
+
+
+def _rollback(verbs: Any) -> None:
+    parser = _verb(verbs, "rollback", "put the table before in force again")
+    parser.add_argument("--note", default="", help="why, for those who read it later")
+    _run(parser, "rollback")
+
+
+def _calibrate(verbs: Any) -> None:
+    parser = _verb(verbs, "calibrate", "a window in which every block is experimental")
+    parser.add_argument("--k", type=lengths, required=True, help="draft lengths, such as 0,2,4")
+    parser.add_argument("--minutes", type=seconds, required=True, help="how long it may last")
+    parser.add_argument("--block-s", type=seconds, default=120.0, help="length of a block")
+    parser.add_argument(
+        "--approve", action="store_true", help="without this it only says what it would do"
+    )
+    _run(parser, "calibrate")
+
+
+def _export(verbs: Any) -> None:
+    parser = _verb(verbs, "export", "the table in an engine's own words, with its regret")
+    _evidence(parser)
+    parser.add_argument("engine", choices=ENGINE_NAMES)
+    parser.add_argument(
+        "--largest-batch", type=int, default=1024, help="most sequences that the engine runs"
+    )
+    _run(parser, "export")
+
+
+def _verb(verbs: Any, name: str, text: str) -> ArgumentParser:
+    parser: ArgumentParser = verbs.add_parser(name, help=text, description=text + ".")
+    parser.add_argument("--store", help="destination; SPECSCOPE_STORE by default")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _evidence(parser: ArgumentParser) -> None:
+    parser.add_argument("--epoch", help="whose evidence counts; the one that ran last, by default")
+    parser.add_argument(
+        "--default-k", type=int, help="draft length in force where no table is; 0 by default"
+    )
+    parser.add_argument(
+        "--closed-loop",
+        action="store_true",
+        help="clients wait for their answers, so a faster arm rightly serves more requests",
+    )
+
+
+def _run(parser: ArgumentParser, command: str) -> None:
+    def run(args: Namespace) -> int:
+        from specscope.gate import commands
+
+        return int(getattr(commands, command)(args))
+
+    parser.set_defaults(run=run)

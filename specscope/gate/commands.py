@@ -1,0 +1,170 @@
+"""The gate's commands: read, call, write lines or JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from specscope.errors import InputError, UsageError
+from specscope.evaluate.verdicts import decide
+from specscope.gate import calibration
+from specscope.gate import plan as planning
+from specscope.gate import show as views
+from specscope.gate.export import export as export_table
+from specscope.gate.policies import (
+    HoldOut,
+    newest_with_table,
+    next_table,
+    read_policies,
+    rolled_back,
+    write_policy,
+)
+from specscope.gate.session import Reading, read, recommendation
+from specscope.gate.table import GateTable, read_table
+from specscope.settings import store_dsn
+from specscope.store import Store
+
+
+def show(args: Namespace) -> int:
+    """The table in force."""
+    with _store(args) as store:
+        policies = read_policies(store)
+    found = newest_with_table(policies)
+    if found is None:
+        return _say(args, ["no table is in force: the engine's own draft length runs"], {})
+    header = f"policy {found.number} ({found.kind}): {found.note or 'no note'}"
+    return _say(args, [header, *views.table_lines(found.table)], dict(found.body))
+
+
+def recommend(args: Namespace) -> int:
+    """What should be in force."""
+    with _store(args) as store:
+        found = recommendation(_read(store, args), closed_loop=args.closed_loop)
+    plain = views.recommendation_json(found)
+    if args.out:
+        _write(args.out, plain)
+    return _say(args, views.recommendation_lines(found), plain)
+
+
+def plan(args: Namespace) -> int:
+    """How long verdicts will take."""
+    with _store(args) as store:
+        reading = _read(store, args)
+    evidence = reading.evidence
+    verdicts = decide(evidence.blocks, evidence.parts, design=reading.design)
+    steps = planning.plan(
+        verdicts,
+        replicas=args.replicas or planning.replica_count(evidence.blocks),
+        block_s=args.block_s or planning.block_seconds(evidence.blocks),
+        share=args.share,
+    )
+    return _say(args, planning.plan_lines(steps), {"steps": [asdict(step) for step in steps]})
+
+
+def diff(args: Namespace) -> int:
+    """What would change."""
+    with _store(args) as store:
+        reading = _read(store, args)
+        table = _wanted(args, reading)
+    lines = views.diff_lines(reading.table, table)
+    plain = {"old": reading.table.as_json(), "new": table.as_json(), "changes": bool(lines)}
+    return _say(args, lines or ["no difference"], plain)
+
+
+def apply(args: Namespace) -> int:
+    """Put a table in force."""
+    now = time.time_ns()
+    with _store(args) as store:
+        reading = _read(store, args)
+        table = _wanted(args, reading)
+        lines = views.diff_lines(reading.table, table)
+        if not lines and newest_with_table(reading.policies) and not args.hold_out:
+            return _say(args, ["no difference: nothing is applied"], {"policy": None})
+        hold_out = None
+        if args.hold_out:
+            hold_out = HoldOut(args.hold_out, args.block_s, args.block_s / 4)
+        body = next_table(reading.policies, table, now=now, hold_out=hold_out)
+        if args.dry_run:
+            return _say(args, [*lines, "nothing is written (--dry-run)"], body)
+        number = write_policy(store, body, args.note, now)
+    return _say(args, [*lines, f"policy {number} is in force within seconds"], body)
+
+
+def rollback(args: Namespace) -> int:
+    """Put the table before in force again."""
+    with _store(args) as store:
+        policies = read_policies(store)
+        body = rolled_back(policies)
+        lines = views.diff_lines(policies[-1].table, read_table(body))
+        number = write_policy(store, body, args.note or "rollback", time.time_ns())
+    return _say(args, [*lines, f"policy {number} is in force within seconds"], body)
+
+
+def calibrate(args: Namespace) -> int:
+    """Run every block as an experiment for a while, then put the table back."""
+    window = calibration.Window(tuple(args.k), args.minutes, args.block_s)
+    lines = calibration.describe(window)
+    if not args.approve:
+        return _say(args, [*lines, "nothing is started (--approve)"], asdict(window))
+    with _store(args) as store:
+        number = calibration.run(store, window, say=lambda line: sys.stderr.write(line + "\n"))
+    return _say(args, [f"policy {number} has put the table back"], {"policy": number})
+
+
+def export(args: Namespace) -> int:
+    """The table in an engine's own words."""
+    with _store(args) as store:
+        found = recommendation(_read(store, args), closed_loop=args.closed_loop)
+    if not found.moves and args.engine != "specscope":
+        raise InputError("no experiment has run: there is nothing to export for this engine")
+    out = export_table(args.engine, found.new, found.moves, args.largest_batch)
+    lines = [json.dumps(out.settings)]
+    lines.append(f"regret against the full table: {_percent(out.regret)}")
+    if out.router:
+        lines.append(f"behind a router with these rules: {_percent(out.routed_regret)}")
+        lines += [f"    {rule['class']} -> {rule['pool']}" for rule in out.router]
+    return _say(args, [*lines, *out.limits], asdict(out))
+
+
+def _percent(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1%} of throughput"
+
+
+def _read(store: Store, args: Namespace) -> Reading:
+    return read(store, default_k=args.default_k, epoch=args.epoch)
+
+
+def _wanted(args: Namespace, reading: Reading) -> GateTable:
+    if args.table is None:
+        return recommendation(reading, closed_loop=args.closed_loop).new
+    try:
+        return read_table(json.loads(args.table.read_text()))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{args.table} is not a table: {error}") from error
+
+
+@contextmanager
+def _store(args: Namespace) -> Iterator[Store]:
+    with Store.open(store_dsn(os.environ, args.store), create=False) as store:
+        yield store
+
+
+def _say(args: Namespace, lines: Sequence[str], plain: Mapping[str, Any]) -> int:
+    text = json.dumps(plain, indent=1, allow_nan=False) if args.json else "\n".join(lines)
+    sys.stdout.write(text + "\n")
+    return 0
+
+
+def _write(path: Path, plain: Mapping[str, Any]) -> None:
+    try:
+        path.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error}") from error

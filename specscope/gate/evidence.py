@@ -1,0 +1,58 @@
+"""What the store holds about experiments, as the evaluator reads it: one epoch at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specscope import queries
+from specscope.evaluate.blocks import BlockPart, BlockTime, pair_key
+from specscope.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Block rows of one epoch, and the other epochs that were left out."""
+
+    epoch: str
+    blocks: tuple[BlockTime, ...]
+    parts: tuple[BlockPart, ...]
+    other_epochs: tuple[str, ...] = ()
+
+    def since(self, ns: int) -> Evidence:
+        """Only the blocks that began at or after a time, ns since 1970."""
+        blocks = tuple(block for block in self.blocks if block.first_at >= ns)
+        kept = {pair_key(block) for block in blocks}
+        parts = tuple(part for part in self.parts if pair_key(part) in kept)
+        return Evidence(self.epoch, blocks, parts, self.other_epochs)
+
+
+def of_epoch(
+    blocks: Sequence[BlockTime], parts: Sequence[BlockPart], epoch: str | None = None
+) -> Evidence:
+    """Evidence of an epoch, by default of the one that ran last. Empty where there is none."""
+    latest: dict[str, int] = {}
+    for block in blocks:
+        latest[block.epoch] = max(block.last_at, latest.get(block.epoch, 0))
+    chosen = epoch or max(sorted(latest), key=lambda name: latest[name], default="")
+    return Evidence(
+        epoch=chosen,
+        blocks=tuple(block for block in blocks if block.epoch == chosen),
+        parts=tuple(part for part in parts if part.epoch == chosen),
+        other_epochs=tuple(sorted(set(latest) - {chosen})),
+    )
+
+
+def read_evidence(store: Store, epoch: str | None = None) -> Evidence:
+    """All blocks of the store's experiments. Raises StoreError where it cannot be read."""
+    blocks = [BlockTime(**_frozen(row)) for row in store.rows(queries.blocks())]
+    parts = []
+    for row in store.rows(queries.block_parts()):
+        values = _frozen(row)
+        parts.append(BlockPart(class_=values.pop("class"), **values))
+    return of_epoch(blocks, parts, epoch)
+
+
+def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}

@@ -1,0 +1,139 @@
+"""A table in an engine's own words: what it can be told, what that costs, what a router adds.
+
+vLLM and SGLang look at the batch alone, TensorRT-LLM too; none of them sees a class or a
+context. `specscope` is our own policy, which the hook follows whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specscope.gate.rules import Move
+from specscope.gate.schedule import Schedule, best_schedule, pool_split
+from specscope.gate.table import GateTable
+
+LARGEST_BATCH = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """Settings for one engine. regret: share of the full table's throughput that is left behind,
+    None where unknown; routed_regret: the same behind a router that follows `router`."""
+
+    engine: str
+    settings: Mapping[str, Any]
+    regret: float | None
+    routed_regret: float | None
+    router: tuple[Mapping[str, str], ...]
+    limits: tuple[str, ...]
+
+
+def export(
+    engine: str, table: GateTable, moves: Sequence[Move], largest_batch: int = LARGEST_BATCH
+) -> Exported:
+    """The best that an engine can express of a table. KeyError for an engine not in NAMES."""
+    if engine == OWN:
+        return Exported(engine, table.as_json(), 0.0, 0.0, _routes(moves), ())
+    schedule = best_schedule(moves)
+    speculating, _ = pool_split(moves)
+    routed = best_schedule(moves, speculating) if speculating else schedule
+    return Exported(
+        engine=engine,
+        settings=ENGINES[engine](schedule, largest_batch),
+        regret=schedule.regret,
+        routed_regret=routed.regret,
+        router=_routes(moves),
+        limits=LIMITS[engine],
+    )
+
+
+def vllm(schedule: Schedule, largest_batch: int) -> Mapping[str, Any]:
+    """Keys of `--speculative-config`: inclusive ranges of the batch from 1, K may be 0."""
+    if schedule.k_max == 0:
+        return {}
+    return {
+        "num_speculative_tokens": schedule.k_max,
+        "num_speculative_tokens_per_batch_size": [
+            [step.low, largest_batch if step.high is None else step.high, step.k]
+            for step in schedule.steps
+            if step.low <= largest_batch
+        ],
+    }
+
+
+def sglang(schedule: Schedule, largest_batch: int) -> Mapping[str, Any]:
+    """The file of `--speculative-adaptive-config`: one candidate from each batch on, so that its
+    own controller, which sees acceptance and no time, has nothing to choose."""
+    return {
+        str(step.low): {"candidate_steps": [step.k]}
+        for step in schedule.steps
+        if step.low <= largest_batch
+    }
+
+
+def tensorrt_llm(schedule: Schedule, largest_batch: int) -> Mapping[str, Any]:
+    """Keys of `speculative_config`: draft length up to each batch; above the last it is 0.
+
+    One stretch from batch 1 with the longest draft becomes `max_concurrency`, which every
+    version reads alike; the schedule changed its meaning (older versions: from each batch on).
+    """
+    if schedule.k_max == 0:
+        return {}
+    on = [step for step in schedule.steps if step.k > 0]
+    if len(on) == 1 and on[0].low == 1:
+        settings: dict[str, Any] = {"max_draft_len": on[0].k}
+        if on[0].high is not None:
+            settings["max_concurrency"] = on[0].high
+        return settings
+    last = max(index for index, step in enumerate(schedule.steps) if step.k > 0)
+    return {
+        "max_draft_len": schedule.k_max,
+        "draft_len_schedule": {
+            (largest_batch if step.high is None else step.high): step.k
+            for step in schedule.steps[: last + 1]
+            if step.low <= largest_batch
+        },
+    }
+
+
+ENGINES: dict[str, Callable[[Schedule, int], Mapping[str, Any]]] = {
+    "vllm": vllm,
+    "sglang": sglang,
+    "tensorrt-llm": tensorrt_llm,
+}
+
+OWN = "specscope"
+NAMES = (*ENGINES, OWN)
+
+LIMITS = {
+    "vllm": (
+        "read at start-up; the batch decides for all its requests",
+        "refused with data parallelism; the V1 runner falls back to piecewise graphs",
+        "leave the speculative config out where it is empty",
+    ),
+    "sglang": (
+        "EAGLE and EAGLE3 with top-k 1, without data-parallel attention",
+        "--speculative-num-steps must be one of the candidates",
+    ),
+    "tensorrt-llm": (
+        "draft_len_schedule as in versions that read it as `up to this batch`; older ones read "
+        "it as `from this batch on`",
+        "leave the speculative config out where it is empty",
+    ),
+}
+
+
+def _routes(moves: Sequence[Move]) -> tuple[Mapping[str, str], ...]:
+    """Where a router should send each class; empty where all classes want the same pool."""
+    alone = {move.place.verdict.segment.class_ for move in moves if move.rule == "route"}
+    speculating, plain = pool_split(moves)
+    rules: list[Mapping[str, str]] = []
+    for name in sorted([*speculating, *plain]):
+        if name in alone:
+            rules.append({"class": name, "pool": "own"})
+        elif speculating and plain:
+            pool = "speculative" if name in speculating else "target_only"
+            rules.append({"class": name, "pool": pool})
+    return tuple(rules)

@@ -1,0 +1,92 @@
+"""Where a verdict applies: from the traffic of its pairs to a cell of the table.
+
+A verdict knows the load that was offered; a gate sees the batch now. The loads of one kind of
+traffic are laid side by side by the batch that ran at k = 0, and meet at the geometric mean
+of neighbours. Nothing is said about batches twice as large as the largest measured, unless
+speculation is off there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from specscope.buckets import CONTEXT, OUTPUT
+from specscope.evaluate.blocks import BASELINE
+from specscope.evaluate.verdicts import Verdict
+from specscope.gate.table import Cell, Limits, State, range_of
+
+BEYOND_MEASURED = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A verdict with the cell that it speaks about (its k still open) and a state inside it."""
+
+    verdict: Verdict
+    cell: Cell
+    state: State
+    batch: float
+
+    def with_k(self, k: int) -> Cell:
+        """The cell with a draft length; above the measured batches only where k is 0."""
+        cell = replace(self.cell, k=k)
+        if k and cell.batch is not None and cell.batch[1] is None:
+            limit = math.ceil(BEYOND_MEASURED * self.batch) + 1
+            return replace(cell, batch=(cell.batch[0], max(limit, cell.batch[0] + 1)))
+        return cell
+
+
+def lay_out(verdicts: Sequence[Verdict]) -> list[Place]:
+    """A place for every verdict, kinds of traffic together, by rising batch."""
+    kinds: dict[tuple[str | None, str | None, str | None], list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        kinds[verdict.segment.class_, verdict.segment.context, verdict.segment.output].append(
+            verdict
+        )
+    places = []
+    # Classes before what holds for every class: the first match wins.
+    for key in sorted(kinds, key=lambda kind: (kind[0] is None, *(part or "" for part in kind))):
+        group = sorted(kinds[key], key=_batch)
+        for verdict, limits in zip(group, _split([_batch(v) for v in group]), strict=True):
+            places.append(_place(verdict, limits))
+    return places
+
+
+def _place(verdict: Verdict, batch: Limits) -> Place:
+    segment = verdict.segment
+    context, output = range_of(CONTEXT, segment.context), range_of(OUTPUT, segment.output)
+    middle = max(batch[0], round(_batch(verdict)))
+    return Place(
+        verdict=verdict,
+        cell=Cell(0, segment.class_, context, output, batch),
+        state=State(
+            class_=segment.class_ or "",
+            context=context[0] if context else 0,
+            output=output[0] if output else 0,
+            batch=middle,
+        ),
+        batch=_batch(verdict),
+    )
+
+
+def _split(batches: Sequence[float]) -> list[Limits]:
+    """Ranges [low, high) of the batch that meet between neighbours and cover everything."""
+    cuts = [
+        max(index + 2, math.ceil(math.sqrt(low * high)))
+        for index, (low, high) in enumerate(pairwise(batches))
+    ]
+    for index in range(1, len(cuts)):
+        cuts[index] = max(cuts[index], cuts[index - 1] + 1)
+    lows = [0, *cuts]
+    highs: list[int | None] = [*cuts, None]
+    return list(zip(lows, highs, strict=True))
+
+
+def _batch(verdict: Verdict) -> float:
+    """Mean batch at k = 0, or of the first arm that ran; 1 where none did."""
+    arms = sorted(verdict.arms, key=lambda arm: arm.arm != BASELINE)
+    return max(1.0, arms[0].batch) if arms else 1.0

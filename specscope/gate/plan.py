@@ -1,0 +1,86 @@
+"""How long verdicts will take, and what finding out may cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specscope.evaluate.blocks import BlockTime
+from specscope.evaluate.planning import affordable_share, hours_to_verdict
+from specscope.evaluate.verdicts import Verdict
+
+CAPACITY_BUDGET = 0.01
+DEFAULT_BLOCK_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One segment's way to a verdict. needed: pairs still missing; hours: None where none are."""
+
+    segment: str
+    action: str
+    pairs: int
+    needed: int
+    share: float
+    hours: float | None
+
+
+def plan(
+    verdicts: Sequence[Verdict],
+    *,
+    replicas: int,
+    block_s: float,
+    share: float | None = None,
+    least_pairs: int = 20,
+) -> list[Step]:
+    """Steps to enough pairs for every segment, the longest first.
+
+    share: of pairs that are experimental; None for what keeps their cost under 1 % of
+    capacity, from the largest speedup that the segment may have. All arms of a pair take a
+    block each, so a pair of n arms takes n blocks.
+    """
+    steps = []
+    for verdict in verdicts:
+        wanted = verdict.pairs_needed or least_pairs
+        needed = max(0, wanted - verdict.pairs)
+        gain = max([1.0, *(e.high or e.value for e in verdict.speedups)])
+        allowed = affordable_share(gain, CAPACITY_BUDGET) if share is None else share
+        arms = max(2, len(verdict.arms))
+        hours = (
+            hours_to_verdict(needed, replicas, block_s, allowed) * arms / 2.0 if needed else None
+        )
+        steps.append(
+            Step(str(verdict.segment), verdict.action, verdict.pairs, needed, allowed, hours)
+        )
+    return sorted(steps, key=lambda step: -(step.hours or 0.0))
+
+
+def block_seconds(blocks: Sequence[BlockTime]) -> float:
+    """Mean length of the blocks that ran. [s] 120 where none did."""
+    spans = [(b.last_at - b.first_at) / 1e9 for b in blocks if b.last_at > b.first_at]
+    return sum(spans) / len(spans) if spans else DEFAULT_BLOCK_S
+
+
+def replica_count(blocks: Sequence[BlockTime]) -> int:
+    """Replicas that ran blocks; 1 where none did."""
+    return max(1, len({block.replica for block in blocks}))
+
+
+def plan_lines(steps: Sequence[Step]) -> list[str]:
+    """A segment a line."""
+    lines = []
+    for step in steps:
+        if step.hours is None:
+            lines.append(f"{step.segment}: {step.action}, {step.pairs} pairs: enough")
+        else:
+            lines.append(
+                f"{step.segment}: {step.action}, {step.pairs} pairs, {step.needed} more: "
+                f"about {_span(step.hours)} at {step.share:.1%} of the pairs"
+            )
+    return lines or ["no experiment has run: nothing to plan from"]
+
+
+def _span(hours: float) -> str:
+    if hours < 1.0:
+        return f"{60 * hours:.0f} minutes"
+    return f"{hours:.1f} hours" if hours < 48 else f"{hours / 24:.1f} days"

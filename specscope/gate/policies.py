@@ -1,0 +1,182 @@
+"""The numbered, immutable policies in the store, and the next one.
+
+A policy is never changed: a new table, an experiment and a rollback are each a new number.
+Sidecars receive the newest; a hook that cannot read it keeps the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from specscope.errors import UsageError
+from specscope.gate.recommend import Change
+from specscope.gate.table import GateTable, read_table
+from specscope.store import Store
+from specscope_hook.errors import PolicyError
+from specscope_hook.gate import Gate
+
+ALL_POLICIES = """
+    SELECT policy, toUnixTimestamp64Nano(created_at) AS created_at, kind, table, note
+    FROM policy FINAL ORDER BY policy"""
+
+# A cohort driver runs fixed lengths and has no table in force.
+WITH_TABLE = ("table", "blocks")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPolicy:
+    """A policy as the store has it. created_at: ns since 1970."""
+
+    number: int
+    created_at: int
+    kind: str
+    body: Mapping[str, Any]
+    note: str
+
+    @property
+    def table(self) -> GateTable:
+        """Its gate table. Raises UsageError where it cannot be read."""
+        return read_table(self.body)
+
+
+def read_policies(store: Store) -> list[StoredPolicy]:
+    """All policies, oldest first. Raises StoreError where the store cannot be read."""
+    found = []
+    for row in store.rows(ALL_POLICIES):
+        try:
+            body = json.loads(row["table"])
+        except ValueError:
+            body = None
+        if isinstance(body, dict):
+            number, at = int(row["policy"]), int(row["created_at"])
+            found.append(StoredPolicy(number, at, row["kind"], body, row["note"]))
+    return found
+
+
+def history(policies: Sequence[StoredPolicy]) -> list[Change]:
+    """The tables that were in force, oldest first; policies without a readable one left out."""
+    found = []
+    for policy in policies:
+        if policy.kind in WITH_TABLE:
+            try:
+                found.append(Change(policy.created_at, policy.table))
+            except UsageError:
+                continue
+    return found
+
+
+def newest_with_table(policies: Sequence[StoredPolicy]) -> StoredPolicy | None:
+    """The policy whose table is in force; None where none has one."""
+    tables = [policy for policy in policies if policy.kind in WITH_TABLE]
+    return tables[-1] if tables else None
+
+
+def next_table(
+    policies: Sequence[StoredPolicy], table: GateTable, *, now: int, hold_out: HoldOut | None = None
+) -> dict[str, Any]:
+    """A policy that puts a table in force; what the one before says besides is kept.
+
+    hold_out: a share of pairs that go on comparing the table with target-only, so that its
+    evidence does not end; None for none.
+    """
+    before = newest_with_table(policies)
+    kept = {} if before is None else {k: v for k, v in before.body.items() if k == "guardrail"}
+    body: dict[str, Any] = {
+        "policy": _next_number(policies),
+        "kind": "table",
+        "seed": secrets.randbits(63),
+        "arms": [],
+        "block_ms": None,
+        "burn_in_ms": None,
+        "first_pair": 0,
+        "share": 0.0,
+        **table.as_json(),
+        **kept,
+    }
+    if hold_out is not None:
+        body |= {
+            "kind": "blocks",
+            "arms": [{"name": arm} for arm in hold_out.arms],
+            "block_ms": round(1e3 * hold_out.block_s),
+            "burn_in_ms": round(1e3 * hold_out.burn_in_s),
+            "first_pair": first_pair(now, hold_out.block_s, len(hold_out.arms)),
+            "share": hold_out.share,
+        }
+    return checked(body)
+
+
+@dataclass(frozen=True, slots=True)
+class HoldOut:
+    """Blocks that keep comparing. share: of pairs; block_s, burn_in_s: of a block. [s]"""
+
+    share: float
+    block_s: float
+    burn_in_s: float
+    arms: tuple[str, ...] = ("current", "k0")
+
+
+def first_pair(now: int, block_s: float, arms: int) -> int:
+    """The first pair that begins at least two block lengths from now (ns since 1970).
+
+    Pair p of n arms begins p * n * block after 1970, on every replica alike.
+    """
+    block_ns = round(block_s * 1e9)
+    return math.ceil((now + 2 * block_ns) / (arms * block_ns))
+
+
+def rolled_back(policies: Sequence[StoredPolicy]) -> dict[str, Any]:
+    """The table before the last that differs from it, under a new number and without blocks.
+
+    Raises UsageError where there is none to go back to.
+    """
+    tables = [policy for policy in policies if policy.kind in WITH_TABLE]
+    if not tables:
+        raise UsageError("no table was ever applied")
+    newest = tables[-1].table
+    for before in reversed(tables[:-1]):
+        if before.table != newest:
+            return next_table(policies, before.table, now=0)
+    raise UsageError("no table came before the one in force")
+
+
+def checked(body: dict[str, Any]) -> dict[str, Any]:
+    """A policy that the hook will read. Raises UsageError with what is wrong with it."""
+    try:
+        Gate.from_policy(body)
+    except PolicyError as error:
+        raise UsageError(str(error)) from error
+    return body
+
+
+def write_policy(store: Store, body: Mapping[str, Any], note: str, now: int) -> int:
+    """Add a policy to the store; sidecars follow within seconds. Returns its number.
+
+    Raises StoreError where the store cannot be written.
+    """
+    import pyarrow as pa
+
+    from specscope_agent.schemas import schema
+
+    row = {
+        "policy": body["policy"],
+        "created_at": now,
+        "kind": body["kind"],
+        "seed": body["seed"],
+        "arms": [arm["name"] for arm in body["arms"]],
+        "block_ms": body["block_ms"],
+        "burn_in_ms": body["burn_in_ms"],
+        "first_pair": body["first_pair"],
+        "table": json.dumps(body, sort_keys=True),
+        "note": note,
+    }
+    store.insert("policy", pa.Table.from_pylist([row], schema=schema("policy")))
+    return int(body["policy"])
+
+
+def _next_number(policies: Sequence[StoredPolicy]) -> int:
+    return max((policy.number for policy in policies), default=0) + 1

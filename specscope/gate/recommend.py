@@ -1,0 +1,147 @@
+"""A new table from verdicts and the table in force, and everything that speaks against it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from specscope.evaluate.blocks import BASELINE, Pair, pairs_of
+from specscope.evaluate.checks import Design, usable_pairs
+from specscope.evaluate.choice import Rules
+from specscope.evaluate.verdicts import Verdict, by_segment, decide
+from specscope.gate.along_load import look_along_load
+from specscope.gate.evidence import Evidence
+from specscope.gate.places import lay_out
+from specscope.gate.rules import GateRules, Move, judge, rest
+from specscope.gate.table import Cell, GateTable, State
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A table that was in force, and since when (ns since 1970)."""
+
+    created_at: int
+    table: GateTable
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """What should be in force. flags: what a person should look at before applying it."""
+
+    epoch: str
+    old: GateTable
+    new: GateTable
+    moves: tuple[Move, ...]
+    flags: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def changes(self) -> list[Move]:
+        """Moves that change a draft length."""
+        return [move for move in self.moves if move.changes]
+
+    @property
+    def routes(self) -> list[str]:
+        """Classes that cannot be served well in the shared batch."""
+        return sorted(
+            {m.place.verdict.segment.class_ or "" for m in self.moves if m.rule == "route"}
+        )
+
+
+def recommend(
+    evidence: Evidence,
+    current: GateTable,
+    history: Sequence[Change] = (),
+    *,
+    now: int,
+    rules: GateRules | None = None,
+    decision: Rules | None = None,
+    design: Design = "cohort",
+) -> Recommendation:
+    """Judge every place that the evidence speaks about, then look at them together.
+
+    history: tables that were in force, oldest first; now: ns since 1970. Only verdicts that
+    rest on enough pairs change anything.
+    """
+    rules = rules or GateRules()
+    verdicts = decide(evidence.blocks, evidence.parts, decision, design)
+    pairs = _pairs(evidence, design)
+    moves = []
+    for place in lay_out(verdicts):
+        mine = pairs.get((place.verdict.epoch, place.verdict.segment), ())
+        move = judge(place, mine, current.k(place.state), rules)
+        changed_at = last_change(history, place.state)
+        fresh = 0 if changed_at is None else _pairs_since(mine, changed_at)
+        moves.append(rest(move, changed_at, fresh, now, rules))
+    moves, flags = look_along_load(moves)
+    cells = [move.place.with_k(move.new_k) for move in moves if _said(move)]
+    changed = any(move.changes for move in moves)
+    notes = tuple(f"epoch {name} was left out" for name in evidence.other_epochs)
+    return Recommendation(
+        epoch=evidence.epoch,
+        old=current,
+        new=current.with_first(tuple(_merged(cells))) if changed else current,
+        moves=tuple(moves),
+        flags=tuple(flags),
+        verdicts=tuple(verdicts),
+        notes=notes,
+    )
+
+
+def last_change(history: Sequence[Change], state: State) -> int | None:
+    """When the draft length of a state last became another; None where it never did."""
+    found = None
+    for before, after in pairwise(history):
+        if before.table.k(state) != after.table.k(state):
+            found = after.created_at
+    return found
+
+
+def _pairs(evidence: Evidence, design: Design) -> Mapping[tuple[str, object], Sequence[Pair]]:
+    grouped = by_segment(pairs_of(evidence.blocks, evidence.parts))
+    return {key: usable_pairs(pairs, design).pairs for key, pairs in grouped.items()}
+
+
+def _pairs_since(pairs: Sequence[Pair], ns: int) -> int:
+    return sum(
+        BASELINE in pair.blocks and min(b.first_at for b in pair.blocks.values()) >= ns
+        for pair in pairs
+    )
+
+
+def _said(move: Move) -> bool:
+    """Only what was decided is written down; the rest stays as the table has it."""
+    return move.changes or move.rule == "keep"
+
+
+def _merged(cells: Sequence[Cell]) -> list[Cell]:
+    """Neighbours of one kind of traffic with the same k become one cell."""
+    merged: list[Cell] = []
+    for cell in cells:
+        last = merged[-1] if merged else None
+        if last is not None and _adjoin(last, cell):
+            assert last.batch is not None
+            assert cell.batch is not None
+            merged[-1] = Cell(
+                cell.k, cell.class_, cell.context, cell.output, (last.batch[0], cell.batch[1])
+            )
+        else:
+            merged.append(cell)
+    return merged
+
+
+def _adjoin(left: Cell, right: Cell) -> bool:
+    same = (left.k, left.class_, left.context, left.output) == (
+        right.k,
+        right.class_,
+        right.context,
+        right.output,
+    )
+    return (
+        same
+        and left.batch is not None
+        and right.batch is not None
+        and (left.batch[1] == right.batch[0])
+    )

@@ -1,0 +1,136 @@
+"""When one cell may change: thresholds that differ by direction, and time between changes.
+
+Speculation is switched on or drafts made longer only for a gain of 3 % beyond doubt, and
+switched off or shortened as soon as a loss is beyond doubt. After a change a cell rests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specscope.evaluate import contrast, objectives
+from specscope.evaluate.blocks import BASELINE, Pair
+from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.objectives import METRICS, Objective
+from specscope.gate.places import Place
+
+HOUR_NS = 3600 * 10**9
+CHANGES = frozenset({"enable", "raise", "lower", "disable", "route"})
+
+
+@dataclass(frozen=True, slots=True)
+class GateRules:
+    """Thresholds of a change. up: gain that a longer draft must show beyond doubt, as a share.
+
+    dwell_h: hours that a cell rests after a change. flip_days: days within which it changes
+    once at most. new_pairs: pairs that must have begun since its last change.
+    """
+
+    up: float = 0.03
+    dwell_h: float = 24.0
+    flip_days: float = 7.0
+    new_pairs: int = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What becomes of one place.
+
+    rule: keep, enable, raise, lower, disable, route, no_change, insufficient or held.
+    evidence: the contrast that decided; None where nothing did.
+    """
+
+    place: Place
+    rule: str
+    old_k: int
+    new_k: int
+    why: str
+    evidence: Estimate | None = None
+
+    @property
+    def changes(self) -> bool:
+        """Whether the draft length becomes another."""
+        return self.rule in CHANGES and self.old_k != self.new_k
+
+
+def judge(place: Place, pairs: Sequence[Pair], old_k: int, rules: GateRules) -> Move:
+    """Apply the thresholds to one place with old_k in force. Never looks at the clock."""
+    verdict = place.verdict
+    against_k0 = {e.arm: e for e in verdict.speedups}
+    old = against_k0.get(f"k{old_k}")
+
+    def stay(rule: str, why: str, evidence: Estimate | None = None) -> Move:
+        return Move(place, rule, old_k, old_k, why, evidence)
+
+    if not verdict.applicable:
+        return stay("insufficient", _lacking(place))
+    if verdict.action == "route":
+        return Move(place, "route", old_k, 0, "no draft length keeps to the class's allowance", old)
+    if verdict.action == "no_difference":
+        return stay("no_change", "nothing that matters either way", old)
+    if old_k and old is None:
+        return stay("insufficient", f"k = {old_k} is in force and never ran in these pairs")
+    if verdict.action == "disable":
+        if old_k == 0:
+            return stay("keep", "target-only is in force and stays")
+        if old is not None and old.loses:
+            return Move(place, "disable", old_k, 0, "loses to target-only", old)
+        return stay("no_change", f"k = {old_k} does not surely lose", old)
+    if verdict.k is None:
+        return stay("no_change", "the table in force is among the best")
+    if old is not None and old.wins and old.arm in verdict.best:
+        return stay("keep", "wins, and nothing is surely better", old)
+    new_k = verdict.k
+    gain = _compare(place, pairs, new_k, old_k)
+    if gain is None or gain.low is None:
+        return stay("insufficient", f"k = {new_k} and k = {old_k} never met in a pair")
+    if new_k > old_k:
+        rule = "enable" if old_k == 0 else "raise"
+        if gain.low > 1.0 + rules.up:
+            return Move(place, rule, old_k, new_k, "gains beyond doubt", gain)
+        return stay("no_change", f"k = {new_k} does not surely gain {rules.up:.0%}", gain)
+    if gain.low > 1.0 or (old is not None and old.loses):
+        return Move(place, "lower", old_k, new_k, "the shorter draft is surely better", gain)
+    return stay("no_change", f"k = {new_k} is not surely better", gain)
+
+
+def rest(move: Move, changed_at: int | None, new_pairs: int, now: int, rules: GateRules) -> Move:
+    """Hold a change back while its cell rests.
+
+    changed_at: when its draft length last changed, None for never; new_pairs: pairs begun since.
+    """
+    if not move.changes or changed_at is None:
+        return move
+    hours = (now - changed_at) / HOUR_NS
+    if hours < rules.dwell_h:
+        why = f"changed {hours:.0f} h ago, rests {rules.dwell_h:.0f} h"
+    elif hours < 24.0 * rules.flip_days:
+        why = f"changed {hours / 24:.1f} days ago, changes once in {rules.flip_days:.0f} days"
+    elif new_pairs < rules.new_pairs:
+        why = f"{new_pairs} of {rules.new_pairs} new pairs since its last change"
+    else:
+        return move
+    held = f"would {move.rule} to k = {move.new_k}; {why}"
+    return Move(move.place, "held", move.old_k, move.old_k, held, move.evidence)
+
+
+def _compare(place: Place, pairs: Sequence[Pair], new_k: int, old_k: int) -> Estimate | None:
+    new, old = (BASELINE if k == 0 else f"k{k}" for k in (new_k, old_k))
+    found = objectives.measure(pairs, new, old, _objective(place))
+    if found is None:
+        return None
+    return contrast.estimate(found, new, old, place.verdict.speedups[0].level)
+
+
+def _objective(place: Place) -> Objective:
+    return "latency" if place.verdict.metric == METRICS["latency"] else "throughput"
+
+
+def _lacking(place: Place) -> str:
+    verdict = place.verdict
+    if verdict.flags:
+        return f"not to be believed: {', '.join(verdict.flags)}"
+    if verdict.pairs_needed:
+        return f"{verdict.action}: {verdict.pairs} of about {verdict.pairs_needed} pairs"
+    return f"{verdict.action}: thin evidence"

@@ -1,0 +1,124 @@
+"""The best table that looks at the batch alone, which is what engines can be told.
+
+Every kind of traffic is given the same number of tokens at every load, so time per token adds.
+Regret is the share of throughput that the smaller table leaves behind.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specscope.gate.rules import Move
+
+Kind = tuple[str | None, str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Batches low..high (inclusive; None: all above) run k."""
+
+    low: int
+    high: int | None
+    k: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Steps from batch 1 without a gap. regret: 0..1, of the full table's throughput; None
+    where the evidence does not hold what is needed to say."""
+
+    steps: tuple[Step, ...]
+    regret: float | None
+
+    @property
+    def k_max(self) -> int:
+        """Longest draft."""
+        return max(step.k for step in self.steps)
+
+
+def best_schedule(moves: Sequence[Move], classes: Sequence[str | None] | None = None) -> Schedule:
+    """For every stretch of the batch, the k that serves all kinds of traffic best together.
+
+    Only draft lengths that every kind tried at that load are compared; where there is none in
+    common, speculation is off. classes: only these, None for all.
+    """
+    chosen = [
+        move for move in moves if classes is None or move.place.verdict.segment.class_ in classes
+    ]
+    kinds: dict[Kind, list[Move]] = defaultdict(list)
+    for move in chosen:
+        segment = move.place.verdict.segment
+        kinds[segment.class_, segment.context, segment.output].append(move)
+    if not kinds:
+        return Schedule((Step(1, None, 0),), None)
+    cuts = sorted({_low(move) for move in chosen} | {1})
+    ks, full, reached = [], 0.0, 0.0
+    known = True
+    for low in cuts:
+        here = [_at(group, low) for group in kinds.values()]
+        k, cost, best = _cheapest(here)
+        ks.append(k)
+        if cost is None or best is None:
+            known = False
+        else:
+            reached += cost
+            full += best
+    return Schedule(_steps(cuts, ks), max(0.0, 1.0 - full / reached) if known else None)
+
+
+def pool_split(moves: Sequence[Move]) -> tuple[list[str], list[str]]:
+    """Classes that speculate somewhere, and classes that never do: two pools for a router."""
+    speculates: dict[str, bool] = defaultdict(bool)
+    for move in moves:
+        name = move.place.verdict.segment.class_
+        if name is not None:
+            speculates[name] |= move.new_k > 0
+    return (
+        sorted(name for name, on in speculates.items() if on),
+        sorted(name for name, on in speculates.items() if not on),
+    )
+
+
+def _cheapest(here: Sequence[Move]) -> tuple[int, float | None, float | None]:
+    """The common k with the least time per token, that time, and the full table's. [ms]"""
+    costs = [_ms_per_token(move) for move in here]
+    common = set.intersection(*(set(cost) for cost in costs))
+    own = [cost.get(move.new_k) for move, cost in zip(here, costs, strict=True)]
+    best = sum(value for value in own if value is not None) if None not in own else None
+    if not common:
+        return 0, None, None
+    totals = {k: sum(cost[k] for cost in costs) for k in common}
+    k = min(sorted(totals), key=lambda k: totals[k])
+    return k, totals[k], best
+
+
+def _ms_per_token(move: Move) -> Mapping[int, float]:
+    return {
+        arm.k: 1e3 / arm.tokens_per_s
+        for arm in move.place.verdict.arms
+        if arm.k is not None and arm.tokens_per_s > 0
+    }
+
+
+def _at(group: Sequence[Move], batch: int) -> Move:
+    """The move of one kind of traffic that covers a batch; the last one beyond all."""
+    below = [move for move in group if _low(move) <= batch]
+    return max(below, key=_low) if below else min(group, key=_low)
+
+
+def _low(move: Move) -> int:
+    limits = move.place.cell.batch
+    return max(1, limits[0]) if limits else 1
+
+
+def _steps(cuts: Sequence[int], ks: Sequence[int]) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    for index, (low, k) in enumerate(zip(cuts, ks, strict=True)):
+        high = cuts[index + 1] - 1 if index + 1 < len(cuts) else None
+        if steps and steps[-1].k == k:
+            steps[-1] = Step(steps[-1].low, high, k)
+        else:
+            steps.append(Step(low, high, k))
+    return tuple(steps)

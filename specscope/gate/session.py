@@ -1,0 +1,91 @@
+"""What the gate's commands share: the store's evidence, the table in force, a recommendation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from specscope.evaluate.checks import Design
+from specscope.evaluate.choice import Rules
+from specscope.gate.evidence import Evidence, read_evidence
+from specscope.gate.policies import (
+    StoredPolicy,
+    history,
+    newest_with_table,
+    read_policies,
+)
+from specscope.gate.recommend import Recommendation, recommend
+from specscope.gate.table import GateTable
+from specscope.store import Store
+
+# How traffic reaches the blocks of a kind of policy, and whether their evidence is read while
+# it grows.
+DESIGNS: dict[str, tuple[Design, bool]] = {
+    "cohort": ("cohort", False),
+    "blocks": ("switchback", True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A store as the gate sees it."""
+
+    policies: tuple[StoredPolicy, ...]
+    evidence: Evidence
+    design: Design
+    looked_at_often: bool
+    table: GateTable
+    notes: tuple[str, ...]
+
+
+def read(store: Store, *, default_k: int | None = None, epoch: str | None = None) -> Reading:
+    """Read policies and evidence. default_k: in force where no policy is; None for 0.
+
+    Blocks of one kind of experiment are used, that of the newest policy which ran any.
+    """
+    policies = read_policies(store)
+    evidence = read_evidence(store, epoch)
+    kinds = {policy.number: policy.kind for policy in policies}
+    ran = sorted({block.policy for block in evidence.blocks})
+    kind = next((kinds[n] for n in reversed(ran) if kinds.get(n) in DESIGNS), "cohort")
+    kept = tuple(b for b in evidence.blocks if kinds.get(b.policy, kind) == kind)
+    notes = []
+    if len(kept) < len(evidence.blocks):
+        notes.append(f"{len(evidence.blocks) - len(kept)} blocks of other experiments left out")
+    in_force = newest_with_table(policies)
+    table = GateTable((), default_k or 0) if in_force is None else in_force.table
+    design, often = DESIGNS[kind]
+    return Reading(
+        policies=tuple(policies),
+        evidence=replace(evidence, blocks=kept),
+        design=design,
+        looked_at_often=often,
+        table=table,
+        notes=tuple(notes),
+    )
+
+
+def recommendation(
+    reading: Reading, *, closed_loop: bool = False, now: int | None = None
+) -> Recommendation:
+    """What should be in force, from what was read."""
+    design: Design = "closed_loop" if closed_loop else reading.design
+    found = recommend(
+        reading.evidence,
+        reading.table,
+        history(reading.policies),
+        now=time.time_ns() if now is None else now,
+        decision=Rules(looked_at_often=reading.looked_at_often),
+        design=design,
+    )
+    return replace(found, notes=(*found.notes, *reading.notes, *_caveats(reading, found)))
+
+
+def _caveats(reading: Reading, found: Recommendation) -> Sequence[str]:
+    if reading.design == "cohort" and found.changes:
+        return (
+            "these classes ran alone: in a shared batch compare `current` with one cell changed "
+            "before all replicas follow",
+        )
+    return ()
