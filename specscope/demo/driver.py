@@ -11,39 +11,29 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
+from importlib.metadata import version
 from typing import Any
 
-from specscope.demo.plan import ARMS, LOADS, Block, Size, replicate
+import torch
+
+from specscope.demo.job import Job
+from specscope.demo.plan import ARMS, LOADS, Block, replicate
+from specscope.engine.api import SamplingParams
+from specscope.engine.bundled import Pair, bundled_prompts, load_bundled
+from specscope.engine.card import model_card
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.engine import Engine
 from specscope_hook.adapters.reference import ReferenceObserver
 from specscope_hook.attach import attach
 from specscope_hook.boot import new_boot
 from specscope_hook.recorder import Recorder
+from specscope_hook.records import Boot
 from specscope_hook.settings import HookSettings
 
-PROMPT_TOKENS = 64
+PROMPT_TOKENS = 48
 CAPACITY = 256  # tokens of a sequence: prompt, output and the longest draft, with room
 TEMPERATURE = 1.0  # coupled sampling: natural text, and the same text in every arm
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """What the parent asks for. core: the processor to stay on, or None for any."""
-
-    policy: int
-    seed: int
-    size: Size
-    core: int | None
-
-    def to_json(self) -> str:
-        """For the command line of the engine's process."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Job:
-        """Read what `to_json` wrote."""
-        values = json.loads(text)
-        return cls(**{**values, "size": Size(**values["size"])})
 
 
 class ArmGate:
@@ -61,18 +51,14 @@ class Cohorts:
     """The bundled engine, hooked, and the held-out prompts that its cohorts are made of."""
 
     def __init__(self, job: Job, settings: HookSettings) -> None:
-        import torch
-
-        from specscope.engine.bundled import bundled_prompts, load_bundled
-        from specscope.engine.draft import ModelDrafter
-        from specscope.engine.engine import Engine
-
         torch.set_num_threads(1)
         pair = load_bundled()
+        assert pair.draft is not None, "the bundled pair has a draft model"
         self.prompts: dict[str, list[list[int]]] = {}
         for prompt in bundled_prompts():
-            ids = pair.tokenizer.encode(prompt.text).ids[:PROMPT_TOKENS]
-            self.prompts.setdefault(prompt.label, []).append(ids)
+            self.prompts.setdefault(prompt.label, []).append(
+                pair.encode(prompt.text)[:PROMPT_TOKENS]
+            )
         self._job = job
         self._gate = ArmGate()
         self.ring, self._recorder = attach(settings, _boot(settings, pair))
@@ -88,8 +74,6 @@ class Cohorts:
 
     def run(self, block: Block, policy: int) -> None:
         """One block, from empty to empty."""
-        from specscope.engine.api import SamplingParams
-
         self._gate.k = block.k
         self._recorder.block(policy, block.pair if policy else 0, block.arm if policy else "")
         texts = self.prompts[block.label]
@@ -155,18 +139,25 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _boot(settings: HookSettings, pair: Any) -> Any:
-    from specscope.engine.bundled import model_card
-
+def _boot(settings: HookSettings, pair: Pair) -> Boot:
+    card = model_card(pair)
+    target, draft = card["target"], card["draft"]
     return new_boot(
         settings,
         engine="reference",
-        engine_version="0.1.0",
-        target="bundled target, 6.4 M parameters",
-        draft="bundled draft, 0.45 M parameters",
+        engine_version=version("specscope"),
+        target=f"bundled target, {target['parameters'] / 1e6:.1f} M parameters",
+        draft=f"bundled draft, {draft['parameters'] / 1e6:.2f} M parameters",
         method="draft_model",
         k_max=max(ARMS),
-        **model_card(pair),
+        parameters=target["parameters"],
+        active_parameters=target["active_parameters"],
+        bytes_per_weight=target["bytes_per_weight"],
+        kv_bytes_per_token=target["kv_bytes_per_token"],
+        layers=target["layers"],
+        draft_parameters=draft["parameters"],
+        draft_bytes_per_weight=draft["bytes_per_weight"],
+        draft_kv_bytes_per_token=draft["kv_bytes_per_token"],
     )
 
 

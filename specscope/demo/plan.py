@@ -23,7 +23,7 @@ class Load:
     output_tokens: int
 
 
-LOADS = (Load("light", 1, 64), Load("heavy", 32, 32))
+LOADS = (Load("light", 1, 48), Load("heavy", 32, 24))
 """One request alone, where a target-only step wastes the most, and as many as fill the engine."""
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from specscope.demo.driver import Job
+from specscope.demo.job import Job
 from specscope.demo.notes import notes
 from specscope.demo.plan import ARMS, LOADS, Size, arm_name
 from specscope.demo.processes import Processes, free_port

@@ -68,6 +68,11 @@ def number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+def interval(low: float | None, high: float | None) -> str:
+    """An interval for a person; a dash where it is not known, as from one pair."""
+    return "–" if low is None or high is None else f"{low:.2f} – {high:.2f}"
+
+
 def moment(value: datetime) -> str:
     """A time for a person."""
     return value.strftime("%Y-%m-%d %H:%M UTC")
@@ -116,7 +121,7 @@ def _template(name: str) -> Any:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        number=number, moment=moment, verdict=verdict, deciding_arm=deciding_arm
+        number=number, interval=interval, moment=moment, verdict=verdict, deciding_arm=deciding_arm
     )
     return environment.get_template(name)
 

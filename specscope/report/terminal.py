@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specscope.report.model import Report, SegmentRow, Story
-from specscope.report.render import deciding_arm, number, verdict
+from specscope.report.render import deciding_arm, interval, number, verdict
 
 COLOURS = {"keep": "green", "set_k": "green", "disable": "red", "engine_fault": "red"}
 
@@ -41,7 +41,7 @@ def _table(segments: list[SegmentRow]) -> Table:
             Text(verdict(segment), style=COLOURS.get(segment.action, "")),
             number(best.tokens_per_round) if best else "–",
             f"{number(best.speedup)}x" if best else "–",
-            f"{number(best.low)} – {number(best.high)}" if best else "–",
+            interval(best.low, best.high) if best else "–",
             str(best.pairs if best else 0),
         )
     return table
@@ -53,5 +53,5 @@ def _story(story: Story) -> str:
     table = ", ".join(f"{label} {k}" for label, k in story.table.items())
     return (
         f"under {story.load} load, for everyone: {switches}; a gate per class ({table}) "
-        f"{number(story.gate.value)}x [{number(story.gate.low)}, {number(story.gate.high)}]"
+        f"{number(story.gate.value)}x ({interval(story.gate.low, story.gate.high)})"
     )
