@@ -13,7 +13,8 @@ serves one thread at a time; `session` gives another on the same engine.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -103,7 +104,7 @@ class Store:
         try:
             self.client.insert_arrow(f"`{table}`", rows, settings=settings)
         except (ClickHouseError, OSError) as error:
-            raise _named(error, f"insert into {table}") from error
+            raise self._failed(error, f"insert into {table}") from error
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> pa.Table:
         """Rows of a SELECT; parameters are bound as {name:Type}."""
@@ -111,7 +112,7 @@ class Store:
             body = self.client.raw_query(sql, parameters=dict(params or {}), fmt="Arrow")
             return pa.ipc.open_file(body).read_all()
         except (ClickHouseError, OSError, pa.ArrowInvalid) as error:
-            raise _named(error, "query") from error
+            raise self._failed(error, "query") from error
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """The same as plain values, a dictionary a row."""
@@ -123,7 +124,13 @@ class Store:
         try:
             self.client.command(sql, parameters=dict(params or {}))
         except (ClickHouseError, OSError) as error:
-            raise _named(error, "command") from error
+            raise self._failed(error, "command") from error
+
+    def _failed(self, error: Exception, what: str) -> StoreError:
+        if self.embedded:
+            with contextlib.suppress(ClickHouseError):
+                drain(lambda: self.client.raw_query("SELECT 1", fmt="TSV"))
+        return _named(error, what)
 
     def close(self) -> None:
         """Close every session, then give up the ownership."""
@@ -139,6 +146,18 @@ class Store:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def drain(select_one: Callable[[], bytes]) -> None:
+    """Make a connection to the embedded engine fit for use after a statement failed on it.
+
+    What the statement had written until then (chDB 26.9) would stand before the next result.
+    `select_one` runs SELECT 1 as tabs. Raises StoreError where the connection stays unfit.
+    """
+    for _ in range(3):
+        if select_one() == b"1\n":
+            return
+    raise StoreError("the embedded engine's connection no longer answers what it is asked")
 
 
 def error_code(error: StoreError) -> int | None:

@@ -31,10 +31,11 @@ _TOKEN = re.compile(
     | (?P<name>"(?:[^"\\]|\\.|"")*"|`(?:[^`\\]|\\.|``)*`)
     | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
     | (?P<number>[0-9][A-Za-z0-9_.]*)
-    | (?P<mark>[-+*/%=<>!,.()\[\]{}:?|&^~@])
+    | (?P<mark>(?!/\*)[-+*/%=<>!,.()\[\]{}:?|&^~@])
     """,
     re.VERBOSE | re.DOTALL,
 )
+_WORDS = re.compile(r"\w+(\.\w+)?", re.ASCII)
 _LINE = re.compile(r"(?P<depth> *)(?P<node>[A-Za-z:]+)(?: (?P<rest>.*))?", re.DOTALL)
 _SUFFIX = re.compile(r"(?: \(alias (?P<alias>.*)\))?(?: \(children \d+\))?$", re.DOTALL)
 
@@ -107,7 +108,10 @@ def _check_function(name: str, *, in_from: bool) -> None:
 
 
 def _check_name(name: str, database: str, foreign: frozenset[str], *, is_table: bool) -> None:
-    # `x IN system.users` names a table by a plain identifier, so those are looked at too.
+    # `x IN system.users` names a table by a plain identifier, so those are looked at too. A
+    # path may be the name of a table, to an engine that makes tables of files.
+    if (is_table and not _WORDS.fullmatch(name)) or "/" in name:
+        raise QueryRefused(f"{name!r} is no name of a table here")
     first, dot, rest = name.partition(".")
     if not dot or first == database:
         return

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from specscope.errors import QueryRefused
 from specscope.service.guard import allowed, guarded
 from specscope.service.metrics import Metrics
-from specscope.store import SETTINGS, Store
+from specscope.store import SETTINGS, Store, drain
 
 CONNECTIONS = 2  # queries at once; the rest waits, so that ingest keeps its share
 WAIT_S = 10.0
@@ -118,6 +118,7 @@ class Reader:
         except QueryRefused as error:
             raise Refused(403, ACCESS_DENIED, str(error)) from error
         except RuntimeError as error:  # the engine's own
+            drain(lambda: bytes(connection.query("SELECT 1", "TSV").bytes()))
             text = str(error).strip()
             found = _CODE.search(text)
             code = int(found[1]) if found else 0

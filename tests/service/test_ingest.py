@@ -4,16 +4,17 @@ import asyncio
 import contextlib
 import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pyarrow as pa
 import pytest
+from service.harness import service
 from service.sidecar import SOURCE, acknowledged, exchange, hello, refused, resume
 from store.traffic import Traffic, stream, table
 
 from specscope.errors import ServiceError, StoreBusy
-from specscope.service.app import Running, running
+from specscope.service.app import running
 from specscope.service.writer import Backoff
 from specscope.settings import ServiceSettings
 from specscope.store import Store
@@ -21,32 +22,6 @@ from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.telemetry_pb2_grpc import TelemetryStub
 
 DAY = 86_400 * 10**9
-
-
-@contextlib.contextmanager
-def service(dsn: str, **options):
-    """A whole service in a thread with its own event loop."""
-    settings = ServiceSettings(store=dsn, listen="127.0.0.1:0", http="127.0.0.1:0")
-    started: Future[Running] = Future()
-    stop = threading.Event()
-
-    async def serve():
-        try:
-            async with running(settings, **options) as service:
-                started.set_result(service)
-                await asyncio.to_thread(stop.wait)
-        except BaseException as error:
-            if not started.done():
-                started.set_exception(error)
-            raise
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    try:
-        yield started.result(timeout=60)
-    finally:
-        stop.set()
-        thread.join()
 
 
 @pytest.fixture

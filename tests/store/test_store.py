@@ -185,6 +185,13 @@ def test_a_refused_statement_raises_in_one_line_with_the_engine_s_code(store):
     assert "nowhere" in str(raised.value)
 
 
+def test_nothing_of_a_query_that_failed_halfway_comes_with_the_next_answer(store):
+    with pytest.raises(StoreError):
+        store.query("SELECT throwIf(number = 200000), 'secret' FROM numbers(300000)")
+
+    assert store.rows("SELECT 1 AS one") == [{"one": 1}]
+
+
 def test_a_session_for_reading_cannot_write(store):
     reader = store.session({"readonly": "1"})
 

@@ -1,0 +1,39 @@
+"""A whole service in a thread of the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from specscope.service.app import Running, running
+from specscope.settings import ServiceSettings
+
+
+@contextlib.contextmanager
+def service(dsn: str, **options: Any) -> Iterator[Running]:
+    """A service with an event loop of its own, on ports that the system chooses."""
+    settings = ServiceSettings(store=dsn, listen="127.0.0.1:0", http="127.0.0.1:0")
+    started: Future[Running] = Future()
+    stop = threading.Event()
+
+    async def serve() -> None:
+        try:
+            async with running(settings, **options) as service:
+                started.set_result(service)
+                await asyncio.to_thread(stop.wait)
+        except BaseException as error:
+            if not started.done():
+                started.set_exception(error)
+            raise
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        yield started.result(timeout=60)
+    finally:
+        stop.set()
+        thread.join()
