@@ -3,8 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specscope.engine.api import Mode, RequestEnd, RequestInfo, RoundReport, SamplingParams
-from specscope.engine.api import fixed_gate
+from specscope.engine.api import (
+    Mode,
+    RequestEnd,
+    RequestInfo,
+    RoundReport,
+    SamplingParams,
+    fixed_gate,
+)
 from specscope.engine.bundled import Pair, Prompt
 from specscope.engine.draft import Drafter, ModelDrafter
 from specscope.engine.engine import Engine

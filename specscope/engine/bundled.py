@@ -65,7 +65,7 @@ def load_pair(directory: Path, dtype: torch.dtype = torch.float32, device: str =
     )
     check_pair(target, draft)
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
-    eos = (int(tokenizer.token_to_id(END)),)
+    eos = (tokenizer.get_vocab()[END],)
     return Pair(target, draft, tokenizer, K_MAX, eos, "specscope-bundled")
 
 

@@ -4,8 +4,8 @@ The matrix work runs over the packed tokens, so a row that brings fewer tokens c
 attention sees a rectangle, padded to the widest row.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -37,7 +37,8 @@ class Packing:
         return self.rows * self.width - self.tokens
 
 
-def pack(widths: Sequence[int], device: str, first: int = 0) -> Packing:
+@lru_cache(maxsize=512)
+def pack(widths: tuple[int, ...], device: str, first: int = 0) -> Packing:
     """The packing of rows that bring `widths` tokens each (0 allowed, not all of them)."""
     rows, width = len(widths), max(widths)
     if min(widths) == width:
@@ -65,7 +66,7 @@ class Layout:
     packing: Packing
     positions: Tensor  # [N]
     extent: int  # cache positions that attention reads
-    mask: Tensor  # [rows, 1, group * width, extent] bool: key position <= query position
+    mask: Tensor  # [rows, 1, group * width, extent], 0 where key position <= query's, else -inf
 
     @property
     def first(self) -> int:
@@ -96,16 +97,19 @@ class Layout:
         return x if self.packing.places is None else x.index_select(0, self.packing.places)
 
 
-def lay_out(packing: Packing, positions: Tensor, extent: int, group: int) -> Layout:
+def lay_out(
+    packing: Packing, positions: Tensor, extent: int, group: int, dtype: torch.dtype
+) -> Layout:
     """Place `packing`'s tokens at `positions` [N]; `group` query heads share a key head.
 
     Every position must be below `extent`, which is the caller's bound on all lengths.
     """
     grid = positions if packing.grid is None else positions.index_select(0, packing.grid)
-    query = grid.view(packing.rows, 1, packing.width, 1)
-    mask = torch.arange(extent, device=positions.device) <= query
-    if group > 1:
-        mask = mask.repeat(1, 1, group, 1)
+    query = grid.view(packing.rows, 1, packing.width)
+    query = query.expand(-1, group, -1).reshape(packing.rows, 1, group * packing.width, 1)
+    seen = torch.arange(extent, device=positions.device) <= query
+    # Added to the scores as it is: a boolean mask would be converted again in every layer.
+    mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
     return Layout(packing, positions, extent, mask)
 
 

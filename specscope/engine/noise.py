@@ -10,7 +10,6 @@ from torch import Tensor
 
 COUPLED, DRAFT, ACCEPT, RESIDUAL, SYNTHETIC = range(5)
 
-_LOW = 0xFFFFFFFF
 _ODD = -7046029254386353131  # 2**64 / golden ratio, as a signed word
 _SPREAD = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
 
@@ -33,24 +32,23 @@ def uniform(keys: Tensor) -> Tensor:
 def gumbel(keys: Tensor, vocab: int) -> Tensor:
     """Standard Gumbel noise [n, vocab] float32 for keys [n]; argmax(log p + noise) draws from p.
 
-    Each element is a 32-bit hash of its token (lowbias32 of C. Wellons, a key word before and
-    between its rounds).
+    Each element is a 32-bit hash of its token (lowbias32 of C. Wellons, with a word of the key
+    before and between its rounds), in 32-bit words that wrap, since this is the costliest part
+    of sampling.
     """
     keys = keys[:, None]
-    low, high = keys & _LOW, (keys >> 32) & _LOW
-    x = torch.arange(1, vocab + 1, device=keys.device) * 0x9E3779B9 & _LOW
-    x = x ^ low
-    x ^= x >> 16
-    x *= 0x7FEB352D
-    x &= _LOW
-    x ^= high
-    x ^= x >> 15
-    x *= 0x846CA68B
-    x &= _LOW
-    x ^= x >> 16
+    x = torch.arange(1, vocab + 1, dtype=torch.int32, device=keys.device) * 0x1E3779B9
+    x = x ^ keys.to(torch.int32)
+    x = _fold(x, 16).mul_(0x7FEB352D).bitwise_xor_((keys >> 32).to(torch.int32))
+    x = _fold(_fold(x, 15).mul_(0x846CA68B - (1 << 32)), 16)
     # -log(1 - u) keeps its precision where it is small, which is where races are won.
-    u = x.float().add_(0.5).mul_(2.0**-32).clamp_(max=1 - 2.0**-24)
+    u = x.float().add_(2.0**31 + 0.5).mul_(2.0**-32).clamp_(2.0**-33, 1 - 2.0**-24)
     return u.neg_().log1p_().neg_().log_().neg_()
+
+
+def _fold(x: Tensor, bits: int) -> Tensor:
+    """x ^ (x >> bits) in place, the shift without sign."""
+    return x.bitwise_xor_((x >> bits).bitwise_and_((1 << 32 - bits) - 1))
 
 
 def _mix(x: Tensor) -> Tensor:

@@ -8,22 +8,24 @@ from torch import Tensor
 from specscope.engine.config import ModelConfig
 
 
-def rotation_table(config: ModelConfig, positions: int) -> tuple[Tensor, Tensor]:
-    """cos and sin of every position's angles, each [positions, head_dim] float32.
+def rotation_table(config: ModelConfig, positions: int) -> Tensor:
+    """cos and sin of every position's angles, [positions, 2, 1, head_dim] float32.
 
-    The two halves of head_dim carry the same angles, as Hugging Face's checkpoints expect.
+    The two halves of head_dim carry the same angles, as Hugging Face's checkpoints expect; the
+    first half's sine is negative, which spares `rotate` a copy.
     """
     half = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
     frequency = _scaled(config, 1.0 / config.rope.theta**half)
     angle = torch.arange(positions, dtype=torch.float32)[:, None] * frequency
-    angle = torch.cat((angle, angle), -1)
-    return angle.cos(), angle.sin()
+    cos, sin = angle.cos(), angle.sin()
+    both = torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)), 1)
+    return both[:, :, None]
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x [N, heads, head_dim] turned by its positions' angles; cos and sin are [N, 1, head_dim]."""
-    left, right = x.chunk(2, -1)
-    return x * cos + torch.cat((-right, left), -1) * sin
+def rotate(x: Tensor, angles: Tensor) -> Tensor:
+    """x [N, heads, head_dim] turned by its positions' angles [N, 2, 1, head_dim]."""
+    cos, sin = angles.unbind(1)
+    return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
 def _scaled(config: ModelConfig, frequency: Tensor) -> Tensor:

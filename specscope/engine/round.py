@@ -49,7 +49,7 @@ class Target:
         while any(left):
             packing = pack(tuple(min(count, chunk) for count in left), state.device, first)
             extent = min(done + chunk, max(lengths))
-            plan = lay_out(packing, packing.offsets + done, extent, self.group)
+            plan = lay_out(packing, packing.offsets + done, extent, self.group, self.model.dtype)
             self.model(state.tok[plan.token_rows, plan.positions], self.cache, plan)
             left = [max(0, count - chunk) for count in left]
             done += chunk
@@ -63,7 +63,8 @@ class Target:
         inputs = torch.cat((state.tok[:rows].gather(1, start), proposal.tokens), 1)
         positions = start[packing.token_rows, 0] + packing.offsets
         fed = inputs[packing.token_rows, packing.offsets]
-        plan = lay_out(packing, positions, batch.extent + packing.width - 1, self.group)
+        extent = batch.extent + packing.width - 1
+        plan = lay_out(packing, positions, extent, self.group, self.model.dtype)
         return self.model.logits(self.model(fed, self.cache, plan)), plan
 
 

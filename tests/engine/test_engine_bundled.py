@@ -1,0 +1,116 @@
+"""The shipped pair is whole, is the one described, and is really its project's own."""
+
+import shutil
+from collections import Counter
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from specscope.engine.acceptance import measure
+from specscope.engine.api import SamplingParams, fixed_gate
+from specscope.engine.bundled import bundled_prompts, check_hashes, load_bundled, load_pair
+from specscope.engine.card import model_card
+from specscope.engine.checks import check_pair
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.engine import Engine
+from specscope.engine.errors import BadCheckpoint, IncompatiblePair
+
+DIRECTORY = Path(str(files("specscope.engine"))) / "bundled"
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return load_bundled()
+
+
+def test_the_pair_has_the_size_it_is_described_with(pair):
+    card = model_card(pair)
+
+    assert card["target"]["parameters"] == card["target"]["active_parameters"] == 6_426_880
+    assert card["draft"]["parameters"] == 446_848
+    assert card["target"]["kv_bytes_per_token"] == 2 * 8 * 2 * 64 * 4
+    assert (card["target"]["layers"], card["draft"]["layers"]) == (8, 1)
+    assert sum(path.stat().st_size for path in DIRECTORY.iterdir()) < 15e6
+
+
+def test_the_prompts_are_several_dozen_a_class_and_of_one_length(pair):
+    prompts = bundled_prompts()
+
+    counts = Counter(prompt.label for prompt in prompts)
+    lengths = [len(pair.encode(prompt.text)) for prompt in prompts]
+    assert counts == {"prose": 64, "python": 64, "sql": 64, "json": 64}
+    assert all(60 <= length <= 68 for length in lengths)
+    assert len({prompt.text for prompt in prompts}) == len(prompts)
+
+
+def test_text_goes_through_the_tokenizer_unchanged(pair):
+    text = "def f(x):\n    return {'é': 12345, \"→\": x}\n"
+
+    assert pair.decode(pair.encode(text)) == text
+
+
+@pytest.mark.parametrize("name", ["draft.safetensors", "tokenizer.json", "prompts.jsonl"])
+def test_a_file_that_was_changed_is_refused_by_name(tmp_path, name):
+    copy = tmp_path / "pair"
+    shutil.copytree(DIRECTORY, copy)
+    content = bytearray((copy / name).read_bytes())
+    content[-1] ^= 1
+    (copy / name).write_bytes(content)
+
+    with pytest.raises(BadCheckpoint, match=name):
+        load_pair(copy)
+
+    (copy / name).unlink()
+    with pytest.raises(BadCheckpoint, match=name):
+        check_hashes(copy)
+
+
+def test_models_of_different_vocabularies_do_not_make_a_pair(pair, target):
+    with pytest.raises(IncompatiblePair, match=r"2048.*61"):
+        check_pair(pair.target, target)
+
+
+def test_the_draft_is_worth_more_on_sql_than_on_prose(pair):
+    prompts = [p for p in bundled_prompts() if p.label in ("prose", "sql")]
+    few = [p for label in ("prose", "sql") for p in [q for q in prompts if q.label == label][:4]]
+
+    cells = {(c.label, c.mode): c.tokens_per_round for c in measure(pair, few, ks=(4,))}
+
+    for mode in ("greedy", "rejection", "coupled"):
+        assert 1.2 < cells["prose", mode] < cells["sql", mode] < 5
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_pairs_text_is_the_same_with_and_without_speculation(pair, temperature):
+    ends = []
+    for k in (0, 4):
+        texts = {}
+        watcher = Watcher(texts)
+        engine = Engine(
+            pair.target, ModelDrafter(pair.draft), k_max=4, slots=16, capacity=140,
+            gate=fixed_gate(k), observers=[watcher],
+        )  # fmt: skip
+        for index, prompt in enumerate(bundled_prompts()[::16]):
+            params = SamplingParams(temperature, seed=index, max_new_tokens=64, eos=pair.eos)
+            engine.submit(str(index), pair.encode(prompt.text), params)
+        while engine.step():
+            pass
+        ends.append(texts)
+
+    assert ends[0] == ends[1]
+    assert len(ends[0]) == 16
+
+
+class Watcher:
+    def __init__(self, texts):
+        self.texts = texts
+
+    def round_begins(self): ...
+
+    def round_ended(self, report): ...
+
+    def admitted(self, request): ...
+
+    def ended(self, end):
+        self.texts[end.request.id] = end.token_ids

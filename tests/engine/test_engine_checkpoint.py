@@ -1,0 +1,98 @@
+"""What cannot be computed is refused by name, and so is what is damaged."""
+
+import json
+
+import pytest
+import torch
+from engine.tiny_models import TINY, tiny_model
+from safetensors.torch import load_file, save_file
+
+from specscope.engine.checkpoint import load_checkpoint, save_weights
+from specscope.engine.config import parse_config, write_config
+from specscope.engine.errors import BadCheckpoint, UnsupportedModel
+
+BASE = {
+    "model_type": "llama", "vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48,
+}  # fmt: skip
+
+
+@pytest.fixture
+def saved(tmp_path):
+    write_config(TINY, tmp_path / "config.json")
+    save_weights(tiny_model(0), tmp_path / "model.safetensors", torch.float64)
+    return tmp_path
+
+
+def test_weights_read_back_give_the_same_logits(saved):
+    text = torch.tensor([[1, 2, 3, 4]])
+
+    loaded = load_checkpoint(saved, torch.float64)
+
+    assert torch.equal(loaded.score(text), tiny_model(0).score(text))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"model_type": "gemma3"}, "gemma3"),
+        ({"model_type": "mixtral"}, "mixtral"),
+        ({"sliding_window": 4096, "use_sliding_window": True}, "sliding window"),
+        ({"quantization_config": {"bits": 4}}, "quantised"),
+        ({"num_experts": 8}, "mixture of experts"),
+        ({"mlp_bias": True}, "bias in the feed-forward"),
+        ({"hidden_act": "gelu"}, "gelu"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "yarn"),
+        ({"partial_rotary_factor": 0.5}, "partial rotary"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding_attention"),
+    ],
+)
+def test_what_is_not_computed_is_refused_by_name(change, reason):
+    with pytest.raises(UnsupportedModel, match=reason):
+        parse_config(BASE | change)
+
+
+def test_a_qwen2_that_does_not_use_its_sliding_window_is_taken():
+    config = parse_config(
+        BASE | {"model_type": "qwen2", "sliding_window": 4096, "use_sliding_window": False}
+    )
+
+    assert config.qkv_bias
+
+
+def test_a_missing_entry_is_named():
+    with pytest.raises(BadCheckpoint, match="hidden_size"):
+        parse_config({key: value for key, value in BASE.items() if key != "hidden_size"})
+
+
+def test_missing_and_damaged_weights_are_named(saved):
+    weights = saved / "model.safetensors"
+    tensors = load_file(weights)
+    name = "model.layers.1.mlp.up_proj.weight"
+
+    save_file({key: value for key, value in tensors.items() if key != name}, weights)
+    with pytest.raises(BadCheckpoint, match=r"layers\.1\.mlp\.up_proj"):
+        load_checkpoint(saved)
+
+    save_file(tensors | {name: torch.zeros(3, 3)}, weights)
+    with pytest.raises(BadCheckpoint, match=r"\(3, 3\)"):
+        load_checkpoint(saved)
+
+    weights.write_bytes(b"\x10" * 50)
+    with pytest.raises(BadCheckpoint, match="damaged"):
+        load_checkpoint(saved)
+
+    weights.unlink()
+    with pytest.raises(BadCheckpoint, match="no weights"):
+        load_checkpoint(saved)
+
+
+def test_a_config_that_is_missing_or_not_json_is_named(tmp_path):
+    with pytest.raises(BadCheckpoint, match="no configuration"):
+        load_checkpoint(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(BadCheckpoint, match="not JSON"):
+        load_checkpoint(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(BASE))
+    with pytest.raises(BadCheckpoint, match="no weights"):
+        load_checkpoint(tmp_path)

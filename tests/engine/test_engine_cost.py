@@ -1,0 +1,56 @@
+"""A row that drafts nothing costs less: ratios within one run, in this thread's CPU time."""
+
+import time
+
+import numpy as np
+import pytest
+
+from specscope.engine.api import SamplingParams, fixed_gate
+from specscope.engine.bundled import bundled_prompts, load_bundled
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.engine import Engine
+
+BATCH, ROUNDS = 32, 15
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return load_bundled()
+
+
+def busy_engine(pair, gate):
+    texts = [pair.encode(prompt.text) for prompt in bundled_prompts()[:BATCH]]
+    engine = Engine(
+        pair.target, ModelDrafter(pair.draft), k_max=4, slots=BATCH, capacity=400, gate=gate
+    )
+    for index, text in enumerate(texts):
+        params = SamplingParams(temperature=1.0, seed=index, max_new_tokens=300)
+        engine.submit(str(index), text, params)
+    for _ in range(2):
+        engine.step()
+    return engine
+
+
+def paired_ratio(one, other):
+    """Median over paired rounds of the CPU time of `one` in terms of `other`'s."""
+    took = np.zeros((ROUNDS, 2))
+    for index in range(ROUNDS):
+        for side, engine in enumerate((one, other)):
+            began = time.thread_time()
+            engine.step()
+            took[index, side] = time.thread_time() - began
+    return float(np.median(took[:, 0] / took[:, 1]))
+
+
+def test_half_the_rows_at_k_0_cost_at_most_four_fifths_of_all_at_4(pair):
+    half = busy_engine(pair, lambda sequences, _: [4 * (i % 2) for i in range(len(sequences))])
+    full = busy_engine(pair, fixed_gate(4))
+
+    assert paired_ratio(half, full) <= 0.8
+
+
+def test_a_closed_gate_costs_what_an_engine_without_drafts_costs(pair):
+    closed = busy_engine(pair, fixed_gate(0))
+    full = busy_engine(pair, fixed_gate(4))
+
+    assert paired_ratio(closed, full) < 0.6

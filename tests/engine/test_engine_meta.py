@@ -1,0 +1,61 @@
+"""A whole round on the meta device, where every wait for the device's values raises."""
+
+import pytest
+import torch
+from engine.tiny_models import TINY
+
+from specscope.engine.api import RequestInfo, SamplingParams
+from specscope.engine.draft import Batch, ModelDrafter
+from specscope.engine.model import Decoder, KVCache
+from specscope.engine.round import Target, run_round
+from specscope.engine.state import BatchState, needs_of
+from specscope.engine.timing import HostTimer
+
+MIXED = [
+    SamplingParams(),
+    SamplingParams(temperature=1.0, mode="rejection", top_p=0.9),
+    SamplingParams(temperature=1.0, mode="coupled", top_k=5),
+]
+
+
+def meta_round(ks, params=MIXED, drafter_class=ModelDrafter, forced=None):
+    with torch.device("meta"):
+        models = [Decoder(TINY).ready() for _ in range(2)]
+        state = BatchState(3, 64, 4, "meta")
+    drafter = drafter_class(models[1])
+    drafter.open(3, 64, 4, "meta")
+    for row in range(3):
+        drafter.admitted(row, [1] * 9)
+    cache = KVCache(TINY, 3, 69, "meta", torch.float32)
+    needs = needs_of(params[0])
+    for own in params:
+        needs |= needs_of(own)
+    infos = [RequestInfo(str(row), "", 9, own, 0) for row, own in enumerate(params)]
+    batch = Batch(state, needs, infos, [[1] * 9] * 3, 10)
+    return run_round(Target(models[0], cache), drafter, batch, ks, HostTimer(), forced)
+
+
+@pytest.mark.parametrize("ks", [(0, 0, 0), (4, 4, 4), (0, 3, 1)])
+def test_no_part_of_a_round_waits_for_the_device(ks):
+    outcome = meta_round(ks)
+
+    assert outcome.result.is_meta
+    assert outcome.result.shape == (3, max(ks) + 3)
+
+
+def test_synthetic_acceptance_does_not_wait_either():
+    forced = torch.ones(4, device="meta")
+
+    assert meta_round((2, 0, 4), forced=forced).result.is_meta
+
+
+@pytest.mark.parametrize("waiting", [lambda t: t.tolist(), lambda t: t.sum().item(), bool])
+def test_a_wait_in_the_round_would_be_seen(waiting):
+    class Waiting(ModelDrafter):
+        def propose(self, batch, ks):
+            proposal = super().propose(batch, ks)
+            waiting(proposal.tokens[0, 0] > 0 if waiting is bool else proposal.tokens)
+            return proposal
+
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        meta_round((1, 1, 1), drafter_class=Waiting)

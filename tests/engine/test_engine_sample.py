@@ -1,0 +1,92 @@
+"""Filters against the long way round, noise against its law."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from specscope.engine.api import SamplingParams
+from specscope.engine.noise import COUPLED, gumbel, key, uniform
+from specscope.engine.sample import choose, shape_scores
+from specscope.engine.state import BatchState, Needs, needs_of
+
+
+def state_with(*params):
+    state = BatchState(len(params), 8, 0, "cpu")
+    for row, own in enumerate(params):
+        state.admit(row, [1], own)
+    return state
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.sampled_from([-3.0, -1.0, 0.0, 0.5, 0.5, 2.0, 4.0]), min_size=6, max_size=6),
+    st.integers(0, 8),
+    st.sampled_from([0.05, 0.3, 0.5, 0.9, 0.999, 1.0]),
+    st.sampled_from([0.3, 1.0, 2.0]),
+)
+def test_filters_keep_what_a_plain_reading_keeps(logits, top_k, top_p, temperature):
+    params = SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p)
+    state = state_with(params)
+    p = torch.softmax(torch.tensor(logits, dtype=torch.float64) / temperature, -1).numpy()
+    order = np.argsort(-p, kind="stable")
+    kept = order[: top_k or len(p)]
+    mass = p[kept] / p[kept].sum()
+    kept = kept[np.cumsum(mass) - mass < top_p - 1e-12] if top_p < 1 else kept
+    floor = p[kept].min()
+
+    rows = torch.tensor([0])
+    needs = Needs(noise=True, filters=True)
+    scores = shape_scores(torch.tensor([logits], dtype=torch.float64), rows, state, needs)
+
+    assert torch.isfinite(scores[0]).tolist() == (p >= floor * (1 - 1e-9)).tolist()
+
+
+def test_ties_go_to_the_first_token_on_every_path():
+    logits = torch.zeros(2, 5)
+    state = state_with(SamplingParams(), SamplingParams(temperature=1.0, mode="greedy"))
+    rows = torch.tensor([0, 1])
+
+    for needs in (Needs(), Needs(noise=True), Needs(noise=True, filters=True)):
+        scores = shape_scores(logits, rows, state, needs)
+        assert choose(scores, rows, rows, state, needs, 1).tolist() == [0, 0]
+
+
+def test_temperature_zero_is_greedy_whatever_the_mode():
+    assert needs_of(SamplingParams(mode="rejection", top_p=0.5)) == Needs()
+    assert needs_of(SamplingParams(temperature=0.5, mode="greedy")) == Needs()
+    assert needs_of(SamplingParams(temperature=0.5, mode="rejection")) == Needs(True, False, True)
+
+
+def test_uniform_numbers_are_uniform_and_never_0_or_1():
+    keys = key(torch.arange(50_000), torch.tensor(7), 2)
+
+    drawn = uniform(keys).numpy()
+
+    assert stats.kstest(drawn, "uniform").pvalue > 1e-3
+    assert uniform(torch.tensor([0, -1, 2**63 - 1])).min() > 0
+    assert uniform(torch.tensor([0, -1, 2**63 - 1])).max() < 1
+
+
+@pytest.mark.parametrize("vary", ["seed", "position", "stream"])
+def test_gumbel_noise_has_its_law_and_no_memory(vary):
+    many = torch.arange(400)
+    fixed = torch.full((400,), 5)
+    keys = key(*(many if vary == name else fixed for name in ("seed", "position", "stream")))
+
+    noise = gumbel(keys, 300).double().numpy()
+
+    assert stats.kstest(noise.ravel(), "gumbel_r").pvalue > 1e-3
+    rows = np.corrcoef(noise[:-1].ravel(), noise[1:].ravel())[0, 1]
+    tokens = np.corrcoef(noise[:, :-1].ravel(), noise[:, 1:].ravel())[0, 1]
+    assert max(abs(rows), abs(tokens)) < 4 / 300
+
+
+def test_noise_is_a_function_of_its_key_alone():
+    alone = gumbel(key(torch.tensor([3]), torch.tensor([8]), COUPLED), 50)
+
+    company = gumbel(key(torch.tensor([1, 3, 9]), torch.tensor([2, 8, 4]), COUPLED), 50)
+
+    assert torch.equal(company[1], alone[0])
