@@ -14,6 +14,7 @@ serves one thread at a time; `session` gives another on the same engine.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -189,6 +190,9 @@ def _server(dsn: str, settings: Mapping[str, str] | None = None) -> Any:
 
 
 def _connect(name: str, settings: Mapping[str, str] | None, **arguments: Any) -> Any:
+    for library in ("clickhouse_connect", "urllib3"):
+        # What they warn of is in what they raise, and that is said in one line.
+        logging.getLogger(library).setLevel(logging.ERROR)
     try:
         # In this order, since one that makes the connection read-only comes last.
         return clickhouse_connect.get_client(settings={**SETTINGS, **(settings or {})}, **arguments)

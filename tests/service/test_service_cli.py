@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from service.harness import service
+
+from specscope.errors import UsageError
+from specscope.settings import ServiceSettings, host_and_port
+
+
+def serve(*arguments, **environ):
+    kept = {name: value for name, value in os.environ.items() if "SPECSCOPE" not in name}
+    return subprocess.run(
+        [sys.executable, "-m", "specscope", "serve", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=kept | environ,
+    )
+
+
+def one_line(result):
+    assert result.returncode == 1, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("specscope serve: ")
+    return result.stderr
+
+
+def test_no_store_says_how_to_name_one():
+    assert "SPECSCOPE_STORE" in one_line(serve())
+
+
+def test_an_unknown_setting_names_the_nearest(tmp_path):
+    result = serve(SPECSCOPE_STROE=f"chdb://{tmp_path}/store")
+
+    assert "did you mean SPECSCOPE_STORE?" in one_line(result)
+
+
+def test_a_port_in_use_is_one_line(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+
+        for arguments in (
+            ("--listen", address, "--http", "127.0.0.1:0"),
+            ("--listen", "127.0.0.1:0", "--http", address),
+        ):
+            text = one_line(serve("--store", f"chdb://{tmp_path}/store", *arguments))
+            assert f"cannot listen on {address}: in use" in text
+
+
+def test_a_store_that_another_process_owns_is_one_line_that_says_where_to_read(tmp_path):
+    dsn = f"chdb://{tmp_path}/store"
+    with service(dsn) as running:
+        text = one_line(serve("--store", dsn, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"))
+
+    assert f"owned by process {os.getpid()}; read it through" in text
+    assert f":{running.http_port}" in text
+
+
+def test_a_server_that_is_not_there_is_one_line(tmp_path):
+    text = one_line(
+        serve("--store", "clickhouse://127.0.0.1:1/x", "--listen", "127.0.0.1:0",
+              "--http", "127.0.0.1:0")
+    )  # fmt: skip
+
+    assert "127.0.0.1" in text
+
+
+@pytest.mark.parametrize("address", ["localhost", ":1", "host:port", "host:70000", "1.2.3.4"])
+def test_an_address_that_is_none_is_refused(address):
+    with pytest.raises(UsageError, match="host:port"):
+        host_and_port(address)
+
+
+def test_arguments_win_over_the_environment():
+    environ = {"SPECSCOPE_STORE": "chdb:///a", "SPECSCOPE_LISTEN": "1.2.3.4:5"}
+
+    settings = ServiceSettings.from_env(environ, store="chdb:///b")
+
+    assert settings == ServiceSettings("chdb:///b", "1.2.3.4:5", "127.0.0.1:8123")
+
+
+def test_names_that_kubernetes_injects_are_ignored():
+    environ = {"SPECSCOPE_STORE": "chdb:///a", "SPECSCOPE_PORT": "tcp://10.0.0.1:7070"}
+
+    assert ServiceSettings.from_env(environ).store == "chdb:///a"
+
+
+def test_it_says_where_it_serves_and_ends_cleanly_on_a_signal(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "specscope", "serve", "--json", "--store",
+         f"chdb://{tmp_path}/store", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    where = json.loads(process.stdout.readline())
+    with urllib.request.urlopen(f"http://127.0.0.1:{where['http']}/health") as answer:
+        assert answer.read() == b"ok\n"
+
+    process.terminate()
+    _, errors = process.communicate(timeout=30)
+
+    assert process.returncode == 0
+    assert errors == ""
+
+
+def test_the_statements_for_a_cluster_are_printed():
+    result = serve("--cluster", "main")
+
+    assert result.returncode == 0
+    assert result.stdout.count("CREATE TABLE") == 2 * 14
+    assert "ON CLUSTER `main`" in result.stdout
