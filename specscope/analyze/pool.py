@@ -99,7 +99,7 @@ class Pool:
             self._coarsen()
 
     def _coarsen(self) -> None:
-        """Merge neighbours of each series; where there is one window per series, drop the oldest."""
+        """Merge neighbours of each series; of too many series keep the latest windows."""
         self.merged = True
         self._size *= 2
         by_series: dict[tuple[object, ...], list[tuple[int, Window]]] = {}
@@ -112,7 +112,8 @@ class Pool:
                 windows = [window for _, window in pair]
                 self._closed.append((pair[0][0], key, merged(windows)))
         if len(self._closed) > MOST_WINDOWS * 3 // 4:
-            self._closed = sorted(self._closed, key=lambda e: e[0])[-MOST_WINDOWS // 2 :]
+            self._closed.sort(key=lambda entry: entry[0])
+            del self._closed[: -MOST_WINDOWS // 2]
 
 
 def total(pools: dict[str, Pool]) -> tuple[Sums, list[str], list[str]]:

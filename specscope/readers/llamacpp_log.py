@@ -53,6 +53,13 @@ class LlamaCppLog:
     """Request blocks and round lines of one file, per child process."""
 
     name = "llamacpp-log"
+    gates = (
+        b"eval time =",
+        b"draft acceptance",
+        b"#gen drafts",
+        b"| accepted ",
+        b'"predicted_n"',
+    )
     marks = (
         b"eval time =",
         b"draft acceptance",

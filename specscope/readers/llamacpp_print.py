@@ -25,6 +25,11 @@ class LlamaCppPrint:
     """Draft and target blocks of one run."""
 
     name = "llamacpp-print"
+    gates = (
+        b"llama_print_timings:",
+        b"perf_context_print:",
+        b"n_drafted",
+    )
     marks = (
         b"llama_print_timings:",
         b"llama_perf_context_print:",

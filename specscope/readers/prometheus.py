@@ -17,6 +17,14 @@ class Exposition:
     """Samples of the engines and of dcgm-exporter; a series seen again starts the next scrape."""
 
     name = "prometheus"
+    gates = (
+        b"vllm:",
+        b"sglang:",
+        b"sglang_",
+        b"llamacpp:",
+        b"trtllm_",
+        b"DCGM_FI_",
+    )
     marks = (
         b"vllm:",
         b"sglang:",

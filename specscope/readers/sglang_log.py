@@ -31,6 +31,7 @@ class SglangLog:
     """Decode lines of one file; ranks of one engine beside rank 0 are left out."""
 
     name = "sglang-log"
+    gates = (b"Decode batch",)
     marks = (b"Decode batch", b"speculative_algorithm=")
 
     def __init__(self, input: str) -> None:

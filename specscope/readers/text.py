@@ -17,10 +17,17 @@ from specscope.readers.vllm_log import VllmLog
 
 
 class LineParser(Protocol):
-    """One engine's lines. `feed` gets only lines that hold a mark."""
+    """One engine's lines. `feed` gets only lines that hold a mark.
+
+    The search for a mark costs a pass over the file, so a parser's many marks are looked for only
+    from the block on that holds one of its few gates.
+    """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def gates(self) -> tuple[bytes, ...]: ...
 
     @property
     def marks(self) -> tuple[bytes, ...]: ...
@@ -39,27 +46,32 @@ class TextReader:
     format = "text"
 
     def sniff(self, head: bytes) -> float:
-        """0.4 where a mark stands in the head, 0.1 for other text: marks may come later."""
-        if any(mark in head for parser in PARSERS for mark in parser.marks):
+        """0.4 where a gate stands in the head, 0.1 for other text: it may come later."""
+        if any(gate in head for parser in PARSERS for gate in parser.gates):
             return 0.4
         return 0.1 if b"\0" not in head[:4096] else 0.0
 
     def read(self, source: Source) -> Iterator[Record]:
         """All records of the parsers that find their lines in the file."""
-        parsers: list[LineParser] = [parser(source.name) for parser in PARSERS]
         named: set[str] = set()
+        waiting: list[LineParser] = [parser(source.name) for parser in PARSERS]
+        active: list[LineParser] = []
         dropped = 0
         for block, long_lines in line_blocks(source.stream):
             dropped += long_lines
             torn = not block.endswith(b"\n")
-            for parser in parsers:
+            for parser in list(waiting):
+                if any(gate in block for gate in parser.gates):
+                    waiting.remove(parser)
+                    active.append(parser)
+            for parser in active:
                 for line in marked(block, parser.marks):
                     for record in parser.feed(line, torn and block.endswith(line)):
                         if parser.name not in named:
                             named.add(parser.name)
                             yield Format(parser.name)
                         yield record
-        for parser in parsers:
+        for parser in active:
             for record in parser.finish():
                 if parser.name not in named:
                     named.add(parser.name)

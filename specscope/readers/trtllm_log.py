@@ -20,6 +20,7 @@ class TrtllmLog:
     """Pure decode steps, pooled into windows that hold a step time."""
 
     name = "trtllm-log"
+    gates = (b"host_step_time",)
     marks = (b"host_step_time",)
 
     def __init__(self, input: str) -> None:

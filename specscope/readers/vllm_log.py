@@ -23,11 +23,11 @@ _SPEC_CONFIG = re.compile(r"speculative_config=SpeculativeConfig\(method='(\w+)'
 _SPEC_K = re.compile(r"num_spec\w*_tokens'?[=:] ?(\d+)")
 _PROCESS = re.compile(r"^(?:([\w.\-/]+) +\| )?.{0,160}?(?:\((\w+ pid=\d+)\)|(\S+\[\d+\]):)")
 _SERVICE = re.compile(r"^([\w.\-/]+) +\| ")
-_TIME = re.compile(r"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)")
+_TIME = re.compile(r"\d\d-\d\d \d\d:\d\d:\d\d")
 _ENGINE = re.compile(r"Engine (\d+): $")
 _ITERATION = re.compile(
-    r"Engine (\d+): Iteration\(\d+\): (\d+) context requests, \d+ context tokens, "
-    r"(\d+) generation requests, \d+ generation tokens, iteration elapsed time: ([\d.]+) ms"
+    rb"Engine (\d+): Iteration\(\d+\): (\d+) context requests, \d+ context tokens, "
+    rb"(\d+) generation requests, \d+ generation tokens, iteration elapsed time: ([\d.]+) ms"
 )
 
 
@@ -39,9 +39,15 @@ class VllmLog:
     """Lines of a vLLM log; one `Series` per process and engine."""
 
     name = "vllm-log"
-    marks = (
+    gates = (
         b"SpecDecoding metrics:",
         b"Speculative metrics:",
+        b"Avg prompt throughput:",
+        b": Iteration(",
+        b"LLM engine (v",
+    )
+    marks = (
+        b" metrics: ",
         b"Avg prompt throughput:",
         b": Iteration(",
         b"LLM engine (v",
@@ -54,16 +60,20 @@ class VllmLog:
         self._last: dict[str, int | None] = {}
         self._drafter: Origin | None = None
         self._processes: dict[str, str] = {}
-        self._printed, self._clock = "", 0
+        self._step_head: bytes | None = None
+        self._step_process = ""
+        self._step_series: dict[bytes, Series] = {}
+        self._before: str | None = None
+        self._placed: tuple[str, str | None, int | None] = ("", None, None)
 
     def feed(self, line: bytes, torn: bool) -> Iterable[Record]:
+        if b": Iteration(" in line:
+            return self._iteration(line)
         text = plain(line)
         if "SpecDecoding metrics:" in text or "Speculative metrics:" in text:
             return self._spec(text, torn)
         if "Avg prompt throughput:" in text:
             return self._engine(text)
-        if ": Iteration(" in text:
-            return self._iteration(text)
         return self._config(text)
 
     def finish(self) -> Iterator[Record]:
@@ -97,17 +107,31 @@ class VllmLog:
         self._last[process] = index
         return self._at((process, index)).engine(line, start, at)
 
-    def _iteration(self, text: str) -> Iterable[Record]:
-        match = _ITERATION.search(text)
+    def _iteration(self, line: bytes) -> Iterable[Record]:
+        match = _ITERATION.search(line)
         if match is None:
             return ()
-        process, _, _ = self._place(text[: match.start()])
         index, context, requests, elapsed = match.groups()
-        self._at((process, int(index))).iteration(int(context), int(requests), float(elapsed))
+        head = line[: match.start()].partition(b" [")[0]
+        if head != self._step_head:  # many steps share a second
+            process, _, _ = self._place(plain(head))
+            self._step_head, self._step_series = head, {}
+            self._step_process = process
+        series = self._step_series.get(index)
+        if series is None:
+            series = self._at((self._step_process, int(index)))
+            self._step_series[index] = series
+        series.iteration(int(context), int(requests), float(elapsed))
         return ()
 
     def _place(self, head: str) -> tuple[str, str | None, int | None]:
         """(process, printed time, seconds since some fixed day) of a line's head."""
+        before, _, _ = head.partition(" [")  # what follows is the source line, which varies
+        if before != self._before:
+            self._before, self._placed = before, self._parsed(before)
+        return self._placed
+
+    def _parsed(self, head: str) -> tuple[str, str | None, int | None]:
         match = _TIME.search(head)
         before = head[: match.start()] if match else head
         process = self._processes.get(before)
@@ -118,12 +142,10 @@ class VllmLog:
         if match is None:
             return process, None, None
         printed = match.group()
-        if printed != self._printed:
-            month, day, hour, minute, second = (int(group) for group in match.groups())
-            self._printed = printed
-            # For differences only: every month may count 31 days.
-            self._clock = (((month * 31 + day) * 24 + hour) * 60 + minute) * 60 + second
-        return process, printed, self._clock
+        # For differences only: every month may count 31 days.
+        days = int(printed[:2]) * 31 + int(printed[3:5])
+        minutes = int(printed[6:8]) * 60 + int(printed[9:11])
+        return process, printed, days * 86_400 + minutes * 60 + int(printed[12:])
 
     def _config(self, text: str) -> Iterable[Record]:
         version = _VERSION.search(text)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from specscope.readers.records import Finding, Record, Window
+from specscope.readers.vllm_run import FINE, TOGETHER, Run
 from specscope.readers.vllm_spec_line import EngineLine, SpecLine
 
 _STATE_NOT_WINDOW = Finding(
@@ -40,6 +41,8 @@ class Series:
         self._usual: int | None = None
         self._tok_s: float | None = None
         self._steps, self._steps_ms = 0, 0.0
+        self._given = 0
+        self._run = Run()
         self._v0: dict[int | None, tuple[int, SpecLine]] = {}
 
     def engine(self, line: EngineLine, start: str | None, at: int | None) -> list[Record]:
@@ -110,8 +113,8 @@ class Series:
             self._steps_ms += elapsed_ms
 
     def finish(self) -> list[Record]:
-        """The last open window."""
-        return self._close()
+        """The last open windows."""
+        return [*self._close(), *self._flush()]
 
     def _close(self) -> list[Record]:
         window, self._open = self._open, None
@@ -136,8 +139,17 @@ class Series:
                     {"seconds": round(spec_seconds, 1), "interval_s": interval},
                 )
             )
-        records.append(Window(self._input, "vllm", engine_index=self._index, **window))
-        return records
+        if self._given >= FINE and self._run.takes(window):
+            self._run.add(window)
+            return [*records, *self._flush()] if self._run.count >= TOGETHER else records
+        self._given += 1
+        return [*records, *self._flush(), self._window(window)]
+
+    def _flush(self) -> list[Record]:
+        return [self._window(self._run.window())] if self._run.count else []
+
+    def _window(self, fields: dict[str, Any]) -> Window:
+        return Window(self._input, "vllm", engine_index=self._index, **fields)
 
     def _interval(self, spec_seconds: float | None) -> float | None:
         """Seconds that the engine line covers: a usual gap, or the first one since the start."""
@@ -208,4 +220,4 @@ class Series:
             "throughput_tok_s": emitted / busy if busy and emitted else None,
         }
         self._open, self._tok_s = None, None
-        yield Window(self._input, "vllm", engine_index=self._index, **window)
+        yield self._window(window)

@@ -66,23 +66,9 @@ class SpecLine:
 
         torn: the file ends in this line without a newline, so its last value may be cut.
         """
-        match = _CURRENT.match(body)
-        if match:
-            mean, accepted_s, drafted_s, kept, drafted, rates, percent = match.groups()
-            parts = rates.split(", ")
-            if len(rates) == 7 * len(parts) - 2:  # three decimals each: none is cut
-                return cls(
-                    int(kept),
-                    int(drafted),
-                    None,
-                    None,
-                    number(percent + "e-2"),
-                    number(mean),
-                    number(accepted_s),
-                    number(drafted_s),
-                    tuple([number(part) for part in parts]),
-                    False,
-                )
+        line = cls._current(body)
+        if line is not None:
+            return line
         found = fields(body)
         accepted = _count(found, "accepted", "number of accepted tokens")
         proposed = _count(found, "drafted", "number of draft tokens")
@@ -110,12 +96,38 @@ class SpecLine:
             cut or (torn and proposed is None),
         )
 
+    @classmethod
+    def _current(cls, body: str) -> SpecLine | None:
+        """The whole line in today's spelling; None for any other, and for one that is cut."""
+        match = _CURRENT.match(body)
+        if match is None:
+            return None
+        mean, accepted_s, drafted_s, kept, drafted, rates, percent = match.groups()
+        parts = rates.split(", ")
+        if len(rates) != 7 * len(parts) - 2:  # three decimals each
+            return None
+        try:
+            return cls(
+                int(kept),
+                int(drafted),
+                None,
+                None,
+                float(percent) / 100,
+                float(mean),
+                float(accepted_s),
+                float(drafted_s),
+                tuple(map(float, parts)),
+                False,
+            )
+        except ValueError:
+            return None
+
     def seconds(self) -> float | None:
         """Length of the window: a count over its printed rate, by the one with more digits."""
-        for count, rate in sorted(
-            ((self.proposed, self.drafted_tok_s), (self.accepted, self.accepted_tok_s)),
-            key=lambda pair: -(pair[1] or 0),
-        ):
+        pairs = [(self.proposed, self.drafted_tok_s), (self.accepted, self.accepted_tok_s)]
+        if (self.accepted_tok_s or 0) > (self.drafted_tok_s or 0):
+            pairs.reverse()
+        for count, rate in pairs:
             if count and rate:
                 return count / rate
         return None
