@@ -21,6 +21,7 @@ from specscope_agent.batchfile import Batch
 from specscope_agent.loss import rows_table
 from specscope_agent.source import Source
 from specscope_agent.wire import Encoded, decode, encode
+from specscope_hook.layout import FIRST_SEQ
 from specscope_hook.ring import Cursor
 
 _STATE = "acknowledged.state"
@@ -54,6 +55,7 @@ class Lane:
         self.folder = spool / f"{quote(source.replica, safe='')}-{quote(source.boot, safe='')}"
         self.entries: dict[int, Entry] = {}
         self.disk_bytes = 0
+        self._torn: list[int] = []
         self.newest = Batch(source, 0, Cursor().next_seq, Cursor(), frozenset(), ())
 
     @classmethod
@@ -82,15 +84,24 @@ class Lane:
         lane.entries = {batch.number: Entry.of(batch, size) for batch, size in whole}
         lane.disk_bytes = sum(entry.disk_bytes for entry in lane.entries.values())
         for path in torn:
+            lane._torn.append(int(path.stem))
             path.unlink()
         return lane
 
-    def holes(self) -> list[tuple[int, int, int]]:
-        """Numbers missing among those that wait, each with the first and the next record."""
-        found = []
+    def holes(self) -> list[tuple[int, int | None, int]]:
+        """Numbers missing among those that wait, each with the first and the next record.
+
+        All that is missing is put into the first number of a hole, the others are empty.
+        The first record is None where not even that is known.
+        """
+        found: list[tuple[int, int | None, int]] = []
         entries = list(self.entries.values())
+        head = [number for number in self._torn if entries and number < entries[0].number]
+        for number in head:
+            following = entries[0].first_seq
+            begins = FIRST_SEQ if number == 1 else None
+            found.append((number, begins if number == head[0] else following, following))
         for before, after in itertools.pairwise(entries):
-            # All that is missing is put into the first number of a hole; the rest is empty.
             for number in range(before.number + 1, after.number):
                 first = before.next_seq if number == before.number + 1 else after.first_seq
                 found.append((number, first, after.first_seq))

@@ -21,6 +21,7 @@ class Metrics:
         self.refused = self._gauge("refused_rings", "Files that look like rings and are none")
         self.faults = self._gauge("hook_faults", "Rings whose hook has detached itself")
         self.spool = self._gauge("spool_bytes", "Bytes of the spool on disk")
+        self.dropped = self._gauge("dropped_rows", "Rows that a full spool gave up", "table")
         self.spool_full = self._gauge("spool_full", "1 while nothing is drained for want of room")
         self.waiting = self._gauge("spool_batches", "Batches without an acknowledgement")
         self.connected = self._gauge("connected", "1 while the service has answered")
@@ -36,5 +37,5 @@ class Metrics:
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"specscope_agent_{name}", text, labels, registry=self.registry)
 
-    def _gauge(self, name: str, text: str) -> Gauge:
-        return Gauge(f"specscope_agent_{name}", text, registry=self.registry)
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"specscope_agent_{name}", text, labels, registry=self.registry)

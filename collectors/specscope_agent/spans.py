@@ -35,6 +35,7 @@ from specscope_hook.columns import End
 from specscope_hook.ring import RawRecord
 
 MOST_WAITING = 8192  # spans; a collector that is away costs spans, never memory
+_ENDS = {int(end): end.name.lower() for end in End}
 _PARTS = ("wall_us", "draft_us", "verify_us", "sample_us", "idle_us", "catchup_us", "prefill_us")
 _OF_A_REQUEST = (
     "class", "arm", "policy", "pair", "prompt_tokens", "cached_tokens", "requested_output",
@@ -94,7 +95,7 @@ class Spans:
                 "k": at["k"],
                 "accepted": at["accepted"],
                 "emitted": at["emitted"],
-                "end": End(at["ends"]).name.lower() if at["ends"] in set(End) else None,
+                "end": _ENDS.get(at["ends"]),
                 "arm": rows.column("arm")[row].as_py(),
                 **{name: None if math.isnan(value) else value for name, value in parts.items()},
                 "bandwidth_bytes_s": _bandwidth(rows.column("model_bytes")[row].as_py(), parts),

@@ -14,24 +14,20 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
-
 from specscope_agent.batchfile import Batch
 from specscope_agent.errors import SpoolError
-from specscope_agent.lane import BLOCK_BYTES, Entry, Lane
-from specscope_agent.loss import Losses
+from specscope_agent.lane import Entry, Lane
+from specscope_agent.shedding import DROP_ORDER, droppable, in_place_of, without
 from specscope_agent.source import Source
-from specscope_agent.wire import Encoded, decode, encode
+from specscope_agent.wire import Encoded
 from specscope_hook.ring import Cursor
 
 LOW_WATER = 0.9  # of the limit; what is dropped at once, so that looking for it stays rare
-DROP_ORDER = (("request_part", "device"), ("round",), ("request",))
 
 
 class Spool:
@@ -63,7 +59,8 @@ class Spool:
             for path in sorted(folder.iterdir()):
                 if path.is_dir() and (lane := Lane.load(path)):
                     spool._lanes[lane.source] = lane
-                    spool._fill_holes(lane)
+                    for hole in lane.holes():
+                        spool._replace(lane, *hole)
             spool._make_room()
         except BlockingIOError as error:
             raise SpoolError(f"the spool {folder} belongs to another agent") from error
@@ -137,7 +134,10 @@ class Spool:
             if lane is None or number not in lane.entries:
                 return None
             with self._named("read"):
-                batch = lane.read(number) or self._replace_torn(lane, lane.entries[number])
+                entry = lane.entries[number]
+                batch = lane.read(number) or self._replace(
+                    lane, number, entry.first_seq, entry.next_seq
+                )
             lane.entries[number].sent = True
             return batch
 
@@ -194,67 +194,23 @@ class Spool:
         if self.has_room:
             return
         for names in DROP_ORDER:
-            for lane, entry in self._droppable(names):
+            for lane, entry in droppable(self._lanes.values(), names):
                 if self.disk_bytes < self.limit_bytes * LOW_WATER:
                     return
                 self._drop(lane, entry, names)
 
-    def _droppable(self, names: Sequence[str]) -> list[tuple[Lane, Entry]]:
-        found = [
-            (lane, entry)
-            for lane in self._lanes.values()
-            for entry in lane.entries.values()
-            if not entry.sent
-            and entry.disk_bytes > BLOCK_BYTES
-            and any(name in entry.rows for name in names)
-        ]
-        # Sources take turns: batches are cut at one pace, so an equal distance from the
-        # newest is an equal age.
-        return sorted(found, key=lambda pair: pair[1].number - pair[0].newest.number)
-
     def _drop(self, lane: Lane, entry: Entry, names: Sequence[str]) -> None:
         batch = lane.read(entry.number)
         if batch is None:
-            self._replace_torn(lane, entry)
+            self._replace(lane, entry.number, entry.first_seq, entry.next_seq)
             return
-        losses = Losses(lane.source, time.time_ns())
-        kept = []
-        for table in batch.tables:
-            if table.name not in names:
-                kept.append(table)
-                continue
-            losses.add(table.name, "spool_full", entry.first_seq, table.rows)
-            self.dropped_rows[table.name] = self.dropped_rows.get(table.name, 0) + table.rows
-        self._put(lane, replace(batch, tables=_with(kept, losses)))
+        for name in names:
+            self.dropped_rows[name] = self.dropped_rows.get(name, 0) + batch.rows(name)
+        self._put(lane, without(batch, names))
 
-    def _replace_torn(self, lane: Lane, entry: Entry) -> Batch:
-        return self._put_lost(lane, entry.number, entry.first_seq, entry.next_seq)
-
-    def _fill_holes(self, lane: Lane) -> None:
-        for number, first_seq, next_seq in lane.holes():
-            self._put_lost(lane, number, first_seq, next_seq)
-
-    def _put_lost(self, lane: Lane, number: int, first_seq: int, next_seq: int) -> Batch:
-        """A batch that says that the disk lost the records of its number."""
-        losses = Losses(lane.source, time.time_ns())
-        if next_seq > first_seq:
-            lost = next_seq - first_seq
-            losses.add("ring", "corrupt", first_seq, lost, "a batch in the spool")
-        position = lane.newest.cursor.position if number == lane.newest.number else 0
-        batch = Batch(
-            source=lane.source,
-            number=number,
-            first_seq=first_seq,
-            cursor=Cursor(position, next_seq),
-            said=lane.newest.said,
-            tables=_with([], losses),
-        )
+    def _replace(self, lane: Lane, number: int, first_seq: int | None, next_seq: int) -> Batch:
+        """Put a loss where the disk lost a batch; what is said once is said again."""
+        batch = in_place_of(lane, number, first_seq, next_seq)
         self._put(lane, batch)
+        lane.newest = replace(lane.newest, said=frozenset())
         return batch
-
-
-def _with(tables: Sequence[Encoded], losses: Losses) -> tuple[Encoded, ...]:
-    """Tables with more losses."""
-    before = [decode(table.arrow) for table in tables if table.name == "loss"]
-    others = [table for table in tables if table.name != "loss"]
-    return (*others, *encode({"loss": pa.concat_tables([*before, losses.table()])}))

@@ -121,6 +121,27 @@ def test_the_cursor_is_the_truth_when_the_ring_was_not_released(rings, agent):
     ring.close()
 
 
+def test_the_boot_is_said_again_when_the_disk_spoils_the_batch_that_said_it(rings, agent):
+    ring = ring_at(rings, a_boot())
+    traffic = Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(8))
+    first = agent()
+    for _ in range(3):
+        traffic.round(2)
+        first.tick()
+    first.close()
+    (rings.parent / "spool").glob("*/*0001.batch").__next__().write_bytes(b"")
+
+    again = agent()
+    traffic.round(2)
+    again.tick()
+
+    rows, losses = spooled(again, again.rings.open[0].source)
+    assert rows["boot"] == 1
+    recorded = again.rings.open[0].reader.next_seq - 1
+    assert rows["round"] + rows["request"] + lost(losses, "ring") == recorded
+    ring.close()
+
+
 def test_a_ring_that_vanished_with_its_machine_is_an_unknown_tail(rings, agent):
     boot = a_boot()
     ring = ring_at(rings, boot)

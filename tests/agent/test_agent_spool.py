@@ -121,6 +121,24 @@ def test_a_batch_that_the_disk_spoilt_is_a_counted_loss_under_its_number(folder,
     again.close()
 
 
+@pytest.mark.parametrize(("acknowledged", "lost"), [(0, (1, 10)), (2, (None, None))])
+def test_a_spoilt_batch_at_the_head_is_a_loss_even_if_its_size_is_not_known(
+    folder, spool, acknowledged, lost
+):
+    fill(spool, 5)
+    for number in range(1, acknowledged + 1):
+        spool.acknowledge(SOURCE, number)
+    spool.close()
+    batch_files(folder)[0].write_bytes(b"")
+
+    again = Spool.open(folder, LARGE)
+
+    assert numbers(again) == list(range(acknowledged + 1, 6))
+    (loss,) = losses_in(again)
+    assert (loss["reason"], loss["first_seq"], loss["count"]) == ("corrupt", *lost)
+    again.close()
+
+
 def test_a_batch_that_is_spoilt_while_it_waits_is_a_counted_loss(folder, spool):
     fill(spool, 2)
     batch_files(folder)[0].write_bytes(b"nothing")
