@@ -80,9 +80,12 @@ def build_parser(verb: str | None) -> ArgumentParser:
 
 
 def _version() -> str:
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    return version("specscope")
+    try:
+        return version("specscope")
+    except PackageNotFoundError:  # run from a source tree
+        return "unknown"
 
 
 def _named(error: Exception) -> bool:
