@@ -22,6 +22,9 @@ log = logging.getLogger("specscope")
 NAN = math.nan
 UNKNOWN_U32 = 0xFFFFFFFF
 
+Mark = tuple[int, int, int, int]
+"""A block: policy, pair, arm by the ring's dictionary, when it began (monotonic ns)."""
+
 
 class Recorder:
     """Writes one process's rounds and requests; one thread only.
@@ -75,6 +78,11 @@ class Recorder:
         self._policy, self._pair = policy, pair
         self._arm = self._name_id(NAME_ARM, arm) if arm else OTHER
         self._block_began = self._now()
+
+    @property
+    def mark(self) -> Mark:
+        """The block in force, for a round that is planned in it and written later."""
+        return self._policy, self._pair, self._arm, self._block_began
 
     # --- rounds that the recorder times itself, on the host's clock ----------------------
     # HOT PATH. No lock, no allocation that outlives the call, no system call but the clock,
@@ -203,16 +211,21 @@ class Recorder:
         invalid: int = 0,
         preempted: int = 0,
         timing_source: int = TimingSource.HOST,
+        mark: Mark | None = None,
     ) -> None:
-        """Write a round that the engine timed; see records.RingRound for each value."""
+        """Write a round that the engine timed; see records.RingRound for each value.
+
+        mark: the block that it ran in, where that is not the one in force.
+        """
         try:
             batch = len(requests)
+            policy, pair, arm, block_began = mark or self.mark
             payload = round_payload(
                 (requests, contexts, classes, k, accepted, emitted, ends),
                 started_at,
-                self._policy,
-                self._pair,
-                (self._now() - self._block_began) // 1_000_000 if self._pair else 0,
+                policy,
+                pair,
+                max(0, self._now() - block_began) // 1_000_000 if pair else 0,
                 waiting,
                 wall_us,
                 draft_us,
@@ -225,7 +238,7 @@ class Recorder:
                 padded_tokens,
                 invalid,
                 preempted,
-                self._arm,
+                arm,
                 timing_source,
             )
             self._push(ROUND, payload, batch)

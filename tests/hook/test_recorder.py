@@ -135,6 +135,17 @@ def test_a_block_marks_the_rounds_and_requests_in_it(rig):
     assert (outside.policy, outside.pair, outside.arm, outside.block_age_ms) == (0, 0, OTHER, 0)
 
 
+def test_a_round_that_is_written_late_belongs_to_the_block_that_it_ran_in(rig):
+    rig.recorder.block(3, 7, "k4")
+    mark = rig.recorder.mark
+    rig.recorder.block(3, 7, "k0")
+
+    rig.recorder.round(**a_round(), mark=mark)
+
+    (record,) = rig.records()
+    assert (record.pair, rig.reader.names(NAME_ARM)[record.arm]) == (7, "k4")
+
+
 def test_what_is_not_known_is_not_zero(rig):
     rig.recorder.round(**a_round())
     rig.recorder.admitted(request=1, class_=0, prompt_tokens=5)
@@ -164,7 +175,7 @@ def test_the_order_of_a_request_is_that_of_its_record(rig):
 
 
 def test_the_recorder_asks_for_every_column_of_a_round():
-    asked = set(inspect.signature(Recorder.round).parameters) - {"self"}
+    asked = set(inspect.signature(Recorder.round).parameters) - {"self", "mark"}
 
     assert asked == set(ROUND_FIELDS) - {"policy", "pair", "arm", "block_age_ms"}
 

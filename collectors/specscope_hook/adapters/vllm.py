@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from specscope_hook.adapters.vllm_boot import vllm_boot
 from specscope_hook.adapters.vllm_scheduler import SchedulerProbe
 from specscope_hook.adapters.vllm_worker import WorkerProbe
 from specscope_hook.errors import HookError, NotSupported
@@ -103,8 +104,12 @@ def _attach(scheduler: Any, settings: HookSettings) -> None:
     """A probe for a scheduler that has just been built, or a line that says why not."""
     for line in complaints(os.environ):
         log.warning("specscope: %s", line)
+    import vllm
+
+    kv_cache = scheduler.kv_cache_config
+    boot = vllm_boot(scheduler.vllm_config, kv_cache, settings, vllm.__version__)
     try:
-        scheduler._specscope = SchedulerProbe(scheduler, settings)
+        scheduler._specscope = SchedulerProbe(scheduler, settings, boot)
     except HookError as error:
         log.warning("specscope is not attached, serving goes on: %s", error)
         return

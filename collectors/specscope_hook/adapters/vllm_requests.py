@@ -42,6 +42,8 @@ class Requests:
         self._model = model
         self._now, self._unix = SystemClock.monotonic_ns, SystemClock.unix_ns
         self.running: dict[str, Running] = {}
+        self.ended = 0
+        """How many have ended."""
 
     def admit(self, request: Any) -> None:
         """A request has joined the queue. Pooling requests give out no tokens: not ours."""
@@ -91,10 +93,10 @@ class Requests:
             if state is not None and not state.scheduled:
                 state.scheduled = self._now()
 
-    def given(self, outputs: dict[str, Any], now: int) -> None:
-        """Tokens went out to these, by id; some have ended with them."""
-        for id_, each in outputs.items():
-            state = self.running.get(id_)
+    def given(self, outputs: Iterable[Any], now: int) -> None:
+        """These outputs end a prompt's work, or the request."""
+        for each in outputs:
+            state = self.running.get(each.request_id)
             if state is None:
                 continue
             if each.prefill_stats is not None and state.admission is not None:
@@ -114,6 +116,7 @@ class Requests:
 
     def _end(self, state: Running, reason: End) -> None:
         del self.running[state.id]
+        self.ended += 1
         now, first, scheduled = self._now(), state.first_token, state.scheduled
         tokens = list(state.request.output_token_ids)
         self._recorder.ended(

@@ -19,12 +19,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from specscope_hook.adapters.vllm_boot import vllm_boot
-from specscope_hook.adapters.vllm_requests import Requests, Running, end_of
+from specscope_hook.adapters.vllm_requests import Requests, end_of
+from specscope_hook.adapters.vllm_rows import RowReader, Rows
 from specscope_hook.attach import attach
 from specscope_hook.blocks import Blocks
 from specscope_hook.clock import SystemClock
 from specscope_hook.columns import TimingSource
+from specscope_hook.recorder import Mark
+from specscope_hook.records import Boot
 from specscope_hook.rules import ClassRules
 from specscope_hook.settings import HookSettings
 
@@ -48,20 +50,19 @@ class _Pending:
 class SchedulerProbe:
     """Records one scheduler's rounds and requests. Nothing escapes from its methods."""
 
-    def __init__(self, scheduler: Any, settings: HookSettings) -> None:
+    def __init__(self, scheduler: Any, settings: HookSettings, boot: Boot) -> None:
         """Make the ring. Raises RingError where there is no space for one."""
-        import vllm
-
-        config = scheduler.vllm_config
-        boot = vllm_boot(config, scheduler.kv_cache_config, settings, vllm.__version__)
         self._ring, self._recorder = attach(settings, boot)
         self._scheduler = scheduler
         rules = ClassRules(settings.classes)
         self._requests = Requests(self._recorder, rules, boot.target)
         self._blocks = Blocks(self._ring, self._recorder, boot.replica, boot.boot)
         self._request_k = settings.request_k
-        self._rows: list[tuple[Running, int, int, int]] = []
-        self._step: dict[str, Any] | None = None
+        self._reader = RowReader(self._requests)
+        self._rows: Rows | None = None
+        self._marks: dict[int, Mark] = {}  # the block that each planned step belongs to
+        self._mark = self._recorder.mark
+        self._preempted = 0
         self._tag, self._source = -1, TimingSource.HOST
         self._pending: deque[_Pending] = deque()
         self._times: dict[int, _Step] = {}
@@ -125,73 +126,67 @@ class SchedulerProbe:
             self._scheduled_at = self._now()
 
     def _planned(self, output: Any) -> None:
-        self._requests.scheduled(new.req_id for new in output.scheduled_new_reqs)
+        """With a step in flight the next one is planned before this one's tokens are here."""
+        if len(self._marks) > _WAITING_STEPS:
+            self._marks.clear()
+        self._marks[id(output)] = self._recorder.mark
+        if output.scheduled_new_reqs:
+            self._requests.scheduled(new.req_id for new in output.scheduled_new_reqs)
 
-    # HOT PATH. Once a step over all its requests: keep the loop's body short.
+    # HOT PATH. Once a step over all its sequences.
     def _read_step(self, planned: Any, made: Any) -> None:
-        self._step = None
+        mark = self._marks.pop(id(planned), None)
+        self._rows = None
         self._take_times(made)
-        if not planned.total_num_scheduled_tokens:
-            return
-        drafts, refused = planned.scheduled_spec_decode_tokens, planned.num_invalid_spec_tokens
-        place, tokens = made.req_id_to_index, made.sampled_token_ids
-        running = self._requests.running
-        rows: list[tuple[Running, int, int, int]] = []
-        prompt_tokens = invalid = 0
-        for id_, scheduled in planned.num_scheduled_tokens.items():
-            state = running.get(id_)
-            if state is None:
-                continue
-            draft = drafts.get(id_)
-            k = len(draft) if draft else 0
-            if not state.first_token or scheduled != k + 1:
-                prompt_tokens += scheduled
-                continue
-            made_here = tokens[place[id_]] if tokens else ()
-            if not made_here:
-                continue
-            if refused and id_ in refused:
-                k -= refused[id_]
-                invalid += refused[id_]
-            accepted = len(made_here) - 1 if draft else 0
-            rows.append((state, state.request.num_tokens - 1, k, accepted))
-        self._rows = rows
-        self._step = {
-            "prefill_tokens": prompt_tokens,
-            "invalid": invalid,
-            "padded_tokens": invalid,
-            "preempted": len(planned.preempted_req_ids or ()),
-        }
+        if planned.total_num_scheduled_tokens:
+            self._rows = self._reader.read(planned, made)
+            self._mark = mark or self._recorder.mark
+            self._preempted = len(planned.preempted_req_ids or ())
 
     def _end_step(self, outputs: dict[int, Any]) -> None:
         now = self._now()
-        given = {each.request_id: each for some in outputs.values() for each in some.outputs}
-        if self._step is not None:
-            self._pend_round(now, given)
+        given = [each for some in outputs.values() for each in some.outputs]
+        turns = [
+            each
+            for each in given
+            if each.finish_reason is not None or each.prefill_stats is not None
+        ]
+        if self._rows is not None:
+            self._pend_round(self._rows, now, given, turns)
         self._write_pending(False)
-        self._requests.given(given, now)
-        busy = bool(self._scheduler.running) and self._step is not None
+        if turns:
+            self._requests.given(turns, now)
+        busy = self._rows is not None and bool(self._scheduler.running)
         self._last_end = now if busy else 0
 
-    def _pend_round(self, now: int, given: dict[str, Any]) -> None:
-        """The step as a round: what came out of it is known, its times may not be."""
-        rows = self._rows
-        emitted, ends = [], []
-        for row in rows:
-            each = given.get(row[0].id)
-            emitted.append(len(each.new_token_ids) if each is not None else 0)
-            reason = each.finish_reason if each is not None else None
-            ends.append(0 if reason is None else end_of(each))
-        assert self._step is not None
+    def _pend_round(self, rows: Rows, now: int, given: list[Any], turns: list[Any]) -> None:
+        """The step as a round: what came out of it is known, its times may not be.
+
+        What a sequence made is what it was given, but where it ended or got nothing.
+        """
+        count = len(rows.ids)
+        emitted, ends = rows.made, bytes(count)
+        if turns or len(given) != count:
+            by_id = {each.request_id: each for each in given}
+            mine = [by_id.get(id_) for id_ in rows.ids]
+            emitted = [0 if each is None else len(each.new_token_ids) for each in mine]
+            reasons = [each if each and each.finish_reason is not None else None for each in mine]
+            ends = bytes([0 if each is None else end_of(each) for each in reasons])
         began = self._last_end or self._scheduled_at
-        values = self._step | {
+        values = {
             "started_at": self._unix() - (now - began),
             "waiting": self._scheduler.get_request_counts()[1],
-            "requests": [row[0].hashed for row in rows],
-            "classes": [row[0].class_ for row in rows],
-            "contexts": [row[1] for row in rows],
-            "k": [row[2] for row in rows],
-            "accepted": [row[3] for row in rows],
+            "prefill_tokens": rows.prompt_tokens,
+            "prefill_us": NAN if rows.prompt_tokens else 0.0,
+            "invalid": rows.invalid,
+            "padded_tokens": rows.invalid,
+            "preempted": self._preempted,
+            "mark": self._mark,
+            "requests": rows.requests,
+            "classes": rows.classes,
+            "contexts": rows.contexts,
+            "k": rows.k,
+            "accepted": rows.accepted,
             "emitted": emitted,
             "ends": ends,
         }
@@ -237,14 +232,12 @@ class SchedulerProbe:
                 idle = max(0.0, wall - draft - verify - sample)
             elif round_.after_idle:
                 idle = NAN
-        prompt = round_.values["prefill_tokens"]
         self._recorder.round(
             wall_us=wall,
             draft_us=draft,
             verify_us=verify,
             sample_us=sample,
             idle_us=idle,
-            prefill_us=NAN if prompt else 0.0,
             timing_source=self._source,
             **round_.values,
         )

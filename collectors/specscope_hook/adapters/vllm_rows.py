@@ -1,0 +1,121 @@
+"""vLLM: the sequences of one step, read from its scheduler's plan and its runner's output.
+
+A step over the same sequences as the step before, all decoding, is the rule; then lists are
+built whole, from what is kept of the step before. Everything else goes sequence by sequence.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from specscope_hook.adapters.vllm_requests import Requests, Running
+
+
+@dataclass(slots=True)
+class Rows:
+    """One value a sequence, and what else the step worked on."""
+
+    ids: list[str] = field(default_factory=list)
+    requests: Sequence[int] = ()
+    classes: Sequence[int] = ()
+    contexts: list[int] = field(default_factory=list)
+    k: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+    made: list[int] = field(default_factory=list)
+    prompt_tokens: int = 0
+    invalid: int = 0
+
+
+class RowReader:
+    """Reads steps; keeps the sequences of the last one."""
+
+    def __init__(self, requests: Requests) -> None:
+        self._known = requests
+        self._ended = 0  # requests that had ended when the last step was read
+        self._ids: list[str] = []
+        self._tokens: list[Any] = []
+        self._requests = array("Q")
+        self._classes = b""
+
+    # HOT PATH. Once a step over all its sequences.
+    def read(self, planned: Any, made: Any) -> Rows:
+        """The step's rows, before its tokens are given to its requests."""
+        return self._steady(planned, made) or self._any(planned, made)
+
+    def _steady(self, planned: Any, made: Any) -> Rows | None:
+        """None where it is not the same sequences as before, all decoding."""
+        scheduled = planned.num_scheduled_tokens
+        ids = list(scheduled)
+        if not ids or ids != self._ids or planned.num_invalid_spec_tokens:
+            return None
+        if self._known.ended != self._ended:  # a step in flight may hold one that is gone
+            return None
+        drafts = planned.scheduled_spec_decode_tokens
+        if list(drafts) == ids:
+            k = list(map(len, drafts.values()))
+        else:
+            k = [len(drafts[id_]) if id_ in drafts else 0 for id_ in ids]
+        if list(scheduled.values()) != [drafted + 1 for drafted in k]:
+            return None
+        tokens = made.sampled_token_ids
+        if not tokens:
+            return None
+        if list(made.req_id_to_index) == ids and len(tokens) == len(ids):
+            lengths = list(map(len, tokens))
+        else:
+            place = made.req_id_to_index
+            lengths = [len(tokens[place[id_]]) for id_ in ids]
+        if 0 in lengths:
+            return None
+        return Rows(
+            ids=ids,
+            requests=self._requests,
+            classes=self._classes,
+            contexts=[len(each) - 1 for each in self._tokens],
+            k=k,
+            accepted=[
+                length - 1 if drafted else 0 for length, drafted in zip(lengths, k, strict=True)
+            ],
+            made=lengths,
+        )
+
+    def _any(self, planned: Any, made: Any) -> Rows:
+        """Sequence by sequence: prompts are counted, what gave out nothing is left out."""
+        drafts, refused = planned.scheduled_spec_decode_tokens, planned.num_invalid_spec_tokens
+        place, tokens = made.req_id_to_index, made.sampled_token_ids
+        running = self._known.running
+        rows, states = Rows(), []
+        for id_, scheduled in planned.num_scheduled_tokens.items():
+            state = running.get(id_)
+            if state is None:
+                continue
+            draft = drafts.get(id_)
+            k = len(draft) if draft else 0
+            if not state.first_token or scheduled != k + 1:
+                rows.prompt_tokens += scheduled
+                continue
+            made_here = tokens[place[id_]] if tokens else ()
+            if not made_here:
+                continue
+            if refused and id_ in refused:
+                k -= refused[id_]
+                rows.invalid += refused[id_]
+            states.append(state)
+            rows.ids.append(id_)
+            rows.k.append(k)
+            rows.accepted.append(len(made_here) - 1 if draft else 0)
+            rows.made.append(len(made_here))
+        self._keep(rows, states)
+        rows.contexts = [len(each) - 1 for each in self._tokens]
+        return rows
+
+    def _keep(self, rows: Rows, states: list[Running]) -> None:
+        self._ids, self._ended = rows.ids, self._known.ended
+        self._tokens = [state.request.all_token_ids for state in states]
+        # The list behind vLLM's read-only view, whose length costs ten times as much.
+        self._tokens = [getattr(each, "_x", each) for each in self._tokens]
+        rows.requests = self._requests = array("Q", [state.hashed for state in states])
+        rows.classes = self._classes = bytes([state.class_ for state in states])
