@@ -3,7 +3,8 @@
 Every segment is given the same number of tokens, so the fleet's time per token is the sum of
 its segments' and throughput their harmonic mean: a segment that crawls weighs as it does in
 life. A gate chosen on the same pairs that judge it would flatter itself; here each pair is
-judged by the gate that all other pairs of its segment would have chosen.
+judged by the gate that other pairs of its segment would have chosen: all others where there are
+up to twenty, else those outside its twentieth.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from specscope.evaluate.ratio import t_quantile
 from specscope.evaluate.verdicts import Verdict, by_segment, count_comparisons
 
 Floats = NDArray[np.float64]
-_CURRENT_STAYS = ("keep", "set_k", "disable", "no_difference")
+_FOLDS = 20
+_DECIDED = ("keep", "set_k", "disable", "no_difference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,23 +141,24 @@ def _traffic(
     if BASELINE not in names or len(arms) < 2 or len(whole) < 2:
         return None
     current = rules.current_k(segment.class_)
-    picks = []
-    for index in range(len(whole)):
-        others = whole[:index] + whole[index + 1 :]
-        picks.append(arms.index(f"k{_gate_k(choose(others, rules, comparisons, current))}"))
+    folds = min(len(whole), _FOLDS)
+    chosen = []
+    for fold in range(folds):
+        others = [pair for index, pair in enumerate(whole) if index % folds != fold]
+        chosen.append(arms.index(f"k{_gate_k(choose(others, rules, comparisons, current))}"))
     return _Traffic(
         segment=segment,
         arms=tuple(arms),
         tokens=np.array([[p.blocks[arm].emitted for p in whole] for arm in arms], dtype=float),
         time=np.array([[p.blocks[arm].wall_us for p in whole] for arm in arms], dtype=float),
-        picks=tuple(picks),
+        picks=tuple(chosen[index % folds] for index in range(len(whole))),
         k=_gate_k(choose(whole, rules, comparisons, current)),
     )
 
 
 def _gate_k(choice: Choice) -> int:
     """What a gate would run: the decided k, or the best guess where nothing is decided."""
-    if choice.action in _CURRENT_STAYS:
+    if choice.action in _DECIDED:
         return choice.k or 0
     return choice.point_k
 

@@ -1,0 +1,240 @@
+"""The gate's commands against a real store."""
+
+import dataclasses
+import json
+import time
+
+import pyarrow as pa
+import pytest
+from evaluate.block_rows import Kind, rows
+
+from specscope.cli import main
+from specscope.errors import UsageError
+from specscope.gate import calibration
+from specscope.gate.policies import (
+    HoldOut,
+    first_pair,
+    next_table,
+    read_policies,
+    rolled_back,
+    write_policy,
+)
+from specscope.gate.table import Cell, GateTable
+from specscope.store import Store
+from specscope_agent.schemas import schema
+from specscope_hook.blocks import Blocks
+from specscope_hook.gate import Gate
+
+COST = {0: 1.0, 2: 1.3, 4: 1.6}
+WIN = Kind({0: 1.0, 2: 2.2, 4: 3.6}, COST)
+LOSE = Kind({0: 1.0, 2: 1.15, 4: 1.2}, COST)
+NOW = 1_800_000_000 * 10**9
+
+
+def put_blocks(store, kinds, **kwargs):
+    times, parts = rows(kinds, **kwargs)
+    began = time.time_ns() - 3600 * 10**9
+    store.migrate()
+    for table, values in (("block_time", times), ("block_part", parts)):
+        plain = []
+        for row in values:
+            row = {
+                k: float(v) if k.endswith("_us") and v is not None else v
+                for k, v in dataclasses.asdict(row).items()
+            }
+            if "first_at" in row:
+                row["first_at"] += began
+                row["last_at"] += began
+            if "class_" in row:
+                row["class"] = row.pop("class_")
+            plain.append({**row, "version": began})
+        store.insert(table, typed(store, table, plain))
+
+
+def typed(store, table, plain):
+    """Rows with the columns and types that the store has."""
+    empty = store.query(f"SELECT * FROM {table} LIMIT 0")
+    columns = {
+        name: pa.array([row[name] for row in plain]).cast(kind, safe=False)
+        for name, kind in zip(empty.schema.names, empty.schema.types, strict=True)
+    }
+    return pa.table(columns)
+
+
+@pytest.fixture
+def dsn(tmp_path):
+    where = f"chdb://{tmp_path}/store"
+    with Store.open(where) as store:
+        put_blocks(store, {"sql": WIN, "prose": LOSE})
+    return where
+
+
+def run(capsys, *words):
+    code = main(["gate", *words])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_recommend_diff_apply_show_and_rollback(dsn, capsys, tmp_path):
+    table = tmp_path / "table.json"
+
+    code, out, _ = run(capsys, "recommend", "--store", dsn, "--default-k", "4", "--out", str(table))
+    assert code == 0
+    assert "prose 0-1k 65-256 at load 5-16: disable, k 4 -> 0" in out
+    assert "sql 0-1k 65-256 at load 5-16: keep, k = 4" in out
+    assert "these classes ran alone" in out
+
+    _, out, _ = run(capsys, "diff", "--store", dsn, "--default-k", "4", str(table))
+    assert "+ prose" in out
+
+    code, out, _ = run(capsys, "apply", "--store", dsn, str(table), "--note", "first")
+    assert code == 0
+    assert "policy 1 is in force" in out
+
+    _, out, _ = run(capsys, "show", "--store", dsn)
+    assert out.splitlines()[0] == "policy 1 (table): first"
+    assert "otherwise: k = 4" in out
+
+    _, out, _ = run(capsys, "apply", "--store", dsn, str(table))
+    assert "no difference: nothing is applied" in out
+
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps(GateTable((Cell(1, "sql"),), 0).as_json()))
+    run(capsys, "apply", "--store", dsn, str(other))
+    _, out, _ = run(capsys, "rollback", "--store", dsn)
+    assert "policy 3 is in force" in out
+    _, out, _ = run(capsys, "show", "--store", dsn, "--json")
+    assert json.loads(out)["table"] == json.loads(table.read_text())["table"]
+
+
+def test_a_change_of_a_cell_is_held_while_it_rests(dsn, capsys, tmp_path):
+    for k in (0, 4):
+        table = tmp_path / f"{k}.json"
+        table.write_text(json.dumps(GateTable((), k).as_json()))
+        run(capsys, "apply", "--store", dsn, str(table))
+
+    _, out, _ = run(capsys, "recommend", "--store", dsn)
+
+    assert "prose 0-1k 65-256 at load 5-16: held, k = 4 (would disable to k = 0" in out
+
+
+def test_export_and_plan_and_json(dsn, capsys):
+    _, out, _ = run(capsys, "export", "--store", dsn, "--default-k", "4", "vllm", "--json")
+    exported = json.loads(out)
+    assert exported["settings"]["num_speculative_tokens_per_batch_size"][0][0] == 1
+    assert 0 < exported["regret"] < 1
+    assert exported["router"][0] == {"class": "prose", "pool": "target_only"}
+
+    code, out, _ = run(capsys, "plan", "--store", dsn)
+    assert code == 0
+    assert "enough" in out
+
+    code, out, _ = run(capsys, "recommend", "--store", dsn, "--json")
+    assert json.loads(out)["schema"] == "specscope.gate/1"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", "--store", "chdb:///nowhere/at/all"], "there is no store"),
+        (["show"], "no store"),
+        (["rollback"], "no table was ever applied"),
+        (["apply", "missing.json"], "is not a table"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(dsn, capsys, words, said, monkeypatch):
+    if words[0] in ("rollback", "apply"):
+        monkeypatch.setenv("SPECSCOPE_STORE", dsn)
+    else:
+        monkeypatch.delenv("SPECSCOPE_STORE", raising=False)
+
+    code, _, err = run(capsys, *words)
+
+    assert code == 1
+    assert said in err
+    assert len(err.splitlines()) == 1
+
+
+def test_an_empty_store_has_nothing_to_say(tmp_path, capsys):
+    where = f"chdb://{tmp_path}/store"
+    with Store.open(where) as store:
+        store.migrate()
+
+    for words, said in (
+        (["show"], "no table is in force"),
+        (["recommend"], "nothing to recommend"),
+        (["plan"], "nothing to plan from"),
+    ):
+        code, out, _ = run(capsys, *words, "--store", where)
+        assert code == 0
+        assert said in out
+    code, _, err = run(capsys, "export", "--store", where, "vllm")
+    assert code == 1
+    assert "no experiment has run" in err
+
+
+def test_a_hold_out_goes_on_comparing_and_keeps_the_guardrail(tmp_path):
+    table = GateTable((Cell(4, "sql"),), 0)
+    hold_out = HoldOut(share=0.02, block_s=120, burn_in_s=30)
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        body = next_table(read_policies(store), table, now=NOW)
+        write_policy(store, {**body, "guardrail": {"gap_p95_ms": 60}}, "", NOW)
+
+        body = next_table(read_policies(store), table, now=NOW, hold_out=hold_out)
+
+    gate = Gate.from_policy(json.dumps(body))
+    assert body["policy"] == 2
+    assert body["guardrail"] == {"gap_p95_ms": 60}
+    assert (gate.kind, gate.share, gate.block_ms) == ("blocks", 0.02, 120_000)
+    begins = gate.first_pair * 2 * 120 * 10**9
+    assert NOW + 240 * 10**9 <= begins < NOW + 3 * 240 * 10**9
+
+
+def test_pairs_are_numbered_as_the_hook_numbers_them():
+    blocks = Blocks.__new__(Blocks)
+    body = next_table([], GateTable(), now=NOW, hold_out=HoldOut(1.0, 60, 15, ("k0", "k2", "k4")))
+    gate = Gate.from_policy(json.dumps(body))
+
+    due = blocks._due_ns(gate)
+
+    assert due == first_pair(NOW, 60, 3) * 180 * 10**9
+    assert due - NOW >= 2 * 60 * 10**9
+
+
+def test_a_rollback_needs_something_to_go_back_to(tmp_path):
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        write_policy(store, next_table([], GateTable(), now=NOW), "", NOW)
+
+        with pytest.raises(UsageError, match="no table came before"):
+            rolled_back(read_policies(store))
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_calibration_puts_the_table_back(tmp_path, interrupted):
+    table, slept = GateTable((Cell(4, "sql"),), 1), []
+
+    def sleep(seconds):
+        slept.append(seconds)
+        if interrupted:
+            raise KeyboardInterrupt
+
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        write_policy(store, next_table([], table, now=NOW), "", NOW)
+        window = calibration.Window((0, 2, 4), minutes=60, block_s=60)
+
+        try:
+            calibration.run(store, window, say=len, sleep=sleep, clock=lambda: NOW)
+        except KeyboardInterrupt:
+            assert interrupted
+        policies = read_policies(store)
+
+    assert window.pairs == 20
+    assert slept == [3900]
+    assert [p.kind for p in policies] == ["table", "blocks", "table"]
+    assert policies[1].body["share"] == 1.0
+    assert [arm["name"] for arm in policies[1].body["arms"]] == ["k0", "k2", "k4"]
+    assert policies[2].table == table
+    assert schema("policy").names

@@ -1,0 +1,219 @@
+"""From block rows to a table: every rule, and what holds a change back."""
+
+import dataclasses
+
+import pytest
+from evaluate.block_rows import Kind, rows
+
+from specscope.evaluate.choice import Rules
+from specscope.gate.evidence import of_epoch
+from specscope.gate.recommend import Change, last_change, recommend
+from specscope.gate.rules import HOUR_NS
+from specscope.gate.show import recommendation_json, recommendation_lines
+from specscope.gate.table import Cell, GateTable, State
+
+COST = {0: 1.0, 2: 1.3, 4: 1.6}
+WIN = Kind({0: 1.0, 2: 2.2, 4: 3.6}, COST)
+SHORT = Kind({0: 1.0, 2: 1.9, 4: 2.0}, COST)
+LOSE = Kind({0: 1.0, 2: 1.15, 4: 1.2}, COST)
+TIE = Kind({0: 1.0, 2: 1.3, 4: 1.6}, COST)
+NOW = 10**18
+
+
+def advise(kinds, default_k=0, history=(), table=None, decision=None, **kwargs):
+    evidence = of_epoch(*rows(kinds, **kwargs))
+    current = table or GateTable((), default_k)
+    return recommend(evidence, current, history, now=NOW, decision=decision)
+
+
+def only(found):
+    (move,) = found.moves
+    return move
+
+
+@pytest.mark.parametrize(
+    ("kind", "old_k", "rule", "new_k"),
+    [
+        (WIN, 0, "enable", 4),
+        (WIN, 2, "raise", 4),
+        (WIN, 4, "keep", 4),
+        (SHORT, 4, "lower", 2),
+        (LOSE, 4, "disable", 0),
+        (LOSE, 0, "keep", 0),
+        (WIN, 8, "insufficient", 8),
+    ],
+)
+def test_what_a_cell_does_follows_from_what_is_in_force(kind, old_k, rule, new_k):
+    move = only(advise({"sql": kind}, default_k=old_k))
+
+    assert (move.rule, move.new_k) == (rule, new_k)
+    assert move.changes == (old_k != new_k)
+
+
+def test_a_tie_changes_nothing():
+    move = only(advise({"sql": TIE}, default_k=4, noise=0.005))
+
+    assert (move.rule, move.new_k) == ("no_change", 4)
+
+
+def test_thin_evidence_changes_nothing_and_says_what_is_missing():
+    found = advise({"sql": WIN}, pairs=6)
+
+    assert only(found).rule == "insufficient"
+    assert "6 of about 20 pairs" in only(found).why
+    assert found.new == found.old
+    assert recommendation_lines(found)[-1] == "no cell changes"
+
+
+def test_evidence_that_must_not_be_believed_changes_nothing():
+    times, parts = rows({"sql": WIN})
+    odd = [dataclasses.replace(t, verify_us=0.5 * t.verify_us) if t.k else t for t in times]
+
+    found = recommend(of_epoch(odd, parts), GateTable(), now=NOW)
+
+    assert only(found).rule == "insufficient"
+    assert "INCONSISTENT_BASELINE" in only(found).why
+
+
+def test_the_new_table_holds_a_cell_a_class_and_keeps_the_rest():
+    found = advise({"sql": WIN, "prose": LOSE}, table=GateTable((Cell(3, "chat"),), 4), default_k=4)
+
+    assert found.new.k(State("sql", context=100, output=100, batch=8)) == 4
+    assert found.new.k(State("prose", context=100, output=100, batch=8)) == 0
+    assert found.new.k(State("prose", context=9000, output=100, batch=8)) == 4
+    assert found.new.k(State("chat", context=100, output=100, batch=8)) == 3
+    assert [move.rule for move in found.changes] == ["disable"]
+
+
+def test_speculation_is_not_spread_to_batches_twice_the_measured():
+    found = advise({"sql": WIN})
+
+    assert found.new.k(State("sql", context=100, output=100, batch=16)) == 4
+    assert found.new.k(State("sql", context=100, output=100, batch=18)) == 0
+
+
+def by_load(light, heavy, light_k0=8, heavy_k0=64, **kwargs):
+    """One class at two loads."""
+    a = rows({"sql": light}, requests=light_k0, **kwargs)
+    b = rows({"sql": heavy}, requests=heavy_k0, **kwargs)
+    shift = [dataclasses.replace(t, pair=t.pair + 1000) for t in b[0]]
+    parts = [dataclasses.replace(p, pair=p.pair + 1000) for p in b[1]]
+    return of_epoch(a[0] + shift, a[1] + parts)
+
+
+def test_loads_meet_between_the_batches_that_were_measured():
+    found = recommend(by_load(WIN, LOSE), GateTable((), 4), now=NOW)
+
+    assert [move.rule for move in found.moves] == ["keep", "disable"]
+    assert found.new.k(State("sql", 100, 100, batch=22)) == 4
+    assert found.new.k(State("sql", 100, 100, batch=23)) == 0
+    assert found.new.k(State("sql", 100, 100, batch=5000)) == 0
+    assert found.flags == ()
+
+
+def test_drafts_that_grow_with_the_load_are_flagged():
+    found = recommend(by_load(SHORT, WIN), GateTable((), 0), now=NOW)
+
+    assert [move.new_k for move in found.moves] == [2, 4]
+    assert any("NON_MONOTONE sql: drafts grow" in flag for flag in found.flags)
+
+
+def test_speculation_that_is_off_between_loads_is_flagged():
+    a, b = by_load(WIN, LOSE), by_load(WIN, WIN, heavy_k0=300)
+    third = [dataclasses.replace(t, pair=t.pair + 5000) for t in b.blocks if t.requests == 300]
+    kept = {t.pair - 5000 for t in third}
+    parts = [dataclasses.replace(p, pair=p.pair + 5000) for p in b.parts if p.pair in kept]
+    evidence = of_epoch([*a.blocks, *third], [*a.parts, *parts])
+
+    found = recommend(evidence, GateTable((), 0), now=NOW)
+
+    assert [move.new_k for move in found.moves] == [4, 0, 4]
+    assert any("on, off, and on again" in flag for flag in found.flags)
+
+
+def history_with_change(hours_ago):
+    return [
+        Change(NOW - 1000 * HOUR_NS, GateTable((), 0)),
+        Change(NOW - hours_ago * HOUR_NS, GateTable((), 2)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("hours_ago", "rule", "why"),
+    [
+        (5, "held", "rests 24 h"),
+        (100, "held", "changes once in 7 days"),
+        (200, "held", "new pairs since"),
+        (999, "raise", "gains"),
+    ],
+)
+def test_a_cell_rests_after_a_change(hours_ago, rule, why):
+    # Blocks of the evidence began 500 hours ago.
+    times, parts = rows({"sql": WIN})
+    began = NOW - 500 * HOUR_NS
+    times = [dataclasses.replace(t, first_at=began, last_at=began + 10**9) for t in times]
+
+    found = recommend(
+        of_epoch(times, parts), GateTable((), 2), history_with_change(hours_ago), now=NOW
+    )
+
+    assert only(found).rule == rule
+    assert why in only(found).why
+
+
+def test_the_last_change_is_that_of_the_state_not_of_the_table():
+    history = [
+        Change(1, GateTable((), 0)),
+        Change(2, GateTable((Cell(2, "sql"),), 0)),
+        Change(3, GateTable((Cell(2, "sql"), Cell(4, "logs")), 0)),
+    ]
+
+    assert last_change(history, State("sql")) == 2
+    assert last_change(history, State("logs")) == 3
+    assert last_change(history, State("prose")) is None
+
+
+def test_a_class_that_cannot_be_served_well_is_routed():
+    times, parts = rows({"chat": WIN})
+    slow = [dataclasses.replace(t, tpot_bins=(300,), tpot_counts=(t.requests,)) for t in times]
+
+    found = recommend(
+        of_epoch(slow, parts),
+        GateTable((), 4),
+        now=NOW,
+        decision=Rules(tpot_allowance_ms={"chat": 50.0}),
+    )
+
+    assert only(found).rule == "route"
+    assert found.routes == ["chat"]
+    assert found.new.k(State("chat", 100, 100, batch=8)) == 0
+
+
+def test_only_the_newest_epoch_counts_and_the_others_are_named():
+    times, parts = rows({"sql": WIN})
+    old = [dataclasses.replace(t, epoch="e0", last_at=0, pair=t.pair + 500) for t in times]
+
+    found = recommend(of_epoch([*times, *old], parts), GateTable(), now=NOW)
+
+    assert found.epoch == "e1"
+    assert found.notes == ("epoch e0 was left out",)
+    assert only(found).place.verdict.pairs == 20
+
+
+def test_nothing_ran_nothing_is_recommended():
+    found = recommend(of_epoch([], []), GateTable((), 4), now=NOW)
+
+    assert found.moves == ()
+    assert found.new == GateTable((), 4)
+    assert "nothing to recommend" in recommendation_lines(found)[0]
+
+
+def test_a_recommendation_as_json_is_a_table_again():
+    found = advise({"sql": WIN, "prose": LOSE}, default_k=4)
+
+    plain = recommendation_json(found)
+
+    assert plain["schema"] == "specscope.gate/1"
+    assert len(plain["moves"]) == 2
+    assert plain["moves"][0]["rule"] in ("disable", "keep")
+    assert plain["table"] == found.new.as_json()["table"]
