@@ -1,0 +1,207 @@
+"""Input that nobody meant: cut, shuffled, interleaved, binary, gigantic. No crash, no hang."""
+
+import json
+import random
+import resource
+import time
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from specscope.analyze import render
+from specscope.analyze.collect import Collector, analyze
+from specscope.errors import InputError
+from specscope.readers.source import from_stream
+
+DATA = Path(__file__).parents[1] / "data" / "readers"
+SEEDS = [
+    p.read_bytes()[:16_384] for p in sorted(DATA.rglob("*")) if p.is_file() and p.suffix != ".md"
+]
+QUIET = settings(
+    max_examples=120,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def outcome(*contents):
+    """The JSON of an analysis of these bytes, or None where nothing could be read."""
+    collector = Collector()
+    for number, content in enumerate(contents):
+        collector.read(from_stream(f"input-{number}", BytesIO(content)))
+    try:
+        analysis = collector.result()
+    except InputError:
+        return None
+    page = render.page(analysis)
+    assert max(map(len, page.splitlines())) <= 80
+    result = analysis.as_json()
+    json.dumps(result, allow_nan=False)
+    return result
+
+
+@st.composite
+def spoiled(draw):
+    """A real file, spoiled in one to three ways."""
+    content = draw(st.sampled_from(SEEDS))
+    for _ in range(draw(st.integers(1, 3))):
+        seed = draw(st.integers(0, 2**32))
+        content = draw(st.sampled_from(WAYS))(content, random.Random(seed))
+    return content
+
+
+def cut(content, rng):
+    return content[: rng.randrange(len(content) + 1)]
+
+
+def shuffle(content, rng):
+    lines = content.splitlines(keepends=True)
+    rng.shuffle(lines)
+    return b"".join(lines)
+
+
+def interleave(content, rng):
+    other = rng.choice(SEEDS).splitlines(keepends=True)
+    mixed = []
+    for line in content.splitlines(keepends=True):
+        mixed += [line, *other[:1]]
+        other = other[1:]
+    return b"".join(mixed)
+
+
+def scribble(content, rng):
+    data = bytearray(content)
+    for _ in range(rng.randrange(1, 40)):
+        if data:
+            data[rng.randrange(len(data))] = rng.randrange(256)
+    return bytes(data)
+
+
+def other_numbers(content, rng):
+    digits = b"0123456789"
+    return bytes(rng.choice(digits) if byte in digits else byte for byte in content)
+
+
+def splice(content, rng):
+    at = rng.randrange(len(content) + 1)
+    return content[:at] + rng.randbytes(rng.randrange(400)) + content[at:]
+
+
+def repeat(content, rng):
+    return content * rng.randrange(1, 6)
+
+
+WAYS = (cut, shuffle, interleave, scribble, other_numbers, splice, repeat)
+
+
+@QUIET
+@given(spoiled())
+def test_a_spoiled_file_never_crashes_and_its_numbers_stay_possible(content):
+    result = outcome(content)
+
+    for window in (result or {"windows": []})["windows"]:
+        drafts, accepted = window["drafts"], window["accepted"]
+        assert window["mean_length"] is None or window["mean_length"] >= 1
+        assert window["acceptance_rate"] is None or 0 <= window["acceptance_rate"] <= 1
+        if drafts and accepted is not None:
+            assert window["mean_length"] == pytest.approx(1 + accepted / drafts)
+
+
+@QUIET
+@given(spoiled(), spoiled())
+def test_two_spoiled_files_together_never_crash(first, second):
+    outcome(first, second)
+
+
+@QUIET
+@given(st.binary(max_size=2048))
+def test_bytes_without_meaning_never_crash(content):
+    outcome(content)
+
+
+@QUIET
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "traceEvents",
+                        "specDecodingStats",
+                        "iter",
+                        "numDraftTokens",
+                        "spec_decode_num_drafts",
+                        "output_throughput",
+                        "benchmarks",
+                        "metrics",
+                        "num_spec_steps",
+                        "predicted_n",
+                        "draft_n",
+                        "spec_accept_length",
+                        "target_tg_tok_s",
+                        "draft_tg_tok_s",
+                        "run",
+                        "message",
+                        "graph_launches",
+                        "idle_pct",
+                        "ph",
+                        "ts",
+                        "dur",
+                        "args",
+                    ]
+                ),
+                inner,
+                max_size=6,
+            )
+        ),
+        max_leaves=30,
+    )
+)
+def test_json_of_the_right_keys_and_wrong_kinds_never_crashes(document):
+    outcome(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize("filler", [b"x", b"SpecDecoding metrics: ", b"{", b'"', b","])
+def test_a_gigantic_line_is_skipped_and_what_follows_is_read(filler):
+    log = (DATA / "cases/vllm-19254-ngram-v1log/vllm.log").read_bytes()
+    line = filler * (30_000_000 // len(filler))
+
+    result = outcome(log + b"\n" + line + b"\n" + log)
+
+    assert result["totals"]["proposed"] == 2 * 10578
+    assert "LONG_LINE" in {f["code"] for f in result["findings"]}
+
+
+def test_memory_does_not_grow_with_the_log(tmp_path):
+    pair = (DATA / "fixtures/vllm-0.32/serve_draft_model.log").read_bytes()
+    small, large = tmp_path / "small.log", tmp_path / "large.log"
+    small.write_bytes(pair * 60)
+    with large.open("wb") as file:
+        for _ in range(600):
+            file.write(pair)
+    analyze([str(small)])
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = analyze([str(large)]).as_json()
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+
+    assert result["totals"]["proposed"] == 600 * 1263
+    assert len(result["windows"]) <= 512
+    assert grown_kib < 16 * 1024
+
+
+def test_the_time_grows_with_the_length_and_not_its_square():
+    log = (DATA / "fixtures/vllm-0.32/serve_draft_model.log").read_bytes()
+
+    def seconds(times):
+        start = time.process_time()
+        outcome(log * times)
+        return time.process_time() - start
+
+    seconds(4)
+    assert seconds(160) < 4 * 10 * seconds(16)
