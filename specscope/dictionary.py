@@ -1,0 +1,63 @@
+"""The data dictionary: every stored table and column, rendered from the records.
+
+`python -m specscope.dictionary > docs/data-dictionary.md` writes it; a test holds the two
+together.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from specscope.rollups import ROLLUPS
+from specscope.tables import LAYOUTS, RECORDS, column_type, sorting_key, summary
+from specscope_hook.columns import Column, columns, stored_name
+from specscope_hook.records import LOSS_REASONS, TABLES
+
+OPENING = """# Data dictionary
+
+Every stored table and column. This page is rendered from the records
+(`collectors/specscope_hook/records.py`, `specscope/rollups.py`), which are the only place that
+says what a column is; to change it, change them and run
+`python -m specscope.dictionary > docs/data-dictionary.md`.
+
+Unknown is NULL, never 0; an array that is not known is empty. Times are UTC. Tables replace rows
+by key, so read them with FINAL. Raw tables hold what arrived; rollups are computed from them.
+"""
+
+
+def render() -> str:
+    """The page, as Markdown."""
+    sections = [OPENING, "## Raw tables\n", *(_table(name) for name in TABLES)]
+    sections += ["## Rollups\n", *(_table(name) for name in ROLLUPS)]
+    sections += ["## Reasons of a loss\n", _reasons()]
+    return "\n".join(sections)
+
+
+def _table(name: str) -> str:
+    record, layout = RECORDS[name], LAYOUTS[name]
+    kept = f"kept {layout.days} days" if layout.days else "kept for good"
+    lines = [
+        f"### `{name}`\n",
+        f"{summary(record)}. Key: `{sorting_key(name)}`; {kept}.\n",
+        "| column | type | unit | meaning |",
+        "|---|---|---|---|",
+        *(_row(column) for column in columns(record)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(column: Column) -> str:
+    unit = "" if column.unit == "1" else column.unit
+    cells: list[Any] = [f"`{stored_name(column.name)}`", f"`{column_type(column)}`", unit]
+    return "| " + " | ".join([*cells, column.meaning.replace("|", "\\|")]) + " |"
+
+
+def _reasons() -> str:
+    lines = ["| reason | meaning |", "|---|---|"]
+    lines += [f"| `{reason}` | {meaning} |" for reason, meaning in LOSS_REASONS.items()]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())
