@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from specscope.evaluate import contrast, objectives
 from specscope.evaluate.blocks import BASELINE, Pair, arm_k
 from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.multiplicity import bonferroni
 from specscope.evaluate.objectives import Objective
 
 
@@ -81,14 +82,14 @@ def choose(
     current: int | None = None,
     objective: Objective = "throughput",
 ) -> Choice:
-    """Decide a segment at level 1 - (1 - rules.level) / comparisons an interval.
+    """Decide a segment, each interval at the level at which `comparisons` hold together.
 
     keep: the current draft length is among the best and beats target-only. set_k: another
     does. disable: speculation loses in every arm, or in the current one while no other wins.
     no_difference: nothing that matters either way. collect_baseline: no pair ran k0 beside an
     arm. inconclusive: not decided yet.
     """
-    level = 1.0 - (1.0 - rules.level) / max(1, comparisons)
+    level = bonferroni(rules.level, max(1, comparisons))
     speedups = []
     for arm in arms_of(pairs):
         found = objectives.measure(pairs, arm, BASELINE, objective)
@@ -101,7 +102,7 @@ def choose(
     if not speedups:
         return Choice("collect_baseline", None, None, (), (), 0)
     fastest = max(speedups, key=lambda e: (e.value, -(e.k or 0)))
-    rivals = 1.0 - (1.0 - rules.level) / max(1, len(speedups) - 1)
+    rivals = bonferroni(rules.level, max(1, len(speedups) - 1))
     best = _best_set(pairs, fastest, speedups, rivals, rules.looked_at_often, objective)
     point_k = (fastest.k or 0) if fastest.value > 1.0 else 0
     verdict = _judge(speedups, best, rules.smallest_effect, current)
@@ -127,7 +128,7 @@ def estimate_cells(
     pairs: Sequence[Pair], rules: Rules, comparisons: int, objective: Objective
 ) -> list[Estimate]:
     """What each changed cell does to the whole replica, all else as it is."""
-    level = 1.0 - (1.0 - rules.level) / max(1, comparisons)
+    level = bonferroni(rules.level, max(1, comparisons))
     found = []
     for arm in cells_of(pairs):
         contrasted = objectives.measure(pairs, arm, "current", objective)

@@ -34,6 +34,7 @@ from specscope.evaluate.choice import (
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.diagnosis import Diagnosis
 from specscope.evaluate.flags import find_flags
+from specscope.evaluate.multiplicity import bonferroni
 from specscope.evaluate.objectives import Objective
 from specscope.evaluate.sentences import describe_cause, explain
 from specscope.evaluate.summary import ArmSummary, summarise
@@ -131,7 +132,8 @@ def _verdict(
     arms = [found for arm in _all_arms(pairs) if (found := summarise(pairs, arm))]
     allowance = rules.allowance(segment.class_)
     choice = keep_to_allowance(choice, arms, allowance)
-    flags = tuple(sorted(find_flags(pairs, arms_of(pairs), design, rules.level)))
+    level = bonferroni(rules.level, max(1, comparisons))
+    flags = tuple(sorted(find_flags(pairs, arms_of(pairs), design, level)))
     count = max((e.pairs for e in choice.speedups), default=0)
     grade = "measured" if count >= 2 and not flags else "none"
     thin = _thin(pairs, choice, rules)
@@ -223,7 +225,7 @@ def _pairs_needed(
         return rules.min_pairs
     if decided:
         return rules.min_pairs
-    level = 1.0 - (1.0 - rules.level) / max(1, comparisons)
+    level = bonferroni(rules.level, max(1, comparisons))
     needs = [
         contrast.pairs_needed(
             objectives.measure(pairs, arm, BASELINE, objective),

@@ -189,6 +189,16 @@ def test_a_verify_pass_that_is_too_fast_is_flagged_and_not_called_measured():
     assert verdict.action == "set_k"
 
 
+@pytest.mark.parametrize(("share", "pairs"), [(0.95, 20), (0.5, 1)])
+def test_a_kernel_that_likes_few_rows_or_a_single_pair_is_no_contradiction(share, pairs):
+    times, parts = rows({"sql": WIN}, pairs=pairs)
+    quicker = [dataclasses.replace(t, verify_us=share * t.verify_us) if t.k else t for t in times]
+
+    (verdict,) = decide(quicker, parts)
+
+    assert verdict.flags == ()
+
+
 def test_blocks_that_served_different_requests_are_left_out_and_counted():
     times, parts = rows({"sql": WIN})
     broken = [
