@@ -6,7 +6,7 @@ import io
 import time
 
 import pytest
-from conftest import Screen
+from dashboard_screen import Screen
 from rich.console import Console
 
 from specscope.demo.plan import Size
