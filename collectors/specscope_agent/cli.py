@@ -24,8 +24,10 @@ def add_parser(subparsers: Any) -> None:
 
 def agent(args: Namespace) -> int:
     """Be the sidecar until SIGTERM or SIGINT; then drain what is left."""
-    from specscope_agent.agent import run
     from specscope_agent.settings import AgentSettings
+
+    settings = AgentSettings.from_env(os.environ)  # a wrong one is said before the rest loads
+    from specscope_agent.agent import run
 
     logging.basicConfig(
         level=logging.INFO if args.verbose else logging.WARNING,
@@ -34,5 +36,5 @@ def agent(args: Namespace) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    run(AgentSettings.from_env(os.environ), stop)
+    run(settings, stop)
     return 0
