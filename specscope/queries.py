@@ -8,8 +8,25 @@ column of time that a condition can use, and ends its first paragraph with the u
 from __future__ import annotations
 
 from specscope.buckets import LOAD
+from specscope.delivery import (
+    EVERYTHING,
+    boots,
+    losses,
+    losses_by_minute,
+    policies,
+    reconciliation,
+    silence,
+    stored_rounds,
+    stored_rows,
+)
 
-EVERYTHING = "1"
+__all__ = [
+    "EVERYTHING", "PARTS", "acceptance_by_position", "acceptance_rate", "accepted_lengths",
+    "bandwidth", "batch_and_waiting", "block_parts", "blocks", "boots", "break_even", "classes",
+    "context", "device", "losses", "losses_by_minute", "outputs", "policies", "reconciliation",
+    "replicas", "request_latency", "round_time", "round_time_by_k", "silence", "stored_rounds",
+    "stored_rows", "throughput", "throughput_by_arm", "tokens_per_round",
+]  # fmt: skip
 
 # Columns of one part of a round each, in the order in which they are drawn.
 PARTS = ("draft", "verify", "sample", "idle", "catchup", "prefill")
@@ -271,101 +288,6 @@ def outputs(where: str = EVERYTHING) -> str:
             output_tokens, reason, digest
         FROM request FINAL WHERE isNotNull(ended_at) AND isNotNull(pair) AND ({where})
         ORDER BY replica, boot, pair, arm, request"""
-
-
-# --- whether the numbers can be trusted --------------------------------------------------
-
-
-def losses(where: str = EVERYTHING) -> str:
-    """Records that exist nowhere any more, by replica, kind and reason. [records]
-
-    Table `loss`, time `lost_at`. `count` is unknown where any of them is, such as a tail.
-    """
-    return f"""
-        SELECT replica, table, reason, if(countIf(isNull(count)) = 0, sum(l.count), NULL) AS count,
-            max(lost_at) AS last_at
-        FROM (SELECT * FROM loss FINAL WHERE {where}) AS l
-        GROUP BY replica, table, reason ORDER BY replica, table, reason"""
-
-
-def losses_by_minute(where: str = EVERYTHING) -> str:
-    """Records lost, by minute and reason. [records]
-
-    Table `loss`, time `lost_at`.
-    """
-    return f"""
-        SELECT toDateTime64(toStartOfMinute(lost_at), 3, 'UTC') AS minute, reason,
-            sum(ifNull(count, 1)) AS records
-        FROM loss FINAL WHERE {where}
-        GROUP BY minute, reason ORDER BY minute, reason"""
-
-
-def stored_rows(where: str = EVERYTHING) -> str:
-    """Rows that arrived, by minute and kind. [rows]
-
-    Table `batch`, time `stored_at`.
-    """
-    return f"""
-        SELECT toDateTime64(toStartOfMinute(stored_at), 3, 'UTC') AS minute, sum(rounds) AS rounds,
-            sum(request_parts) AS request_parts, sum(requests) AS requests, count() AS batches
-        FROM batch FINAL WHERE {where}
-        GROUP BY minute ORDER BY minute"""
-
-
-def silence(where: str = EVERYTHING) -> str:
-    """Time since the last batch of each replica arrived. [s]
-
-    Table `batch`, time `stored_at`.
-    """
-    return f"""
-        SELECT replica, dateDiff('millisecond', max(stored_at), now64(3, 'UTC')) / 1000 AS silence
-        FROM batch FINAL WHERE {where}
-        GROUP BY replica ORDER BY replica"""
-
-
-def reconciliation(where: str = EVERYTHING) -> str:
-    """Records that the hook numbered, and where they went, by boot. [records]
-
-    Tables `batch` and, by replica and boot, `loss`; time `stored_at`. `recorded` counts from
-    the first record to the last that a batch accounts for; `lost` only what the ring's own
-    numbers cover (a request part is made of rounds, and has none). Nothing is unaccounted for
-    where recorded = rounds + requests + lost.
-    """
-    return f"""
-        SELECT replica, boot, recorded, rounds, requests, ifNull(lost, 0) AS lost,
-            ifNull(unknown, 0) AS unknown,
-            toInt64(recorded) - rounds - requests - lost AS unaccounted
-        FROM (
-            SELECT replica, boot, max(next_seq) - min(first_seq) AS recorded,
-                sum(b.rounds) AS rounds, sum(b.requests) AS requests
-            FROM (SELECT * FROM batch FINAL WHERE {where}) AS b GROUP BY replica, boot
-        ) AS stored
-        LEFT ANY JOIN (
-            SELECT replica, boot, sum(ifNull(count, 0)) AS lost, countIf(isNull(count)) AS unknown
-            FROM loss FINAL WHERE table IN ('ring', 'round', 'request')
-            GROUP BY replica, boot
-        ) AS gone USING (replica, boot)
-        ORDER BY replica, boot"""
-
-
-def stored_rounds(where: str = EVERYTHING) -> str:
-    """Rounds that the store still holds, counted once each, by boot. [rounds]
-
-    Table `round`, time `started_at`. Against `rounds` of reconciliation, while none aged out.
-    """
-    return f"""
-        SELECT replica, boot, count() AS rounds, sum(batch) AS request_rounds,
-            sum(emitted) AS emitted
-        FROM round FINAL WHERE {where}
-        GROUP BY replica, boot ORDER BY replica, boot"""
-
-
-def boots(where: str = EVERYTHING) -> str:
-    """Every start of a serving process, as it defined itself. [1]
-
-    Table `boot`, time `started_at`.
-    """
-    return f"SELECT * FROM boot FINAL WHERE {where} ORDER BY started_at, replica, boot"
 
 
 def _parts() -> str:

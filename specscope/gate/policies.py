@@ -13,16 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from specscope import queries
 from specscope.errors import UsageError
 from specscope.gate.recommend import Change
 from specscope.gate.table import GateTable, read_table
 from specscope.store import Store
 from specscope_hook.errors import PolicyError
 from specscope_hook.gate import Gate
-
-ALL_POLICIES = """
-    SELECT policy, toUnixTimestamp64Nano(created_at) AS created_at, kind, table, note
-    FROM policy FINAL ORDER BY policy"""
 
 # A cohort driver runs fixed lengths and has no table in force.
 WITH_TABLE = ("table", "blocks")
@@ -47,7 +44,7 @@ class StoredPolicy:
 def read_policies(store: Store) -> list[StoredPolicy]:
     """All policies, oldest first. Raises StoreError where the store cannot be read."""
     found = []
-    for row in store.rows(ALL_POLICIES):
+    for row in store.rows(queries.policies()):
         try:
             body = json.loads(row["table"])
         except ValueError:

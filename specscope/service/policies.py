@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from specscope import queries
 from specscope.store import Store
 
-NEWEST = "SELECT policy, table FROM policy FINAL ORDER BY policy DESC LIMIT 1"
+NEWEST = queries.policies() + " DESC LIMIT 1"
 
 
 class Newest(NamedTuple):

@@ -44,6 +44,11 @@ def filled(tmp_path_factory, traffic):
             "replica": "r0", "sampled_at": traffic.started_at, "window_ms": 100.0, "uuid": "G",
             "gpu_instance": None, "unit": "1", "reason": "",
         }  # fmt: skip
+        policy = {
+            "policy": 7, "created_at": traffic.started_at, "kind": "cohort", "seed": 1, "arms": [],
+            "block_ms": None, "burn_in_ms": None, "first_pair": 1, "table": "{}", "note": "",
+        }  # fmt: skip
+        store.insert("policy", table("policy", [policy]))
         rows = [
             sample | {"field": "dram_active", "value": 0.5},
             sample | {"field": "power", "value": None, "reason": "no permission"},
@@ -71,7 +76,9 @@ def test_a_quantity_says_its_meaning_its_unit_and_runs(filled, name):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_condition_that_nothing_meets_gives_nothing_or_unknown(filled, name):
-    rows = filled.rows(FUNCTIONS[name]("replica = 'nobody'")) if name != "block_parts" else []
+    nobody = "policy = 99" if name == "policies" else "replica = 'nobody'"
+
+    rows = filled.rows(FUNCTIONS[name](nobody))
 
     assert all(not value for row in rows for value in row.values())
 
