@@ -18,6 +18,7 @@ CURRENT = "current"
 KINDS = ("cohort", "blocks", "table")
 _RANGES = ("context", "output", "batch", "queue")
 _SHARE_STEPS = 1 << 32
+_SHORTEST_PAIR_MS = 1000  # pairs are numbered by time since 1970, in 32 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class Gate:
             raise PolicyError(f"a share of {gate.share} is not within 0 and 1")
         if gate.kind == "blocks" and (not gate.arms or not gate.block_ms):
             raise PolicyError("blocks need arms and a length")
+        if gate.kind == "blocks" and len(gate.arms) * (gate.block_ms or 0) < _SHORTEST_PAIR_MS:
+            raise PolicyError(f"a pair of blocks shorter than {_SHORTEST_PAIR_MS} ms")
         return gate
 
     def k(

@@ -79,6 +79,7 @@ def test_an_arm_with_a_cell_puts_it_before_the_table():
         {"table": [{}]},
         {"default_k": True},
         {"kind": "blocks", "block_ms": None},
+        {"kind": "blocks", "block_ms": 10},
     ],
     ids=str,
 )

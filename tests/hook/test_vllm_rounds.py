@@ -1,0 +1,191 @@
+"""The vLLM adapter: orders of events that its CPU build cannot show (the real one: tests/vllm)."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from vllm_standins import Scheduler
+
+from specscope_hook.adapters.vllm import check
+from specscope_hook.columns import End, TimingSource
+from specscope_hook.errors import NotSupported
+from specscope_hook.ring import NAME_ARM, RingReader
+
+
+@pytest.fixture
+def scheduler(tmp_path):
+    return Scheduler(tmp_path)
+
+
+def started(scheduler, *ids):
+    """Requests whose prompts are done."""
+    for id_ in ids:
+        scheduler.add(id_)
+    scheduler.finish_step(scheduler.plan({}, prompts=ids))
+
+
+def test_a_prompts_first_token_belongs_to_no_round(scheduler):
+    started(scheduler, "a", "b")
+    scheduler.finish_step(scheduler.plan({"a": 3, "b": 0}), accepted={"a": 2})
+
+    first, second = scheduler.records()[0]
+    assert (first.requests, first.prefill_tokens) == ([], 20)
+    assert math.isnan(first.prefill_us)
+    assert (second.k, second.accepted, second.emitted) == ([3, 0], [2, 0], [3, 1])
+    assert second.contexts == [10, 10]
+    assert second.prefill_us == 0
+
+
+@given(st.lists(st.lists(st.integers(0, 4), min_size=3, max_size=3), min_size=2, max_size=6))
+def test_steady_steps_read_the_same_as_steps_read_one_by_one(tmp_path_factory, drafts):
+    def run(steady):
+        scheduler = Scheduler(tmp_path_factory.mktemp("rings"))
+        if not steady:
+            scheduler.probe._reader._steady = lambda *_: None
+        started(scheduler, "a", "b", "c")
+        for ks in drafts:
+            plan = scheduler.plan(dict(zip("abc", ks, strict=True)))
+            scheduler.finish_step(plan, accepted={"a": ks[0], "b": ks[1] // 2})
+        return [
+            (r.k, r.accepted, r.emitted, r.contexts, r.ends, r.classes, len(r.requests))
+            for r in scheduler.records()[0]
+        ]
+
+    assert run(True) == run(False)
+
+
+def test_draft_time_moves_to_the_round_that_verified_it(scheduler):
+    started(scheduler, "a")
+    for draft_us in (100.0, 200.0, 300.0):
+        tag = scheduler.tag + 1
+        plan = scheduler.plan({"a": 1})
+        scheduler.finish_step(plan, steps=[(tag, draft_us, 20.0, 30.0, 0.0)])
+
+    rounds = scheduler.records()[0]
+    assert [round_.draft_us for round_ in rounds] == [0.0, 1.0, 100.0, 200.0]
+    for round_ in rounds[1:]:
+        parts = round_.draft_us + round_.verify_us + round_.sample_us + round_.idle_us
+        assert parts == pytest.approx(round_.wall_us, rel=1e-3) or round_.idle_us == 0
+
+
+def test_a_round_waits_for_its_times_and_keeps_its_order(scheduler):
+    started(scheduler, "a")
+    cuda = int(TimingSource.CUDA)
+    scheduler.finish_step(scheduler.plan({"a": 2}), steps=[], source=cuda)
+    scheduler.finish_step(scheduler.plan({"a": 3}), steps=[(2, 5.0, 6.0, 7.0, 8.0)], source=cuda)
+    before = len(scheduler.records()[0])
+    scheduler.probe.close()
+
+    rounds = scheduler.records()[0]
+    assert before == 2
+    assert [round_.k for round_ in rounds[1:]] == [[2], [3]]
+    assert rounds[1].verify_us == 6.0
+    assert math.isnan(rounds[2].verify_us)
+    assert rounds[1].timing_source == TimingSource.CUDA
+
+
+def test_times_that_never_come_do_not_hold_rounds_back_for_ever(scheduler):
+    started(scheduler, "a")
+    for _ in range(100):
+        scheduler.finish_step(scheduler.plan({"a": 1}), steps=[])
+
+    rounds = scheduler.records()[0]
+    assert 30 < len(rounds) < 101
+    assert math.isnan(rounds[-1].verify_us)
+
+
+def test_a_step_planned_before_the_one_before_is_read_belongs_to_its_own_block(scheduler):
+    policy = {"policy": 4, "kind": "blocks", "block_ms": 60_000, "share": 1.0}
+    policy["arms"] = [{"name": "k0"}]
+    started(scheduler, "a")
+    early = scheduler.plan({"a": 1})
+    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+    late = scheduler.plan({"a": 2})
+    scheduler.finish_step(early)
+    scheduler.finish_step(late)
+
+    rounds = scheduler.records()[0]
+    arms = RingReader.open(scheduler.path).names(NAME_ARM)
+    assert [(round_.policy, arms.get(round_.arm)) for round_ in rounds[1:]] == [
+        (0, None),
+        (4, "k0"),
+    ]
+
+
+def test_a_request_that_ended_while_its_next_step_was_in_flight_is_not_in_that_step(scheduler):
+    started(scheduler, "a", "b")
+    first = scheduler.plan({"a": 1, "b": 1})
+    second = scheduler.plan({"a": 1, "b": 1})
+    third = scheduler.plan({"a": 1, "b": 1})
+    scheduler.finish_step(first)
+    scheduler.finish_step(second, ended={"a": 1})
+    scheduler.finish_step(third)
+
+    rounds = scheduler.records()[0]
+    assert [len(round_.requests) for round_ in rounds[1:]] == [2, 2, 1]
+    assert rounds[2].ends == [End.LENGTH, End.NONE]
+
+
+def test_an_aborted_request_ends_as_aborted(scheduler):
+    started(scheduler, "a")
+    request = scheduler.requests["a"]
+    scheduler.leave(request)
+
+    scheduler.probe.finished([request])
+
+    end = scheduler.records()[1][-1]
+    assert (end.reason, end.output_tokens, end.cached_tokens) == (End.ABORT, 1, 3)
+
+
+def test_what_a_grammar_refused_is_not_proposed(scheduler):
+    started(scheduler, "a")
+
+    plan = scheduler.plan({"a": 4}, num_invalid_spec_tokens={"a": 3})
+    scheduler.finish_step(plan, accepted={"a": 1})
+
+    round_ = scheduler.records()[0][-1]
+    assert (round_.k, round_.accepted, round_.invalid) == ([1], [1], 3)
+
+
+def test_time_without_requests_belongs_to_no_round(scheduler):
+    import time
+
+    started(scheduler, "a")
+    scheduler.finish_step(scheduler.plan({"a": 0}), ended={"a": 0})
+    time.sleep(0.2)
+    started(scheduler, "b")
+
+    assert all(round_.wall_us < 150_000 for round_ in scheduler.records()[0])
+
+
+def test_drafts_are_cut_only_where_the_switch_is_on(tmp_path):
+    from types import SimpleNamespace
+
+    policy = {"policy": 4, "kind": "table", "table": [], "default_k": 1}
+    left = {}
+    for switch in (False, True):
+        directory = tmp_path / str(switch)
+        directory.mkdir()
+        scheduler = Scheduler(directory, request_k=switch)
+        started(scheduler, "a")
+        RingReader.open(scheduler.path).control_write(json.dumps(policy))
+        scheduler.finish_step(scheduler.plan({"a": 0}))
+        drafts = SimpleNamespace(req_ids=["a"], draft_token_ids=[[1, 2, 3]])
+        scheduler.probe.trim(drafts)
+        left[switch] = drafts.draft_token_ids
+
+    assert left == {False: [[1, 2, 3]], True: [[1]]}
+
+
+def test_another_signature_is_named():
+    class Other:
+        def schedule(self, when):
+            pass
+
+    check(Other, {"schedule": ("self",)}, "1.0")
+    with pytest.raises(NotSupported, match=r"Other\.schedule takes self, when"):
+        check(Other, {"schedule": ("self", "throttle")}, "1.0")
+    with pytest.raises(NotSupported, match=r"has no Other\.add_request"):
+        check(Other, {"add_request": ("self",)}, "1.0")

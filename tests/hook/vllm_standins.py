@@ -1,0 +1,128 @@
+"""What the vLLM adapter touches of vLLM's scheduler, as plain objects: no vLLM is installed here.
+
+The real thing is in tests/vllm; these are for orders of events that a CPU build cannot show.
+"""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from hook_fakes import a_boot
+
+from specscope_hook.adapters.vllm_scheduler import SchedulerProbe
+from specscope_hook.layout import Cursor
+from specscope_hook.payload import decode
+from specscope_hook.reader import RingReader
+from specscope_hook.records import RingRequest, RingRound
+from specscope_hook.settings import HookSettings
+
+
+class Request:
+    """A request of vLLM's."""
+
+    def __init__(self, id_: str, prompt: int = 10) -> None:
+        self.request_id = id_
+        self.sampling_params = SimpleNamespace(temperature=0.5, top_p=1.0, extra_args=None)
+        self.lora_request = self.structured_output_request = self.session_id = None
+        self.num_prompt_tokens = prompt
+        self.max_tokens = 100
+        self.arrival_time = time.time()
+        self.num_preemptions = 0
+        self.output_token_ids: list[int] = []
+        self.all_token_ids = [0] * prompt
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.all_token_ids)
+
+
+class Scheduler:
+    """A scheduler that runs steps as a test says, telling a probe as the wrappers do."""
+
+    def __init__(self, directory: Any, **settings: Any) -> None:
+        self.running: list[Request] = []
+        self.requests: dict[str, Request] = {}
+        self.tag = 0
+        values = HookSettings(directory, "r0", 1 << 22, **settings)
+        self.probe = SchedulerProbe(self, values, a_boot())
+        self.path = next(directory.glob("*.ring"))
+
+    def get_request_counts(self) -> tuple[int, int]:
+        return len(self.running), 0
+
+    def add(self, id_: str, prompt: int = 10) -> Request:
+        request = Request(id_, prompt)
+        self.requests[id_] = request
+        self.running.append(request)
+        self.probe.admitted(request)
+        return request
+
+    def plan(self, drafts: dict[str, int], prompts: tuple[str, ...] = (), **more: Any) -> Any:
+        """A step over prompts, and over sequences with so many proposals each."""
+        self.probe.before_schedule()
+        scheduled = {id_: self.requests[id_].num_tokens for id_ in prompts}
+        scheduled |= {id_: k + 1 for id_, k in drafts.items()}
+        planned = SimpleNamespace(
+            num_scheduled_tokens=scheduled,
+            total_num_scheduled_tokens=sum(scheduled.values()),
+            scheduled_spec_decode_tokens={id_: [-1] * k for id_, k in drafts.items() if k},
+            num_invalid_spec_tokens=None,
+            preempted_req_ids=set(),
+            scheduled_new_reqs=[SimpleNamespace(req_id=id_) for id_ in prompts],
+        )
+        vars(planned).update(more)
+        self.probe.after_schedule(planned)
+        return planned
+
+    def finish_step(
+        self,
+        planned: Any,
+        accepted: dict[str, int] | None = None,
+        ended: dict[str, int] | None = None,
+        steps: list[tuple[int, float, float, float, float]] | None = None,
+        source: int = 0,
+    ) -> None:
+        """Give out the step's tokens. ended: FinishReason by id; steps: times that are known."""
+        self.tag += 1
+        ids = list(planned.num_scheduled_tokens)
+        made = SimpleNamespace(
+            req_id_to_index={id_: place for place, id_ in enumerate(ids)},
+            sampled_token_ids=[[7] * ((accepted or {}).get(id_, 0) + 1) for id_ in ids],
+        )
+        known = [(self.tag, 1.0, 2.0, 3.0, 4.0)] if steps is None else steps
+        made._specscope = (self.tag, known, source, "")
+        self.probe.before_update(planned, made)
+        outputs = []
+        for id_, tokens in zip(ids, made.sampled_token_ids, strict=True):
+            request = self.requests.get(id_)
+            if request is None:
+                continue
+            first = not request.output_token_ids
+            request.all_token_ids += tokens
+            request.output_token_ids += tokens
+            reason = (ended or {}).get(id_)
+            if reason is not None:
+                self.leave(request)
+            outputs.append(
+                SimpleNamespace(
+                    request_id=id_,
+                    new_token_ids=tokens,
+                    finish_reason=reason,
+                    stop_reason=None,
+                    prefill_stats=SimpleNamespace(num_cached_tokens=3) if first else None,
+                )
+            )
+        self.probe.after_update({0: SimpleNamespace(outputs=outputs)})
+
+    def leave(self, request: Request) -> None:
+        del self.requests[request.request_id]
+        self.running.remove(request)
+
+    def records(self) -> tuple[list[RingRound], list[RingRequest]]:
+        reader = RingReader.open(self.path)
+        assert reader.fault_text == ""
+        found = [decode(record) for record in reader.pull(Cursor(), 1 << 40)[0]]
+        rounds = [record for record in found if isinstance(record, RingRound)]
+        return rounds, [record for record in found if isinstance(record, RingRequest)]
