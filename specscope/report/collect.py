@@ -16,7 +16,7 @@ from specscope.evaluate.lossless import DigestCheck, compare_digests
 from specscope.evaluate.switch import fleet_verdict, tell
 from specscope.evaluate.verdicts import by_segment, decide
 from specscope.report import model
-from specscope.report.views import headline, segment_row, story_row
+from specscope.report.views import headline, missing, segment_row, story_row
 from specscope.store import Store
 from specscope_hook.records import LOSS_REASONS
 
@@ -52,7 +52,7 @@ def collect(
         until=_moment(max((block.last_at for block in blocks), default=None)),
         headline=headline(verdicts, fleet),
         global_action=fleet.action,
-        global_reasons=list(fleet.would_change),
+        still_needed=missing(verdicts, names),
         segments=[segment_row(v, pairs[v.epoch, v.segment], names) for v in verdicts],
         stories=[story_row(story, names) for story in tell(blocks, parts, rules)],
         replicas=[_replica(boot) for boot in boots],

@@ -121,7 +121,7 @@ class Report:
     until: datetime | None
     headline: str
     global_action: str
-    global_reasons: list[str]
+    still_needed: list[str]
     segments: list[SegmentRow]
     stories: list[Story]
     replicas: list[Replica]

@@ -37,8 +37,8 @@ class Contrast:
     segment: str
     arm: str
     value: float
-    low: float
-    high: float
+    low: float | None  # None where one pair alone gives no interval
+    high: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,10 @@ def speedups(contrasts: Sequence[Contrast]) -> str:
     height, ticks, labels = 0.0, [], []
     for segment, rows in _by_segment(contrasts):
         for row in rows:
-            colour = WIN if row.low > 1 else LOSS if row.high < 1 else UNCLEAR
-            axes.plot([row.low, row.high], [height, height], color=colour, lw=2, alpha=0.75)
+            colour = UNCLEAR
+            if row.low is not None and row.high is not None:
+                colour = WIN if row.low > 1 else LOSS if row.high < 1 else UNCLEAR
+                axes.plot([row.low, row.high], [height, height], color=colour, lw=2, alpha=0.75)
             axes.plot([row.value], [height], "o", color=colour, ms=4.5)
             ticks.append(height)
             labels.append(f"{segment}   {row.arm}")
@@ -91,7 +93,7 @@ def survival(curves: Sequence[Curve]) -> str:
     axes.set_ylabel("share of rounds that keep it")
     axes.grid(color=FAINT, lw=0.5)
     if curves:
-        axes.legend(frameon=False, ncols=min(4, len(curves)))
+        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return _svg(figure, "Acceptance by draft position")
 
 

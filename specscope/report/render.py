@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +24,9 @@ ACTION_WORDS = {
     "engine_fault": "engine fault",
     "no_data": "no data",
 }
+
+
+ABOUT_AN_ARM = re.compile(r"(\S+) (runs at|yields) ")
 
 
 def write(report: Report, folder: Path) -> Path:
@@ -63,6 +67,18 @@ def deciding_arm(segment: SegmentRow) -> ArmRow | None:
     return max(named or measured, key=lambda arm: arm.speedup or 0.0, default=None)
 
 
+def why(segment: SegmentRow) -> str:
+    """The reasons for the table: of the sentences about single arms, only the deciding arm's."""
+    best = deciding_arm(segment)
+    kept = [
+        sentence
+        for sentence in segment.reasons
+        if not (match := ABOUT_AN_ARM.match(sentence))
+        or (best is not None and match[1] == best.arm and match[2] == "yields")
+    ]
+    return "; ".join(kept)
+
+
 def number(value: float | None, digits: int = 2) -> str:
     """A number for a person; a dash where it is not known."""
     return "–" if value is None else f"{value:.{digits}f}"
@@ -83,22 +99,23 @@ def _contrasts(report: Report) -> list[plots.Contrast]:
         plots.Contrast(segment.name, arm.arm, arm.speedup, arm.low, arm.high)
         for segment in report.segments
         for arm in segment.arms
-        if arm.speedup is not None and arm.low is not None and arm.high is not None
+        if arm.speedup is not None
     ]
 
 
 def _curves(report: Report) -> list[plots.Curve]:
-    """The longest draft of each segment shows the most positions."""
-    longest = [
-        (segment, max(segment.arms, key=lambda arm: len(arm.survival)))
-        for segment in report.segments
-        if segment.arms
-    ]
-    return [
-        plots.Curve(f"{segment.name} ({arm.arm})", arm.survival)
-        for segment, arm in longest
-        if arm.survival
-    ]
+    """One a class: its longest draft shows the most positions, its busiest segment the best."""
+    best: dict[str, ArmRow] = {}
+    for segment in report.segments:
+        for arm in segment.arms:
+            rival = best.get(segment.label)
+            if arm.survival and (rival is None or _evidence(arm) > _evidence(rival)):
+                best[segment.label] = arm
+    return [plots.Curve(f"{label} ({arm.arm})", arm.survival) for label, arm in best.items()]
+
+
+def _evidence(arm: ArmRow) -> tuple[int, int]:
+    return len(arm.survival), arm.at_risk[0]
 
 
 def _bars(report: Report) -> list[plots.Bar]:
@@ -121,7 +138,12 @@ def _template(name: str) -> Any:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        number=number, interval=interval, moment=moment, verdict=verdict, deciding_arm=deciding_arm
+        number=number,
+        interval=interval,
+        moment=moment,
+        verdict=verdict,
+        deciding_arm=deciding_arm,
+        why=why,
     )
     return environment.get_template(name)
 

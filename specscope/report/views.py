@@ -39,6 +39,20 @@ def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
     )
 
 
+def missing(verdicts: Sequence[Verdict], loads: LoadNames) -> list[str]:
+    """What the undecided segments still need, those that need the same in one line."""
+    needs: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if verdict.action == "collect_baseline":
+            need = "blocks at k = 0 beside the others"
+        elif verdict.action == "inconclusive" and verdict.pairs_needed:
+            need = f"about {verdict.pairs_needed} pairs in all"
+        else:
+            continue
+        needs.setdefault(need, []).append(segment_name(verdict.segment, loads))
+    return [f"{need} of {'; '.join(names)}" for need, names in needs.items()]
+
+
 def segment_row(verdict: Verdict, pairs: Sequence[Pair], loads: LoadNames) -> model.SegmentRow:
     """A verdict with its arms. pairs: of its segment."""
     speedups = {one.arm: one for one in verdict.speedups}
