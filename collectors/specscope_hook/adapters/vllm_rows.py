@@ -47,8 +47,7 @@ class RowReader:
 
     def _steady(self, planned: Any, made: Any) -> Rows | None:
         """None where it is not the same sequences as before, all decoding."""
-        scheduled = planned.num_scheduled_tokens
-        ids = list(scheduled)
+        ids = list(planned.num_scheduled_tokens)
         if not ids or ids != self._ids or planned.num_invalid_spec_tokens:
             return None
         if self._known.ended != self._ended:  # a step in flight may hold one that is gone
@@ -58,7 +57,9 @@ class RowReader:
             k = list(map(len, drafts.values()))
         else:
             k = [len(drafts[id_]) if id_ in drafts else 0 for id_ in ids]
-        if list(scheduled.values()) != [drafted + 1 for drafted in k]:
+        # A sequence is planned for k + 1 tokens or, with a prompt to compute, for more; so one
+        # sum tells that all of them decode.
+        if planned.total_num_scheduled_tokens != sum(k) + len(ids):
             return None
         tokens = made.sampled_token_ids
         if not tokens:
@@ -70,15 +71,18 @@ class RowReader:
             lengths = [len(tokens[place[id_]]) for id_ in ids]
         if 0 in lengths:
             return None
+        if 0 in k:
+            pairs = zip(lengths, k, strict=True)
+            accepted = [length - 1 if drafted else 0 for length, drafted in pairs]
+        else:
+            accepted = [length - 1 for length in lengths]
         return Rows(
             ids=ids,
             requests=self._requests,
             classes=self._classes,
             contexts=[len(each) - 1 for each in self._tokens],
             k=k,
-            accepted=[
-                length - 1 if drafted else 0 for length, drafted in zip(lengths, k, strict=True)
-            ],
+            accepted=accepted,
             made=lengths,
         )
 

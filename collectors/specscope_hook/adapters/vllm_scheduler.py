@@ -146,11 +146,9 @@ class SchedulerProbe:
     def _end_step(self, outputs: dict[int, Any]) -> None:
         now = self._now()
         given = [each for some in outputs.values() for each in some.outputs]
-        turns = [
-            each
-            for each in given
-            if each.finish_reason is not None or each.prefill_stats is not None
-        ]
+        turns = [each for each in given if each.finish_reason is not None]
+        if self._rows is not None and self._rows.prompt_tokens:
+            turns = [each for each in given if each.finish_reason is not None or each.prefill_stats]
         if self._rows is not None:
             self._pend_round(self._rows, now, given, turns)
         self._write_pending(False)
