@@ -3,21 +3,16 @@
 import json
 import os
 import subprocess
-import sys
 import threading
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from vllm_rings import Run, environment, read_ring
+
+from specscope_hook.reader import RingReader
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parent / "hook"))
-
-from specscope_hook.layout import NAME_CLASS, Cursor  # noqa: E402
-from specscope_hook.payload import decode  # noqa: E402
-from specscope_hook.reader import RingReader  # noqa: E402
-from specscope_hook.records import RingRequest, RingRound  # noqa: E402
 
 
 def pytest_configure(config):
@@ -46,44 +41,6 @@ def models(vllm_python, tmp_path_factory):
     run = [vllm_python, str(HERE / "vllm_models.py"), str(directory)]
     subprocess.run(run, check=True, env=environment({}), capture_output=True, timeout=300)
     return directory
-
-
-def environment(extra: dict[str, str]) -> dict[str, str]:
-    """This process's, without settings of ours, for vLLM on a CPU without a network."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SPECSCOPE_", "VLLM_"))}
-    return kept | {
-        "VLLM_TARGET_DEVICE": "cpu",
-        "VLLM_CPU_KVCACHE_SPACE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-        **extra,
-    }
-
-
-@dataclass
-class Run:
-    """What vLLM said of itself, what it printed, and what our ring holds."""
-
-    result: dict
-    log: str
-    boot: dict = field(default_factory=dict)
-    rounds: list[RingRound] = field(default_factory=list)
-    requests: list[RingRequest] = field(default_factory=list)
-    classes: dict[int, str] = field(default_factory=dict)
-    fault: str = ""
-    ended: bool = False
-
-    @property
-    def lines(self) -> list[str]:
-        return [line for line in self.log.splitlines() if "specscope" in line]
-
-    @property
-    def ends(self) -> list[RingRequest]:
-        return [request for request in self.requests if request.ended_at]
-
-    def total(self, name: str) -> int:
-        return sum(sum(getattr(round_, name)) for round_ in self.rounds)
 
 
 @pytest.fixture
@@ -127,7 +84,7 @@ def run(vllm_python, models, tmp_path):
             over.set()
             writer.join()
         assert done.returncode == 0, done.stdout[-4000:]
-        return _read(Run(json.loads(out.read_text()), done.stdout), rings)
+        return read_ring(rings, Run(json.loads(out.read_text()), done.stdout))
 
     return go
 
@@ -152,18 +109,3 @@ def _write_policy(rings: Path, policy: str, over: threading.Event) -> None:
             reader.close()
             return
         time.sleep(0.05)
-
-
-def _read(run: Run, rings: Path) -> Run:
-    paths = list(rings.glob("*.ring"))
-    if not paths:
-        return run
-    (path,) = paths
-    reader = RingReader.open(path)
-    raw, _, gaps = reader.pull(Cursor(), 1 << 40)
-    assert gaps == []
-    for record in map(decode, raw):
-        (run.rounds if isinstance(record, RingRound) else run.requests).append(record)
-    run.boot, run.classes = reader.boot, reader.names(NAME_CLASS)
-    run.fault, run.ended = reader.fault_text, reader.ended
-    return run

@@ -14,15 +14,16 @@ def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text())
     from vllm import LLM, SamplingParams
 
+    spec = job.get("speculative_config")
     llm = LLM(
         model=job["model"],
-        speculative_config=job.get("speculative_config"),
+        speculative_config=spec,
         enforce_eager=True,
         max_model_len=512,
         max_num_seqs=job.get("max_num_seqs", 8),
         disable_log_stats=False,
         seed=0,
-        per_request_spec_decode_metrics="detailed",
+        **({"per_request_spec_decode_metrics": "detailed"} if spec else {}),
         **job.get("engine", {}),
     )
     sampling = SamplingParams(
