@@ -17,6 +17,7 @@ from specscope.readers.roles import role_of
 from specscope.readers.source import Source
 
 _KEYS = (b'"output_throughput"', b'"spec_decode_', b'"output_token_throughput"', b'"accept_length"')
+_OFFLINE = (b'"elapsed_time"', b'"tokens_per_second"')
 _GUIDELLM = (b'"benchmarks"', b'"output_tokens_per_second"')
 
 
@@ -29,7 +30,7 @@ class BenchJson:
         """0.8 for JSON with the tools' throughput or speculation keys."""
         if not looks_like_json(head):
             return 0.0
-        guide = all(key in head for key in _GUIDELLM)
+        guide = any(all(key in head for key in keys) for keys in (_GUIDELLM, _OFFLINE))
         early = b'"endpoint_type"' in head and b'"num_prompts"' in head
         return 0.8 if guide or early or any(key in head for key in _KEYS) else 0.0
 
@@ -55,7 +56,7 @@ def _result(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
 
 
 def _flat(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
-    tok_s = real(result, "output_throughput", "output_token_throughput")
+    tok_s = real(result, "output_throughput", "output_token_throughput", "tokens_per_second")
     tpot = real(result, "mean_tpot_ms", "median_tpot_ms")
     drafts = count(result, "spec_decode_num_drafts")
     length = real(result, "spec_decode_acceptance_length", "accept_length")
@@ -72,7 +73,7 @@ def _flat(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
         "itl_ms": real(result, "mean_itl_ms"),
         "ttft_ms": real(result, "mean_ttft_ms"),
         "latency_ms": real(result, "mean_e2el_ms", "mean_e2e_latency_ms"),
-        "request_s": real(result, "request_throughput"),
+        "request_s": real(result, "request_throughput", "requests_per_second"),
     }
     if output and completed:
         metrics["output_tokens"] = output / completed

@@ -17,9 +17,19 @@ def header(head: bytes) -> list[str]:
     """The columns of the first line that is no comment; empty if it has fewer than two."""
     for line in head.decode("utf-8-sig", "replace").splitlines():
         if line.strip() and not line.startswith("#"):
-            cells = next(csv.reader([line], delimiter=delimiter(line)), [])
-            return [cell.strip() for cell in cells] if len(cells) > 1 else []
+            cells = cells_of(line, delimiter(line))
+            return cells if len(cells) > 1 else []
     return []
+
+
+def cells_of(line: str, mark: str) -> list[str]:
+    """The cells of one line; a Markdown row has a bar at both ends."""
+    if mark == "|":
+        line = line.strip().strip("|")
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=mark), [])]
+    except csv.Error:
+        return []
 
 
 def delimiter(line: str) -> str:
@@ -39,13 +49,19 @@ def rows(stream: BinaryIO) -> Iterator[dict[str, str]]:
     text = io.TextIOWrapper(stream, "utf-8-sig", "replace", newline="")
     lines = (line for line in _bounded(text) if line.strip() and not line.startswith("#"))
     first = next(lines, "")
-    columns = [c.strip() for c in next(csv.reader([first], delimiter=delimiter(first)), [])]
+    mark = delimiter(first)
+    columns = cells_of(first.rstrip("\r\n"), mark)
+    if mark == "|":
+        lines = (line.strip().strip("|") for line in lines)
     try:
-        for number, row in enumerate(csv.reader(lines, delimiter=delimiter(first))):
+        for number, row in enumerate(csv.reader(lines, delimiter=mark)):
             if number >= ROW_LIMIT:
                 return
-            if len(row) >= len(columns) > 1:
-                yield dict(zip(columns, (cell.strip() for cell in row), strict=False))
+            if len(row) < len(columns) or len(columns) < 2 or any(row[len(columns) :]):
+                continue
+            cells = [cell.strip() for cell in row]
+            if not set("".join(cells)) <= set("-: "):  # the rule below a Markdown header
+                yield dict(zip(columns, cells, strict=False))
     except csv.Error:
         return
 

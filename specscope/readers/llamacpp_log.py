@@ -24,7 +24,7 @@ MOST_TASKS = 4096
 _SERVICE = re.compile(r"^\s*(\[\d+\]|[\w.\-/]+ +\|)")
 _TASK = re.compile(r"id\s+\d+ \| task\s+(-?\d+) \|")
 _CLOCK = re.compile(r"\b(\d+(?:\.\d\d)+\.\d{3}\.\d{3})\b")
-_TIMING = re.compile(r"eval time =\s*([\d.]+) ms /\s*(\d+) (?:tokens|runs)")
+_TIMING = re.compile(r"eval time\s*=\s*([\d.]+) ms /\s*(\d+) (?:tokens|runs)")
 _ACCEPTANCE = re.compile(r"\(\s*(\d+) accepted /\s*(\d+) generated\)")
 _MEAN = re.compile(r"mean (?:acceptance )?len(?:gth)? =\s*([\d.]+)")
 _POSITIONS = re.compile(r"(?:acc|acceptance rate) per pos(?:ition)? = \(([^)]*)\)")
@@ -54,14 +54,14 @@ class LlamaCppLog:
 
     name = "llamacpp-log"
     gates = (
-        b"eval time =",
+        b"eval time",
         b"draft acceptance",
         b"#gen drafts",
         b"| accepted ",
         b'"predicted_n"',
     )
     marks = (
-        b"eval time =",
+        b"eval time",
         b"draft acceptance",
         b"acc per pos",
         b"#gen drafts",
@@ -93,7 +93,7 @@ class LlamaCppLog:
         rounds = _ROUND.search(text)
         if rounds and task:
             return self._round((service, task.group(1)), rounds, "restore checkpoint" in text)
-        if "eval time =" in text:
+        if "eval time" in text:
             return self._timing(service, text, task)
         if task and "print_timing" in text:
             self._task[service] = task.group(1)

@@ -10,6 +10,9 @@ from specscope.readers.records import Record, Scrape
 
 _SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*$")
 _LABEL = re.compile(r'([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
+MOST_SERIES = 200_000
+
+_ENGINE = re.compile(r"^(vllm|sglang|llamacpp)[_:]")
 _SKIPPED = ("_bucket", "vllm:cache_config_info")
 
 
@@ -19,28 +22,21 @@ class Exposition:
     name = "prometheus"
     gates = (
         b"vllm:",
+        b"vllm_spec_decode",
         b"sglang:",
         b"sglang_",
         b"llamacpp:",
         b"trtllm_",
         b"DCGM_FI_",
     )
-    marks = (
-        b"vllm:",
-        b"sglang:",
-        b"sglang_",
-        b"llamacpp:",
-        b"trtllm_",
-        b"DCGM_FI_",
-        b"process_start",
-    )
+    marks = (*gates, b"vllm_", b"llamacpp_", b"process_start_time_seconds")
 
     def __init__(self, input: str) -> None:
         self._input = input
         self._samples: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
 
-    def feed(self, line: bytes, torn: bool) -> Iterable[Record]:
-        if line.lstrip().startswith(b"#") or torn:
+    def feed(self, line: bytes, torn: bool) -> Iterable[Record]:  # noqa: ARG002
+        if line.lstrip().startswith(b"#") or len(self._samples) > MOST_SERIES:
             return ()
         parsed = sample(line.decode("utf-8", "replace").strip())
         if parsed is None:
@@ -68,4 +64,6 @@ def sample(text: str) -> tuple[tuple[str, tuple[tuple[str, str], ...]], float] |
     if value is None:
         return None
     labels = tuple(sorted(_LABEL.findall(match.group(2) or "")))
-    return (match.group(1), labels), value
+    # Ray Serve puts `ray_` in front, and exporters that allow no colon write an underscore.
+    name = _ENGINE.sub(r"\1:", match.group(1).removeprefix("ray_"))
+    return (name, labels), value

@@ -73,8 +73,8 @@ class Window:
     @property
     def mean_length(self) -> float | None:
         """1 + accepted / drafts: counts the correction or bonus token."""
-        if self.drafts is not None and self.accepted is not None:
-            return 1 + self.accepted / self.drafts if self.drafts else None
+        if self.drafts is not None and (self.accepted is not None or not self.drafts):
+            return 1 + (self.accepted or 0) / self.drafts if self.drafts else None
         return self.printed_length
 
     @property

@@ -22,6 +22,7 @@ _KEYS = (
     b'"predicted_n"',
     b'"num_accepted_draft_tokens"',
     b'"spec_num_correct_drafts"',
+    b'"avg_spec_accept_length"',
 )
 
 
@@ -43,6 +44,13 @@ class RequestJson:
                     yield from llamacpp.records(from_timings(found))
                 elif "num_spec_steps" in found:
                     yield _steps(source.name, found)
+                elif "avg_spec_accept_length" in found:
+                    yield Window(
+                        source.name,
+                        "sglang",
+                        grain="counter",
+                        printed_length=real(found, "avg_spec_accept_length"),
+                    )
                 elif any(key.startswith("spec_") for key in found):
                     yield from _sglang(source.name, found)
 

@@ -69,6 +69,10 @@ class _Group:
         proposed = self._count("spec_decode_num_draft_tokens")
         accepted = self._count("spec_decode_num_accepted_tokens")
         drafts = self._count("spec_decode_num_drafts")
+        v0 = self._count("spec_decode_num_emitted_tokens") if drafts is None else None
+        if v0 is not None and proposed:
+            yield from self._v0(change, proposed, v0)
+            return
         if drafts is None and self._drafted_at:
             drafts = round(self._drafted_at[min(self._drafted_at)])
         generated = self._first("generation_tokens", "tokens_predicted")
@@ -106,6 +110,33 @@ class _Group:
         )
         yield from self._skipped(drafts, generated)
         yield from self._ends(k, drafts, accepted, generated)
+
+    def _v0(self, change: Change, proposed: int, emitted: int) -> Iterator[Record]:
+        """vLLM V0: accepted counts matches behind the mismatch; k follows from the efficiency.
+
+        efficiency = emitted / (rounds (k + 1)) and rounds = proposed / k.
+        """
+        efficiency = self._gauges.get("spec_decode_efficiency", 0.0)
+        share = efficiency * proposed / emitted if emitted else 0.0
+        k = round(share / (1 - share)) if 0 < share < 1 else 0
+        rounds = proposed // k if k and proposed % k == 0 else None
+        yield Finding(
+            "V0_ACCEPTANCE_NOT_PREFIX", "V0 counters count matches behind the first mismatch"
+        )
+        yield Finding("V0_CUMULATIVE", "V0 counters")
+        yield Window(
+            change.input,
+            self._engine,
+            grain="counter",
+            seconds=change.seconds,
+            k=k or None,
+            drafts=rounds,
+            proposed=proposed,
+            accepted=emitted - rounds if rounds is not None else None,
+            came_out=emitted,
+            running=self._gauge("num_requests_running"),
+            waiting=self._gauge("num_requests_waiting"),
+        )
 
     def _round_ms(self, generated: float | None, accepted: int | None) -> float | None:
         observed = self._sums.get("inter_token_latency_seconds_count")

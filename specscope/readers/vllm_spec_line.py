@@ -81,12 +81,15 @@ class SpecLine:
         if printed:
             values = [value for value in printed if value]
             positions = tuple(number(v) if _THREE_DECIMALS.match(v) else None for v in values)
-            whole_list = not torn or "avg draft acceptance rate" in found
-            cut = not (whole_list and all(_THREE_DECIMALS.match(value) for value in values))
+            formed = all(_THREE_DECIMALS.match(value) for value in values)
+            cut = not formed or (torn and not _complete(positions, found))
+        emitted = _first(found, "number of emitted tokens")
+        if torn and emitted is not None and not emitted.endswith("."):
+            return None
         return cls(
             accepted,
             proposed,
-            whole(_first(found, "number of emitted tokens")),
+            whole(emitted),
             whole(_first(found, "number of speculative tokens")),
             rate,
             number(_first(found, "mean acceptance length")),
@@ -163,6 +166,13 @@ class SpecLine:
     def _fits(self, drafts: int) -> bool:
         rates = [rate for rate in self.positions or () if rate is not None]
         return all(abs(round(rate * drafts) / drafts - rate) <= 0.00051 for rate in rates)
+
+
+def _complete(positions: tuple[float | None, ...], found: dict[str, list[str]]) -> bool:
+    """Whether a list at the torn end of a file is whole: then 1 + its sum is the mean length."""
+    mean = number(_first(found, "mean acceptance length"))
+    total = 1 + sum(rate or 0.0 for rate in positions)
+    return mean is not None and abs(total - mean) < 0.006 + 0.0005 * len(positions)
 
 
 def _first(found: dict[str, list[str]], *names: str) -> str | None:
