@@ -75,7 +75,7 @@ async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> Async
         server, port = await listen(ingest, settings.listen)
         writer.start()
         reader = Reader.open(store) if store.embedded else None
-        web = _web(read_app(reader, metrics, store.database))
+        web = _web(read_app(reader, metrics, store.database, lambda: writer.alive))
         http_port = http.getsockname()[1]
         if store.owner:
             store.owner.publish(f"http://{host_and_port(settings.http)[0]}:{http_port}")

@@ -53,7 +53,7 @@ def run(args: Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
 
     def started(service: Running) -> None:
-        where = {"store": service.store.dsn, "grpc": service.port, "http": service.http_port}
+        where = {"grpc": service.port, "http": service.http_port}
         text = json.dumps(where) if args.json else _sentence(where)
         sys.stdout.write(text + "\n")
         sys.stdout.flush()

@@ -7,7 +7,7 @@ a queue. A column that we do not know is counted and dropped; one that is missin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -64,16 +64,10 @@ class Admitted:
         rows.append(pa.Table.from_pylist([loss], schema("loss")))
         self.tables["loss"] = pa.concat_tables(rows)
 
-    def refuse_all(self, detail: str, now: int) -> None:
-        """Give up every row, where the store itself cannot read them."""
-        tables, self.tables = self.tables, {}
-        for name, rows in tables.items():
-            if name != "loss":
-                self.refuse(name, "refused", rows.num_rows, detail, _first(name, rows), now)
-        if "loss" in tables:
-            self.tables["loss"] = pa.concat_tables(
-                [tables["loss"], *([self.tables["loss"]] if "loss" in self.tables else [])]
-            )
+    def refuse_table(self, table: str, detail: str, now: int) -> None:
+        """Give up one table's rows, where the store itself cannot read them."""
+        rows = self.tables.pop(table)
+        self.refuse(table, "refused", rows.num_rows, detail, _first(table, rows), now)
 
     def ledger(self, now: int) -> dict[str, Any]:
         """The row that says that the store has all of it; counts are of rows stored."""
@@ -143,10 +137,18 @@ def fit(rows: pa.Table, table: str) -> pa.Table:
             columns.append(pa.array([[]] * rows.num_rows, field_.type))
         else:
             columns.append(pa.nulls(rows.num_rows, field_.type))
-        if columns[-1].null_count and not field_.nullable:
+        if not field_.nullable and _unknown(columns[-1]):
             missing = "has unknown values" if field_.name in found else "is missing"
             raise ValueError(f"column {field_.name} {missing}")
     return pa.Table.from_arrays(columns, schema=wanted)
+
+
+def _unknown(column: Any) -> bool:
+    """Whether a value is NULL, or a value within an array: the store would make it 0."""
+    if column.null_count:
+        return True
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    return pa.types.is_list(column.type) and any(c.flatten().null_count for c in chunks)
 
 
 def kept_from(table: str, now: int) -> int | None:
@@ -182,7 +184,7 @@ def _first(table: str, rows: pa.Table) -> int | None:
     return pc.min(rows.column(column)).as_py() if column and rows.num_rows else None
 
 
-def merged(batches: list[Admitted]) -> Mapping[str, pa.Table]:
+def merged(batches: Iterable[Admitted]) -> Mapping[str, pa.Table]:
     """The rows of many batches, one table each."""
     by_table: dict[str, list[pa.Table]] = {}
     for batch in batches:

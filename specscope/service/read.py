@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -125,11 +125,18 @@ class Reader:
             raise Refused(500 if code in (159, 241, 396) else 400, code, _bare(text)) from error
 
 
-def read_app(reader: Reader | None, metrics: Metrics, database: str) -> Starlette:
-    """The HTTP application; without a reader (a server has its own endpoint) no SQL."""
+def read_app(
+    reader: Reader | None, metrics: Metrics, database: str, alive: Callable[[], bool]
+) -> Starlette:
+    """The HTTP application; without a reader (a server has its own endpoint) no SQL.
+
+    alive: whether the service still stores what it takes.
+    """
 
     async def health(_: Request) -> Response:
-        return PlainTextResponse("ok\n")
+        if alive():
+            return PlainTextResponse("ok\n")
+        return PlainTextResponse("the writer has ended\n", status_code=503)
 
     async def ping(_: Request) -> Response:
         return PlainTextResponse("Ok.\n")

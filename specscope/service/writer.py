@@ -32,9 +32,9 @@ FLUSH_ROWS = 10_000  # where an insert's fixed cost falls below its rows'
 FLUSH_S = 1.0  # at most 7 small inserts a second, from however many sidecars
 TAKE_ROWS = 250_000  # so that a queue that piled up does not become one huge insert
 TOO_MANY_PARTS = 252  # retrying it soon makes it worse: merges must catch up first
-# The rows themselves are wrong (cannot parse, convert, read whole, NULL in a column that
-# has none, and so on): to try again changes nothing.
-DATA_ERRORS = frozenset({6, 26, 27, 33, 38, 41, 53, 69, 70, 72, 117, 131, 321, 349})
+# The rows themselves are wrong (cannot parse, convert, read whole, against a constraint, NULL
+# in a column that has none, and so on): to try again changes nothing.
+DATA_ERRORS = frozenset({6, 26, 27, 33, 38, 41, 53, 69, 70, 72, 117, 131, 321, 349, 469, 691})
 
 Answer = Callable[[Admitted], object]
 Noted = Callable[[Mapping[str, pa.Table], int], None]
@@ -94,6 +94,11 @@ class Writer:
             self._ready.notify()
         self._thread.join()
 
+    @property
+    def alive(self) -> bool:
+        """Whether it still stores; where not, the service is of no use and must start anew."""
+        return self._thread.is_alive()
+
     def _run(self) -> None:
         while group := self._take():
             if self._keep([batch for batch, _ in group]):
@@ -131,11 +136,9 @@ class Writer:
                 code = error_code(error)
                 self._metrics.insert_errors.labels(code=str(code)).inc()
                 log.warning("%s; kept, and tried again", error)
-                if code in DATA_ERRORS:
-                    if len(batches) > 1:
-                        return all(self._keep([batch]) for batch in batches)
-                    batches[0].refuse_all(str(error)[:200], time.time_ns())
-                    continue
+            if code in DATA_ERRORS and len(batches) > 1:
+                # One of them is at fault, and the others need not wait for it.
+                return all(self._keep([batch]) for batch in batches)
             backoff = self._later if code == TOO_MANY_PARTS else self._soon
             if self._closing.wait(backoff.delay(attempt)):
                 return False  # not answered, so the sidecars keep it and send it again
@@ -143,11 +146,22 @@ class Writer:
 
     def _insert(self, batches: Sequence[Admitted]) -> None:
         token = _token(batches)
-        tables = merged(list(batches))
-        for name, rows in tables.items():
-            self._insert_one(name, rows, f"{token}-{name}")
+        stored = {}
+        # Losses last: refusals are added to them on the way.
+        for name in sorted(merged(batches), key=lambda name: name == "loss"):
+            rows = merged(batches)[name]
+            try:
+                self._insert_one(name, rows, f"{token}-{name}")
+                stored[name] = rows
+            except StoreError as error:
+                if error_code(error) not in DATA_ERRORS or len(batches) > 1 or name == "loss":
+                    raise
+                log.warning("%s; refused, and counted", error)
+                batches[0].refuse_table(name, str(error)[:200], time.time_ns())
+        if "loss" not in stored and "loss" in (left := merged(batches)):
+            self._insert_one("loss", left["loss"], f"{token}-loss")
         now = time.time_ns()
-        self._noted(tables, now)
+        self._noted(stored, now)
         ledger = pa.Table.from_pylist([batch.ledger(now) for batch in batches], schema("batch"))
         self._insert_one("batch", ledger, f"{token}-batch")
 

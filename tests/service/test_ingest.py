@@ -13,6 +13,7 @@ from service.harness import service
 from service.sidecar import SOURCE, acknowledged, exchange, hello, refused, resume
 from store.traffic import Traffic, stream, table
 
+from specscope import queries
 from specscope.errors import ServiceError, StoreBusy
 from specscope.service.app import running
 from specscope.service.writer import Backoff
@@ -173,6 +174,27 @@ def test_a_store_that_is_away_for_a_while_loses_nothing(dsn):
         waiting.result(timeout=60)
 
     assert counts(dsn, "round", "batch") == {"round": len(traffic.rounds), "batch": len(messages)}
+
+
+def test_rows_that_the_store_itself_refuses_hold_up_nobody_and_are_counted(dsn):
+    good = Traffic(seed=1, replica="good", pairs=1)
+    bad = Traffic(seed=2, replica="bad", pairs=1)
+
+    with service(dsn) as running_, ThreadPoolExecutor(2) as pool:
+        constraint = "ADD CONSTRAINT none CHECK replica != 'bad'"
+        running_.store.command(f"ALTER TABLE round {constraint}")
+        work = [
+            pool.submit(exchange, running_.port, t.messages(), sources=[(t.replica, t.boot)])
+            for t in (good, bad)
+        ]
+        down = [future.result(timeout=60) for future in work]
+        by_replica = {row["replica"]: row for row in running_.store.rows(queries.reconciliation())}
+
+    assert [refused(messages) for messages in down] == [0, len(bad.rounds)]
+    assert by_replica["good"]["rounds"] == len(good.rounds)
+    assert by_replica["bad"]["rounds"] == 0
+    assert by_replica["bad"]["lost"] == len(bad.rounds)
+    assert {row["unaccounted"] for row in by_replica.values()} == {0}
 
 
 def test_a_store_that_cannot_say_what_it_has_sends_the_sidecar_away_for_now(dsn):

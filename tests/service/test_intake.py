@@ -176,12 +176,21 @@ def test_the_ledger_counts_what_will_be_stored():
     assert (row["first_seq"], row["next_seq"]) == (100, 140)
 
 
-def test_a_batch_that_the_store_cannot_read_becomes_losses_that_name_every_row():
+def test_an_unknown_value_within_an_array_refuses_the_table_since_the_store_would_make_it_0():
+    part = Traffic().batches()[0]["request_part"].to_pylist()[0] | {"k": [1, None]}
+
+    admitted = admit(message(request_part=stream(table("request_part", [part]))), NOW)
+
+    assert losses(admitted)[0]["detail"] == "column k has unknown values"
+
+
+def test_a_table_that_the_store_cannot_read_becomes_a_loss_of_its_rows():
     admitted = admit(Traffic().messages()[0], NOW)
-    rows = {name: table_.num_rows for name, table_ in admitted.tables.items()}
+    rows = admitted.tables["round"]
 
-    admitted.refuse_all("cannot parse", NOW)
+    admitted.refuse_table("round", "cannot parse", NOW)
 
-    assert set(admitted.tables) == {"loss"}
-    assert {loss["table"]: loss["count"] for loss in losses(admitted)} == rows
-    assert admitted.refused == sum(rows.values())
+    assert set(admitted.tables) == {"boot", "request", "request_part", "loss"}
+    (loss,) = losses(admitted)
+    assert (loss["table"], loss["count"]) == ("round", rows.num_rows)
+    assert loss["first_seq"] == min(rows.column("seq").to_pylist())
