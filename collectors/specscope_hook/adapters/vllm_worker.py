@@ -142,7 +142,8 @@ class WorkerProbe:
     def _carry(self, output: Any) -> None:
         """Put the numbers on the output, or where it is not here yet, on it when it comes."""
         tag = self._tag
-        self._timer.seal(tag)
+        if self.on:
+            self._timer.seal(tag)
         if hasattr(output, "sampled_token_ids") and not hasattr(output, "get_output"):
             self._put(output, tag)
         elif hasattr(output, "get_output"):

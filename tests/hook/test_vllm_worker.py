@@ -1,0 +1,163 @@
+"""The vLLM adapter in a worker: stand-ins with the real runners' method names and order.
+
+The V1 runner itself is run in tests/vllm; of the V2 runner only this shape has been run.
+"""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+from hook_fakes import ManualClock
+
+from specscope_hook.adapters.vllm_worker import WorkerProbe
+from specscope_hook.timers import HostTimer
+
+
+def a_plan(tokens=5):
+    return SimpleNamespace(total_num_scheduled_tokens=tokens)
+
+
+def an_output():
+    return SimpleNamespace(req_ids=["a"], sampled_token_ids=[[1]])
+
+
+class FirstRunner:
+    """V1: drafts after sampling and before or after its bookkeeping."""
+
+    def __init__(self, clock):
+        self.clock = clock
+
+    def execute_model(self, scheduler_output, intermediate_tensors=None):
+        self.clock.pass_ms(1)
+        if scheduler_output.total_num_scheduled_tokens:
+            self._model_forward()
+            self.clock.pass_ms(2)
+
+    def _model_forward(self):
+        self.clock.pass_ms(10)
+
+    def sample_tokens(self, grammar_output):
+        self._sample(None, None)
+        self.propose_draft_token_ids(None)
+        self._bookkeeping_sync(None)
+        return an_output()
+
+    def _sample(self, logits, metadata):
+        self.clock.pass_ms(3)
+
+    def _bookkeeping_sync(self, output):
+        self.clock.pass_ms(4)
+
+    def propose_draft_token_ids(self, output):
+        self.clock.pass_ms(5)
+
+
+class SecondRunner:
+    """V2: a speculator of its own, and an output that is asked for later."""
+
+    def __init__(self, clock):
+        self.clock = clock
+        self.speculator = SimpleNamespace(propose=lambda: clock.pass_ms(5))
+
+    def execute_model(self, scheduler_output, dummy_run=False):
+        self.clock.pass_ms(12)
+
+    def sample_tokens(self, grammar_output):
+        self.sample()
+        self.speculator.propose()
+        later = an_output()
+        return SimpleNamespace(get_output=lambda: later)
+
+    def sample(self):
+        self.clock.pass_ms(7)
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+def probed(runner, clock):
+    probe = WorkerProbe(runner, HostTimer(clock))
+    probe._wrap_runner()
+    return probe
+
+
+def test_the_first_runners_step_is_timed_from_its_forward_pass_to_its_logits(clock):
+    runner = FirstRunner(clock)
+    probed(runner, clock)
+
+    for _ in range(2):
+        runner.execute_model(a_plan())
+        output = runner.sample_tokens(None)
+
+    tag, ((step, draft, verify, sample, idle),), source, fault = output._specscope
+    assert (tag, step, source, fault) == (2, 2, 0, "")
+    assert (draft, verify, sample, idle) == (5000, 12_000, 7000, 1000)
+
+
+def test_the_second_runners_numbers_ride_on_the_output_that_is_asked_for_later(clock):
+    runner = SecondRunner(clock)
+    probed(runner, clock)
+
+    runner.execute_model(a_plan())
+    output = runner.sample_tokens(None)
+
+    assert not hasattr(output, "_specscope")
+    tag, ((step, draft, verify, sample, _),), _, _ = output.get_output()._specscope
+    assert (tag, step) == (1, 1)
+    assert (draft, verify, sample) == (5000, 12_000, 7000)
+
+
+def test_warm_up_and_dummy_batches_are_not_steps(clock):
+    first, second = FirstRunner(clock), SecondRunner(clock)
+    probed(first, clock)
+    probed(second, clock)
+
+    first.execute_model(a_plan(tokens=0))
+    output = first.sample_tokens(None)
+    second.execute_model(a_plan(), dummy_run=True)
+    later = second.sample_tokens(None).get_output()
+
+    assert not hasattr(output, "_specscope")
+    assert not hasattr(later, "_specscope")
+
+
+def test_a_broken_timer_reaches_the_scheduler_as_a_fault_once_and_nothing_else_does(clock):
+    runner = FirstRunner(clock)
+    timer = HostTimer(clock)
+    probe = WorkerProbe(runner, timer)
+    probe._wrap_runner()
+
+    def broken(*_):
+        raise RuntimeError("planted")
+
+    timer.open = timer.close = timer.seal = timer.resolved = broken
+    outputs = []
+    for _ in range(3):
+        runner.execute_model(a_plan())
+        outputs.append(runner.sample_tokens(None))
+
+    assert "planted" in outputs[0]._specscope.fault
+    assert not any(hasattr(output, "_specscope") for output in outputs[1:])
+
+
+def test_a_runner_that_lacks_a_method_is_left_alone():
+    runner = SimpleNamespace(
+        device=SimpleNamespace(type="cpu"), execute_model=print, sample_tokens=print
+    )
+
+    WorkerProbe.attach(SimpleNamespace(model_runner=runner))
+
+    assert runner.execute_model is runner.sample_tokens is print
+
+
+def test_a_step_without_a_draft_has_no_draft_time(clock):
+    runner = FirstRunner(clock)
+    runner.sample_tokens = lambda grammar: (runner._sample(None, None), an_output())[1]
+    probed(runner, clock)
+
+    runner.execute_model(a_plan())
+    output = runner.sample_tokens(None)
+
+    assert math.isnan(output._specscope.steps[0][1])
