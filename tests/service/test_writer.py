@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+from store.traffic import Traffic
+
+from specscope.service.ingest import Room
+from specscope.service.intake import admit
+from specscope.service.metrics import Metrics
+from specscope.service.writer import Backoff, Writer
+from specscope.store import Store
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(f"chdb://{tmp_path}/store") as opened:
+        opened.migrate()
+        yield opened
+
+
+def admitted(traffic):
+    now = traffic.rounds[-1].started_at
+    return [admit(message, now) for message in traffic.messages(records=10)]
+
+
+def test_a_delay_doubles_up_to_its_most_and_is_never_quite_the_same():
+    backoff = Backoff(1.0, 30.0)
+
+    delays = [backoff.delay(attempt) for attempt in range(40)]
+
+    for attempt, delay in enumerate(delays):
+        assert 0.5 * min(30.0, 2.0**attempt) <= delay <= min(30.0, 2.0**attempt)
+    assert len(set(delays)) > 30
+
+
+def test_batches_that_wait_together_are_one_insert_and_all_are_answered(store):
+    batches, answered = admitted(Traffic()), []
+    metrics = Metrics()
+    writer = Writer(store, metrics, lambda *_: None, flush_s=0.3)
+    for batch in batches:
+        writer.offer(batch, answered.append)
+
+    writer.start()
+    writer.close()
+
+    assert answered == batches
+    text = metrics.text().decode()
+    assert 'specscope_insert_seconds_count{table="round"} 1.0' in text
+    assert 'specscope_insert_seconds_count{table="batch"} 1.0' in text
+
+
+def test_rows_are_noted_before_the_ledger_says_that_they_are_there(store):
+    seen, done = [], threading.Event()
+
+    def noted(tables, stored_at):
+        other = store.rows("SELECT count() AS n FROM batch")[0]["n"]
+        rounds = store.rows("SELECT count() AS n FROM round")[0]["n"]
+        seen.append((set(tables), rounds, other))
+
+    writer = Writer(store, Metrics(), noted, flush_s=0.0)
+    writer.start()
+    writer.offer(admitted(Traffic())[0], lambda _: done.set())
+    assert done.wait(30)
+    writer.close()
+
+    ((tables, rounds, ledger),) = seen
+    assert "round" in tables
+    assert rounds > 0
+    assert ledger == 0
+
+
+def test_what_could_not_be_stored_when_the_service_ends_is_not_answered(store):
+    store.command("RENAME TABLE round TO elsewhere")
+    answered = []
+    writer = Writer(store, Metrics(), lambda *_: None, flush_s=0.0, soon=Backoff(60.0, 60.0))
+    writer.start()
+    writer.offer(admitted(Traffic())[0], answered.append)
+
+    writer.close()
+
+    assert answered == []
+    assert store.rows("SELECT count() AS n FROM batch") == [{"n": 0}]
+
+
+def test_a_stream_waits_while_there_is_no_room_and_goes_on_when_there_is():
+    async def scene():
+        room = Room(100, Metrics())
+        await room.take(80)
+        waiting = asyncio.create_task(room.take(40))
+        await asyncio.sleep(0.01)
+        held = not waiting.done()
+        room.free(80)
+        await asyncio.wait_for(waiting, 1)
+        return held
+
+    assert asyncio.run(scene())
+
+
+def test_a_batch_larger_than_the_room_fits_when_nothing_else_waits():
+    async def scene():
+        room = Room(100, Metrics())
+        await asyncio.wait_for(room.take(1000), 1)
+
+    asyncio.run(scene())
