@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from specscope.engine.checkpoint import load_model
+from specscope.engine.checkpoint import load_checkpoint, load_model
 from specscope.engine.checks import check_pair
-from specscope.engine.errors import BadCheckpoint
+from specscope.engine.errors import BadCheckpoint, IncompatiblePair
 from specscope.engine.model import Decoder
 from specscope.engine.pair_build import HASHES
 from specscope.engine.vocabulary import END
@@ -67,6 +67,37 @@ def load_pair(directory: Path, dtype: torch.dtype = torch.float32, device: str =
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
     eos = (tokenizer.get_vocab()[END],)
     return Pair(target, draft, tokenizer, K_MAX, eos, "specscope-bundled")
+
+
+def load_checkpoints(
+    target: Path, draft: Path | None, dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> Pair:
+    """A pair of Hugging Face checkpoints; `target` holds the tokenizer.json of both.
+
+    Raises UnsupportedModel, BadCheckpoint, or IncompatiblePair where the vocabularies or, if the
+    draft brings one, the tokenizers differ.
+    """
+    model = load_checkpoint(target, dtype, device)
+    drafting = load_checkpoint(draft, dtype, device) if draft is not None else None
+    if draft is not None and drafting is not None:
+        check_pair(model, drafting)
+        check_tokenizers(target, draft)
+    path = target / "tokenizer.json"
+    if not path.exists():
+        raise BadCheckpoint(f"no tokenizer at {path}")
+    raw = json.loads((target / "config.json").read_text())
+    ends = raw.get("eos_token_id")
+    eos = tuple(ends) if isinstance(ends, list) else () if ends is None else (int(ends),)
+    return Pair(model, drafting, Tokenizer.from_file(str(path)), K_MAX, eos, target.name)
+
+
+def check_tokenizers(target: Path, draft: Path) -> None:
+    """Raises IncompatiblePair where both have a tokenizer.json and their vocabularies differ."""
+    paths = [directory / "tokenizer.json" for directory in (target, draft)]
+    if all(path.exists() for path in paths):
+        mine, other = (Tokenizer.from_file(str(path)).get_vocab() for path in paths)
+        if mine != other:
+            raise IncompatiblePair(f"the tokenizers of {target} and {draft} differ")
 
 
 def bundled_prompts() -> list[Prompt]:

@@ -87,7 +87,6 @@ class ModelDrafter(Drafter):
         self.cache = KVCache(
             self.model.config, rows, capacity + k_max + 1, device, self.model.dtype
         )
-        self.group = self.model.config.heads // self.model.config.kv_heads
         self.unread = [0] * rows  # tokens of each row before its last two that were never fed
         self.device = device
 
@@ -106,7 +105,7 @@ class ModelDrafter(Drafter):
             behind = torch.tensor(left, device=self.device)[packing.token_rows]
             positions = batch.state.ln[packing.token_rows] - 2 - behind + packing.offsets
             positions = positions.clamp(min=0)
-            plan = lay_out(packing, positions, batch.extent, self.group, self.model.dtype)
+            plan = lay_out(packing, positions, batch.extent, self.model.config, self.model.dtype)
             self.model(batch.state.tok[packing.token_rows, positions], self.cache, plan)
             for row, width in enumerate(widths, low):
                 left[row] -= width
@@ -132,7 +131,9 @@ class ModelDrafter(Drafter):
             else:
                 positions = (state.ln[packing.token_rows] - width + packing.offsets).clamp(min=0)
                 fed = state.tok[packing.token_rows, positions]
-            plan = lay_out(packing, positions, batch.extent + step, self.group, self.model.dtype)
+            plan = lay_out(
+                packing, positions, batch.extent + step, self.model.config, self.model.dtype
+            )
             hidden = self.model(fed, self.cache, plan)[width - 1 :: width]
             scores = shape_scores(self.model.logits(hidden), wanting, state, batch.needs)
             tokens[wanting, step] = choose(scores, wanting, end, state, batch.needs, DRAFT)

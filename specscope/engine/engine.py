@@ -7,7 +7,7 @@ that ended meanwhile rides along for `depth` rounds and emits nothing.
 
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -67,7 +67,7 @@ class Engine:
         self.rows: list[Running] = []
         self.queue: deque[Running] = deque()
         self.flights: deque[Flight] = deque()
-        self.aborted: set[str] = set()
+        self.aborts: deque[str] = deque()
         self.known: set[str] = set()
         self.rested = True
 
@@ -83,8 +83,11 @@ class Engine:
         params: SamplingParams,
         label: str = "",
         session: str = "",
+        listener: Callable[[Sequence[int]], None] | None = None,
     ) -> None:
         """Queue a request; may be called from any thread, and from observers.
+
+        `listener` is given each round's tokens, in the engine's thread.
 
         Raises BadRequest if it can never run or its id is in use.
         """
@@ -94,7 +97,7 @@ class Engine:
         self.known.add(id)
         info = RequestInfo(id, label, len(prompt_ids), params, time.time_ns(), session)
         limit = min(len(prompt_ids) + params.max_new_tokens, self.capacity)
-        self.queue.append(Running(info, list(prompt_ids), limit))
+        self.queue.append(Running(info, list(prompt_ids), limit, listener))
 
     def abort(self, id: str) -> None:
         """End a request before the next round; unknown or ended ones are ignored.
@@ -102,7 +105,7 @@ class Engine:
         May be called from any thread. The round that was running still counts; an aborted
         sequence is in no later one.
         """
-        self.aborted.add(id)
+        self.aborts.append(id)
 
     def step(self) -> bool:
         """Run one round; False if there was nothing to run."""
@@ -129,10 +132,12 @@ class Engine:
         return True
 
     def _drop_aborted(self) -> None:
-        if not self.aborted:
+        gone = set()
+        while self.aborts:
+            gone.add(self.aborts.popleft())
+        if not gone:
             return
-        gone, self.aborted = self.aborted, set()
-        for row in [row for row in self.queue if row.info.id in gone]:
+        for row in [row for row in list(self.queue) if row.info.id in gone]:
             self.queue.remove(row)
             self._tell_end(row, "abort")
         for row in [row for row in self.rows if row.info.id in gone]:
@@ -210,6 +215,8 @@ class Engine:
             if id(row) in present:
                 kept, end = row.extend(block[:emitted], self.detokenize)
                 parts.append(Part(row, context, k, accepted, kept, end))
+                if row.listener is not None:
+                    row.listener(block[:kept])
         if parts and self.observers:
             report = report_of(flight, parts, self.timer.source)
             for observer in self.observers:

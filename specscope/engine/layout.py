@@ -10,6 +10,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from specscope.engine.config import ModelConfig
+
 
 @dataclass(frozen=True, slots=True)
 class Packing:
@@ -66,7 +68,7 @@ class Layout:
     packing: Packing
     positions: Tensor  # [N]
     extent: int  # cache positions that attention reads
-    mask: Tensor  # [rows, 1, group * width, extent], 0 where key position <= query's, else -inf
+    mask: Tensor  # [rows * kv heads, group * width, extent]: 0 up to the query's place, -inf after
 
     @property
     def first(self) -> int:
@@ -98,16 +100,18 @@ class Layout:
 
 
 def lay_out(
-    packing: Packing, positions: Tensor, extent: int, group: int, dtype: torch.dtype
+    packing: Packing, positions: Tensor, extent: int, config: ModelConfig, dtype: torch.dtype
 ) -> Layout:
-    """Place `packing`'s tokens at `positions` [N]; `group` query heads share a key head.
+    """Place `packing`'s tokens at `positions` [N] for a model of `config` and `dtype`.
 
     Every position must be below `extent`, which is the caller's bound on all lengths.
     """
     grid = positions if packing.grid is None else positions.index_select(0, packing.grid)
-    query = grid.view(packing.rows, 1, packing.width)
-    query = query.expand(-1, group, -1).reshape(packing.rows, 1, group * packing.width, 1)
-    seen = torch.arange(extent, device=positions.device) <= query
+    heads, group = config.kv_heads, config.heads // config.kv_heads
+    query = grid.view(packing.rows, 1, 1, packing.width).expand(-1, heads, group, -1)
+    seen = torch.arange(extent, device=positions.device) <= query.reshape(
+        packing.rows * heads, group * packing.width, 1
+    )
     # Added to the scores as it is: a boolean mask would be converted again in every layer.
     mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
     return Layout(packing, positions, extent, mask)

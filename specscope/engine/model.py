@@ -11,8 +11,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from specscope.engine.attention import attend
 from specscope.engine.config import ModelConfig
 from specscope.engine.layout import Layout
+from specscope.engine.projection import Projection
 from specscope.engine.rope import rotate, rotation_table
 
 
@@ -73,22 +75,22 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(c.head_dim, c.norm_eps) if c.qk_norm else None
         self.k_norm = RMSNorm(c.head_dim, c.norm_eps) if c.qk_norm else None
         self.heads, self.kv_heads, self.head_dim = c.heads, c.kv_heads, c.head_dim
-        self.fused: tuple[Tensor, Tensor | None] | None = None
+        self.joint: Projection | None = None
+        self.out: Projection | None = None
 
     def fuse(self) -> None:
-        """Join the three projections once: a third of the matrix calls of every round."""
-        parts = (self.q_proj, self.k_proj, self.v_proj)
-        bias = None if self.q_proj.bias is None else torch.cat([part.bias for part in parts])
-        self.fused = torch.cat([part.weight for part in parts]), bias
+        """Join the three projections: fewer products in every round."""
+        self.joint = Projection((self.q_proj, self.k_proj, self.v_proj))
+        self.out = Projection((self.o_proj,))
 
     def project(self, x: Tensor, angles: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries [N, heads, D], keys and values [N, kv_heads, D] of x [N, hidden]."""
         h, g, d = self.heads, self.kv_heads, self.head_dim
-        if self.fused is None:
+        if self.joint is None:
             parts = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
             joint = torch.cat(parts, -1).view(-1, h + 2 * g, d)
         else:
-            joint = F.linear(x, *self.fused).view(-1, h + 2 * g, d)
+            joint = self.joint(x).view(-1, h + 2 * g, d)
         turned, v = joint[:, : h + g], joint[:, h + g :]
         if self.q_norm is not None and self.k_norm is not None:
             turned = torch.cat((self.q_norm(turned[:, :h]), self.k_norm(turned[:, h:])), 1)
@@ -101,17 +103,18 @@ class Attention(nn.Module):
         q, k, v = self.project(x, angles)
         keys[plan.token_rows, :, plan.positions] = k
         values[plan.token_rows, :, plan.positions] = v
-        rows = slice(plan.first, plan.first + plan.rows)
         # The group is folded into the query axis: one key head serves its queries as a batch.
         g, d, t = self.kv_heads, self.head_dim, plan.width
         q = plan.pad(q).view(plan.rows, t, g, -1, d).permute(0, 2, 3, 1, 4)
-        q = q.reshape(plan.rows, g, -1, d)
-        out = F.scaled_dot_product_attention(
-            q, keys[rows, :, : plan.extent], values[rows, :, : plan.extent], plan.mask
+        rows = slice(plan.first, plan.first + plan.rows)
+        out = attend(
+            q.reshape(plan.rows * g, -1, d),
+            keys[rows].view(plan.rows * g, -1, d),
+            values[rows].view(plan.rows * g, -1, d),
+            plan.mask,
         )
         out = out.view(plan.rows, g, -1, t, d).permute(0, 3, 1, 2, 4).reshape(-1, self.heads * d)
-        projected: Tensor = self.o_proj(plan.unpad(out))
-        return projected
+        return (self.out or self.o_proj)(plan.unpad(out))
 
     def attend_causally(self, x: Tensor, angles: Tensor, rows: int) -> Tensor:
         """Square attention over whole texts, for training and reference: x [rows * T, hidden]."""
@@ -133,18 +136,20 @@ class FeedForward(nn.Module):
         self.gate_proj = nn.Linear(config.hidden, config.ff, bias=False)
         self.up_proj = nn.Linear(config.hidden, config.ff, bias=False)
         self.down_proj = nn.Linear(config.ff, config.hidden, bias=False)
-        self.fused: Tensor | None = None
+        self.joint: Projection | None = None
+        self.down: Projection | None = None
 
     def fuse(self) -> None:
         """Join gate and up."""
-        self.fused = torch.cat((self.gate_proj.weight, self.up_proj.weight))
+        self.joint = Projection((self.gate_proj, self.up_proj))
+        self.down = Projection((self.down_proj,))
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.fused is None:
+        if self.joint is None:
             gate, up = self.gate_proj(x), self.up_proj(x)
         else:
-            gate, up = F.linear(x, self.fused).chunk(2, -1)
-        out: Tensor = self.down_proj(F.silu(gate) * up)
+            gate, up = self.joint(x).chunk(2, -1)
+        out: Tensor = (self.down or self.down_proj)(F.silu(gate) * up)
         return out
 
 
@@ -171,6 +176,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = RMSNorm(config.hidden, config.norm_eps)
         self.lm_head = nn.Linear(config.hidden, config.vocab, bias=False)
+        self.head: Projection | None = None
         if config.tied:
             self.lm_head.weight = self.embed_tokens.weight
         self.settle()
@@ -199,6 +205,13 @@ class Decoder(nn.Module):
         for layer in self.blocks:
             layer.self_attn.fuse()
             layer.mlp.fuse()
+        if not self.config.tied:
+            self.head = Projection((self.lm_head,))
+        elif not self.embed_tokens.weight.is_cuda:
+            # The table of embeddings is read by rows, its other use wants columns: keep both.
+            head = nn.Linear(self.config.hidden, self.config.vocab, bias=False, device="meta")
+            head.weight = self.lm_head.weight
+            self.head = Projection((head,))
         return self
 
     def angles(self, positions: Tensor) -> Tensor:
@@ -222,7 +235,7 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[N, vocab], in the weights' type or float32, whichever is wider."""
-        out: Tensor = self.lm_head(hidden)
+        out: Tensor = (self.head or self.lm_head)(hidden)
         return out if out.dtype == torch.float64 else out.float()
 
     def score(self, tokens: Tensor) -> Tensor:

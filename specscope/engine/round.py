@@ -34,11 +34,6 @@ class Target:
     model: Decoder
     cache: KVCache
 
-    @property
-    def group(self) -> int:
-        """Query heads per key head."""
-        return self.model.config.heads // self.model.config.kv_heads
-
     def prefill(self, state: BatchState, first: int, lengths: Sequence[int], chunk: int) -> int:
         """Read all but the last token of rows first .. first + len(lengths) - 1.
 
@@ -49,7 +44,9 @@ class Target:
         while any(left):
             packing = pack(tuple(min(count, chunk) for count in left), state.device, first)
             extent = min(done + chunk, max(lengths))
-            plan = lay_out(packing, packing.offsets + done, extent, self.group, self.model.dtype)
+            plan = lay_out(
+                packing, packing.offsets + done, extent, self.model.config, self.model.dtype
+            )
             self.model(state.tok[plan.token_rows, plan.positions], self.cache, plan)
             left = [max(0, count - chunk) for count in left]
             done += chunk
@@ -64,7 +61,7 @@ class Target:
         positions = start[packing.token_rows, 0] + packing.offsets
         fed = inputs[packing.token_rows, packing.offsets]
         extent = batch.extent + packing.width - 1
-        plan = lay_out(packing, positions, extent, self.group, self.model.dtype)
+        plan = lay_out(packing, positions, extent, self.model.config, self.model.dtype)
         return self.model.logits(self.model(fed, self.cache, plan)), plan
 
 

@@ -31,7 +31,8 @@ def choose(
         return scores.argmax(-1)
     streams = torch.where(state.rejection[rows], stream, COUPLED)
     noise = gumbel(key(state.seed[rows], positions, streams), scores.shape[-1])
-    noise = noise.masked_fill(state.greedy[rows, None], 0.0)
+    if needs.greedy:
+        noise = noise.masked_fill_(state.greedy[rows, None], 0.0)
     return (scores + noise).argmax(-1)
 
 

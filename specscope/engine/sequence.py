@@ -17,6 +17,7 @@ class Running:
     info: RequestInfo
     text: list[int]
     limit: int  # tokens at which it ends for length
+    listener: Callable[[Sequence[int]], None] | None = None
     needs: Needs = field(init=False)
     submitted: float = field(default_factory=time.perf_counter)
     admitted: float | None = None

@@ -21,19 +21,21 @@ class Needs:
     noise: bool = False
     filters: bool = False
     rejection: bool = False
+    greedy: bool = False
 
     def __or__(self, other: "Needs") -> "Needs":
         return Needs(
             self.noise or other.noise,
             self.filters or other.filters,
             self.rejection or other.rejection,
+            self.greedy or other.greedy,
         )
 
 
 def needs_of(params: SamplingParams) -> Needs:
     """What one request asks of sampling."""
     if params.greedy:
-        return Needs()
+        return Needs(greedy=True)
     filters = params.top_k > 0 or params.top_p < 1
     return Needs(True, filters, params.mode == "rejection")
 

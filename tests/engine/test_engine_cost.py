@@ -31,26 +31,30 @@ def busy_engine(pair, gate):
     return engine
 
 
-def paired_ratio(one, other):
-    """Median over paired rounds of the CPU time of `one` in terms of `other`'s."""
+def cost_ratio(one, other):
+    """CPU time of the quickest round of `one` in terms of `other`'s, rounds taken in turn.
+
+    Others on the machine can only make a round slower.
+    """
     took = np.zeros((ROUNDS, 2))
     for index in range(ROUNDS):
         for side, engine in enumerate((one, other)):
             began = time.thread_time()
             engine.step()
             took[index, side] = time.thread_time() - began
-    return float(np.median(took[:, 0] / took[:, 1]))
+    best = took.min(0)
+    return float(best[0] / best[1])
 
 
 def test_half_the_rows_at_k_0_cost_at_most_four_fifths_of_all_at_4(pair):
     half = busy_engine(pair, lambda sequences, _: [4 * (i % 2) for i in range(len(sequences))])
     full = busy_engine(pair, fixed_gate(4))
 
-    assert paired_ratio(half, full) <= 0.8
+    assert cost_ratio(half, full) <= 0.8
 
 
 def test_a_closed_gate_costs_what_an_engine_without_drafts_costs(pair):
     closed = busy_engine(pair, fixed_gate(0))
     full = busy_engine(pair, fixed_gate(4))
 
-    assert paired_ratio(closed, full) < 0.6
+    assert cost_ratio(closed, full) < 0.6

@@ -49,14 +49,18 @@ def test_ties_go_to_the_first_token_on_every_path():
     state = state_with(SamplingParams(), SamplingParams(temperature=1.0, mode="greedy"))
     rows = torch.tensor([0, 1])
 
-    for needs in (Needs(), Needs(noise=True), Needs(noise=True, filters=True)):
+    for needs in (
+        Needs(),
+        Needs(noise=True, greedy=True),
+        Needs(noise=True, filters=True, greedy=True),
+    ):
         scores = shape_scores(logits, rows, state, needs)
         assert choose(scores, rows, rows, state, needs, 1).tolist() == [0, 0]
 
 
 def test_temperature_zero_is_greedy_whatever_the_mode():
-    assert needs_of(SamplingParams(mode="rejection", top_p=0.5)) == Needs()
-    assert needs_of(SamplingParams(temperature=0.5, mode="greedy")) == Needs()
+    assert needs_of(SamplingParams(mode="rejection", top_p=0.5)) == Needs(greedy=True)
+    assert needs_of(SamplingParams(temperature=0.5, mode="greedy")) == Needs(greedy=True)
     assert needs_of(SamplingParams(temperature=0.5, mode="rejection")) == Needs(True, False, True)
 
 

@@ -1,0 +1,225 @@
+"""How fast the engine is: drafters over batch x context x k, and where a round's time goes.
+
+Ratios are taken against target-only decoding in the same run, with the same prompts.
+"""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+
+from specscope.engine.api import RequestEnd, RequestInfo, RoundReport, SamplingParams, fixed_gate
+from specscope.engine.bandwidth import copy_bandwidth
+from specscope.engine.bundled import Pair, bundled_prompts
+from specscope.engine.card import card_of
+from specscope.engine.draft import Drafter, ModelDrafter
+from specscope.engine.engine import Engine
+from specscope.engine.errors import BadSetting
+from specscope.engine.ngram import NgramDrafter
+
+DRAFTERS = ("none", "model", "ngram")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be measured."""
+
+    batches: tuple[int, ...] = (1, 8, 32)
+    contexts: tuple[int, ...] = (64,)
+    ks: tuple[int, ...] = (2, 4)
+    drafters: tuple[str, ...] = DRAFTERS
+    labels: tuple[str, ...] = ("prose", "python", "sql", "json")
+    new_tokens: int = 64
+    temperature: float = 1.0
+    repeats: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measured cell; rounds in which not all rows were live are left out of the times.
+
+    tokens_per_s counts emitted tokens over the walls of the full rounds; speedup is in terms of
+    target-only decoding at the same batch, context and class. Times are medians a round.
+    achieved_gb_s is the bytes that a round's verify pass had to read over its time; of_copy its
+    share of the copy bandwidth measured in this run.
+    """
+
+    label: str
+    drafter: str
+    batch: int
+    context: int
+    k: int
+    rounds: int
+    tokens_per_s: float
+    speedup: float | None
+    tokens_per_round: float
+    draft_us: float
+    verify_us: float
+    sample_us: float
+    idle_us: float
+    catchup_us: float
+    achieved_gb_s: float
+    of_copy: float
+
+
+def bench(pair: Pair, plan: Plan, device: str = "cpu") -> dict[str, object]:
+    """Measure every cell of `plan`; a dictionary fit for JSON.
+
+    Raises BadSetting where the plan names a drafter that is not there.
+    """
+    check_plan(plan, pair)
+    copy = copy_bandwidth(device)
+    cells = []
+    for label in plan.labels:
+        for batch in plan.batches:
+            for context in plan.contexts:
+                cells += _row(pair, plan, device, (label, batch, context), copy)
+    return {
+        "schema": "specscope.engine.bench/1",
+        "pair": pair.name,
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "dtype": str(pair.target.dtype).removeprefix("torch."),
+        "copy_gb_s": copy,
+        "plan": asdict(plan),
+        "cells": [asdict(cell) for cell in cells],
+    }
+
+
+def check_plan(plan: Plan, pair: Pair) -> None:
+    """Raises BadSetting."""
+    unknown = set(plan.drafters) - set(DRAFTERS)
+    if unknown:
+        raise BadSetting(f"unknown drafter {min(unknown)!r}; there are {', '.join(DRAFTERS)}")
+    if "model" in plan.drafters and pair.draft is None:
+        raise BadSetting("there is no draft model to measure")
+    labels = {prompt.label for prompt in bundled_prompts()}
+    if set(plan.labels) - labels:
+        raise BadSetting(f"unknown class {min(set(plan.labels) - labels)!r}")
+
+
+class _Rounds:
+    """Keeps the rounds in which all rows were live and nothing was prefilled."""
+
+    def __init__(self, batch: int) -> None:
+        self.batch, self.kept = batch, list[RoundReport]()
+
+    def round_begins(self) -> None:
+        """Nothing to note."""
+
+    def round_ended(self, report: RoundReport) -> None:
+        """Keep it if it is full and steady."""
+        if len(report.requests) == self.batch and not report.prefill_tokens:
+            self.kept.append(report)
+
+    def admitted(self, request: RequestInfo) -> None:
+        """Nothing to note."""
+
+    def ended(self, end: RequestEnd) -> None:
+        """Nothing to note."""
+
+
+def _row(
+    pair: Pair, plan: Plan, device: str, place: tuple[str, int, int], copy: float
+) -> list[Cell]:
+    """All drafters and ks at one class, batch and context, repeats in turn."""
+    arms = [(name, k) for name in plan.drafters if name != "none" for k in plan.ks]
+    arms = [("none", 0), *arms]
+    reports: dict[tuple[str, int], list[RoundReport]] = {arm: [] for arm in arms}
+    for repeat in range(plan.repeats):
+        for arm in arms if repeat % 2 == 0 else reversed(arms):
+            reports[arm] += _run(pair, plan, device, place, arm, repeat)
+    base = _speed(reports["none", 0])
+    return [_cell(pair, place, arm, reports[arm], base, copy) for arm in arms if reports[arm]]
+
+
+def _run(
+    pair: Pair,
+    plan: Plan,
+    device: str,
+    place: tuple[str, int, int],
+    arm: tuple[str, int],
+    repeat: int,
+) -> list[RoundReport]:
+    label, batch, context = place
+    rounds = _Rounds(batch)
+    engine = Engine(
+        pair.target, _drafter(pair, arm[0]), k_max=max(1, arm[1]), slots=batch,
+        capacity=context + plan.new_tokens + 1, gate=fixed_gate(arm[1]), observers=[rounds],
+        device=device,
+    )  # fmt: skip
+    for index, prompt in enumerate(_prompts(pair, label, context, batch)):
+        params = SamplingParams(
+            plan.temperature, seed=1000 * repeat + index, max_new_tokens=plan.new_tokens
+        )
+        engine.submit(str(index), prompt, params)
+    while engine.step():
+        pass
+    return rounds.kept
+
+
+def _prompts(pair: Pair, label: str, context: int, batch: int) -> Iterable[list[int]]:
+    """`batch` prompts of exactly `context` tokens, texts joined where one is too short."""
+    texts = [pair.encode(prompt.text) for prompt in bundled_prompts() if prompt.label == label]
+    for index in range(batch):
+        ids: list[int] = []
+        while len(ids) < context:
+            ids += texts[(index + len(ids)) % len(texts)]
+        yield ids[:context]
+
+
+def _drafter(pair: Pair, name: str) -> Drafter:
+    if name == "model" and pair.draft is not None:
+        return ModelDrafter(pair.draft)
+    return NgramDrafter()
+
+
+def _speed(reports: Sequence[RoundReport]) -> float:
+    wall = sum(report.wall_us for report in reports)
+    return 1e6 * sum(sum(report.emitted) for report in reports) / wall if wall else 0.0
+
+
+def _cell(
+    pair: Pair,
+    place: tuple[str, int, int],
+    arm: tuple[str, int],
+    reports: list[RoundReport],
+    base: float,
+    copy: float,
+) -> Cell:
+    label, batch, context = place
+    sequences = sum(len(report.requests) for report in reports)
+    card = card_of(pair.target)
+    read = [
+        card["parameters"] * card["bytes_per_weight"]
+        + card["kv_bytes_per_token"] * sum(report.contexts)
+        for report in reports
+    ]
+    median = {
+        part: statistics.median(getattr(report, f"{part}_us") or 0.0 for report in reports)
+        for part in ("draft", "verify", "sample", "idle", "catchup")
+    }
+    achieved = statistics.median(
+        size / report.verify_us / 1e3 for size, report in zip(read, reports, strict=True)
+    )
+    speed = _speed(reports)
+    return Cell(
+        label=label,
+        drafter=arm[0],
+        batch=batch,
+        context=context,
+        k=arm[1],
+        rounds=len(reports),
+        tokens_per_s=speed,
+        speedup=speed / base if arm[0] != "none" and base else None,
+        tokens_per_round=sum(sum(report.emitted) for report in reports) / sequences,
+        draft_us=median["draft"],
+        verify_us=median["verify"],
+        sample_us=median["sample"],
+        idle_us=median["idle"],
+        catchup_us=median["catchup"],
+        achieved_gb_s=achieved,
+        of_copy=achieved / copy,
+    )

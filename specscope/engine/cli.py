@@ -1,0 +1,145 @@
+"""`specscope engine`: train the bundled pair, measure the engine, serve it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+
+def add_parser(subparsers: Any) -> None:
+    """Describe the verb and its three commands."""
+    parser: ArgumentParser = subparsers.add_parser(
+        "engine", help="the reference engine: serve, bench, train"
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_train(commands)
+    _add_bench(commands)
+    _add_serve(commands)
+
+
+def train(args: Namespace) -> int:
+    """Rebuild the pair from text on this machine."""
+    from specscope.engine.corpus import collect
+    from specscope.engine.pair_build import build_pair
+
+    build_pair(collect(args.docs, args.stdlib), args.out, _say)
+    _print(f"wrote {args.out}")
+    return 0
+
+
+def bench(args: Namespace) -> int:
+    """Measure and print a table, or JSON."""
+    import torch
+
+    from specscope.engine.bench import Plan
+    from specscope.engine.bench import bench as measure
+    from specscope.engine.bench_table import table
+
+    torch.set_num_threads(args.threads)
+    plan = Plan(
+        tuple(args.batch), tuple(args.context), tuple(args.k), tuple(args.drafter),
+        tuple(args.label), args.tokens, args.temperature, args.repeats,
+    )  # fmt: skip
+    result = measure(_pair(args), plan, args.device)
+    if args.out:
+        args.out.write_text(json.dumps(result, indent=2) + "\n")
+    _print(json.dumps(result) if args.json else table(result))
+    return 0
+
+
+def serve(args: Namespace) -> int:
+    """Answer OpenAI-compatible requests until a signal to end."""
+    import torch
+
+    from specscope.engine.server import Settings
+    from specscope.engine.server import serve as run_server
+
+    torch.set_num_threads(args.threads)
+    settings = Settings(
+        args.host, args.port, args.k, args.slots, args.capacity, args.drafter, args.class_header
+    )
+    run_server(_pair(args), settings, args.device, _say)
+    return 0
+
+
+def _add_train(commands: Any) -> None:
+    parser = commands.add_parser("train", help="rebuild the bundled pair, ten minutes or more")
+    parser.add_argument("--out", type=Path, required=True, help="folder to write the pair into")
+    parser.add_argument(
+        "--docs",
+        type=Path,
+        default=Path("/usr/share/doc/python3.11/html/_sources"),
+        help="reST sources of Python's documentation (Debian: python3.11-doc)",
+    )
+    parser.add_argument(
+        "--stdlib", type=Path, default=Path("/usr/lib/python3.11"), help="Python's library"
+    )
+    parser.set_defaults(run=train)
+
+
+def _add_bench(commands: Any) -> None:
+    parser = commands.add_parser("bench", help="speed over batch, context, k and drafter")
+    _add_models(parser)
+    many: dict[str, Any] = {"nargs": "+"}
+    parser.add_argument("--batch", type=int, default=[1, 8, 32], **many)
+    parser.add_argument("--context", type=int, default=[64], help="prompt tokens", **many)
+    parser.add_argument("--k", type=int, default=[2, 4], help="draft lengths", **many)
+    parser.add_argument("--drafter", default=["model", "ngram"], help="model, ngram", **many)
+    parser.add_argument(
+        "--label", default=["prose", "python", "sql", "json"], help="classes of prompts", **many
+    )
+    parser.add_argument("--tokens", type=int, default=64, help="new tokens a request")
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--out", type=Path, help="also write the JSON here")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.set_defaults(run=bench)
+
+
+def _add_serve(commands: Any) -> None:
+    parser = commands.add_parser("serve", help="OpenAI-compatible server")
+    _add_models(parser)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--k", type=int, default=4, help="draft length; 0 is target only")
+    parser.add_argument("--slots", type=int, default=16, help="sequences at once")
+    parser.add_argument("--capacity", type=int, default=512, help="tokens of one sequence")
+    parser.add_argument("--drafter", choices=("model", "ngram"), default="model")
+    parser.add_argument(
+        "--class-header", default="x-specscope-class", help="header that names a request's class"
+    )
+    parser.set_defaults(run=serve)
+
+
+def _add_models(parser: ArgumentParser) -> None:
+    parser.add_argument("--pair", type=Path, help="folder that `engine train` wrote")
+    parser.add_argument("--target", type=Path, help="Hugging Face checkpoint to decode with")
+    parser.add_argument("--draft", type=Path, help="Hugging Face checkpoint to draft with")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+
+
+def _pair(args: Namespace) -> Any:
+    import torch
+
+    from specscope.engine.bundled import load_bundled, load_checkpoints, load_pair
+
+    dtype = getattr(torch, args.dtype)
+    if args.target is not None:
+        return load_checkpoints(args.target, args.draft, dtype, args.device)
+    if args.pair is not None:
+        return load_pair(args.pair, dtype, args.device)
+    return load_bundled(dtype, args.device)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def _print(text: str) -> None:
+    sys.stdout.write(text + "\n")

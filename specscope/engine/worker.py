@@ -1,0 +1,114 @@
+"""The engine in a thread of its own, and its requests as asynchronous streams."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from specscope.engine.api import RequestEnd, RequestInfo, RoundReport, SamplingParams
+from specscope.engine.engine import Engine
+from specscope.engine.errors import EngineError
+
+
+class EngineStopped(EngineError):
+    """The engine's thread has ended, so nothing can be answered any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tokens of one round, and at the very end how the request ended."""
+
+    ids: Sequence[int]
+    end: RequestEnd | None = None
+
+
+class Worker:
+    """Steps an engine while there is work, and sleeps while there is none.
+
+    An error in the engine ends the thread and every open stream with it: a fault is never a
+    request that hangs.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.engine.observers.append(self)
+        self.streams: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Queue[Chunk | Exception]]]
+        self.streams = {}
+        self.wake, self.stopping = threading.Event(), False
+        self.failure: Exception | None = None
+        self.thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self.thread.start()
+
+    def stop(self) -> None:
+        """End once everything submitted has been answered; returns when it has."""
+        self.stopping = True
+        self.wake.set()
+        self.thread.join()
+
+    async def generate(
+        self, id: str, prompt: Sequence[int], params: SamplingParams, label: str, session: str
+    ) -> AsyncIterator[Chunk]:
+        """Submit and give chunks as they come; leaving the iterator early aborts the request.
+
+        Raises BadRequest as Engine.submit does, EngineStopped if the engine has failed.
+        """
+        loop, queue = asyncio.get_running_loop(), asyncio.Queue[Chunk | Exception]()
+        if self.failure is not None or self.stopping:
+            raise EngineStopped("the engine is not running")
+
+        def listen(ids: Sequence[int]) -> None:
+            loop.call_soon_threadsafe(queue.put_nowait, Chunk(list(ids)))
+
+        self.streams[id] = loop, queue
+        ended = False
+        try:
+            self.engine.submit(id, prompt, params, label, session, listen)
+            self.wake.set()
+            while not ended:
+                chunk = await queue.get()
+                if isinstance(chunk, Exception):
+                    raise EngineStopped(f"the engine failed: {chunk}") from chunk
+                ended = chunk.end is not None
+                yield chunk
+        finally:
+            self.streams.pop(id, None)
+            if not ended:
+                self.engine.abort(id)
+                self.wake.set()
+
+    def round_begins(self) -> None:
+        """Nothing to do."""
+
+    def round_ended(self, report: RoundReport) -> None:
+        """Nothing to do: listeners have the tokens."""
+
+    def admitted(self, request: RequestInfo) -> None:
+        """Nothing to do."""
+
+    def ended(self, end: RequestEnd) -> None:
+        """Tell the request's stream, if somebody still listens."""
+        self._put(end.request.id, Chunk((), end))
+
+    def _put(self, id: str, item: Chunk | Exception) -> None:
+        stream = self.streams.get(id)
+        if stream is not None:
+            loop, queue = stream
+            loop.call_soon_threadsafe(queue.put_nowait, item)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self.wake.clear()
+                while self.engine.step():
+                    pass
+                if self.stopping and self.engine.idle:
+                    return
+                self.wake.wait()
+        except Exception as error:
+            self.failure = error
+            for id in list(self.streams):
+                self._put(id, error)
+            raise
