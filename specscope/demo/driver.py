@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from specscope.demo.job import Job
-from specscope.demo.plan import ARMS, LOADS, Block, replicate
+from specscope.demo.plan import LOADS, Block, replicate
 from specscope.engine.api import SamplingParams
 from specscope.engine.bundled import Pair, bundled_prompts, load_bundled
 from specscope.engine.card import model_card
@@ -61,11 +61,11 @@ class Cohorts:
             )
         self._job = job
         self._gate = ArmGate()
-        self.ring, self._recorder = attach(settings, _boot(settings, pair))
+        self.ring, self._recorder = attach(settings, _boot(settings, pair, max(job.size.arms)))
         self._engine = Engine(
             pair.target,
             ModelDrafter(pair.draft),
-            k_max=max(ARMS),
+            k_max=max(job.size.arms),
             slots=max(load.requests for load in LOADS),
             capacity=CAPACITY,
             gate=self._gate,
@@ -96,7 +96,7 @@ class Cohorts:
 
     def warm_up(self) -> None:
         """Each arm once under each load, outside the experiment: buffers, caches, clocks."""
-        for block in replicate(-1, self.sizes, seed=self._job.seed):
+        for block in replicate(-1, self.sizes, seed=self._job.seed, arms=self._job.size.arms):
             if block.label == min(self.prompts):
                 self.run(replace(block, pair=0), policy=0)
 
@@ -115,9 +115,10 @@ def blocks(job: Job, sizes: dict[str, int]) -> Iterator[tuple[int, Block]]:
     """Blocks with their replicate, whole replicates only, until there are enough or time is up."""
     began = time.monotonic()
     for number in range(job.size.replicates):
-        if number and time.monotonic() - began > job.size.seconds * number / (number + 1):
+        ends = (time.monotonic() - began) * (number + 1) / max(1, number)
+        if number >= job.size.at_least and ends > job.size.seconds:
             return
-        for block in replicate(number, sizes, seed=job.seed):
+        for block in replicate(number, sizes, seed=job.seed, arms=job.size.arms):
             yield number, block
 
 
@@ -139,7 +140,7 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _boot(settings: HookSettings, pair: Pair) -> Boot:
+def _boot(settings: HookSettings, pair: Pair, k_max: int) -> Boot:
     card = model_card(pair)
     target, draft = card["target"], card["draft"]
     return new_boot(
@@ -149,7 +150,7 @@ def _boot(settings: HookSettings, pair: Pair) -> Boot:
         target=f"bundled target, {target['parameters'] / 1e6:.1f} M parameters",
         draft=f"bundled draft, {draft['parameters'] / 1e6:.2f} M parameters",
         method="draft_model",
-        k_max=max(ARMS),
+        k_max=k_max,
         parameters=target["parameters"],
         active_parameters=target["active_parameters"],
         bytes_per_weight=target["bytes_per_weight"],

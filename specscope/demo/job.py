@@ -25,4 +25,5 @@ class Job:
     def from_json(cls, text: str) -> Job:
         """Read what `to_json` wrote."""
         values = json.loads(text)
-        return cls(**{**values, "size": Size(**values["size"])})
+        size = values["size"]
+        return cls(**{**values, "size": Size(**{**size, "arms": tuple(size["arms"])})})

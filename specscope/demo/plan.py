@@ -10,9 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 
-ARMS = (0, 2, 4, 8)
-"""Draft lengths that are tried; 0 is target-only through the same code."""
-
 
 @dataclass(frozen=True, slots=True)
 class Load:
@@ -29,14 +26,20 @@ LOADS = (Load("light", 1, 48), Load("heavy", 32, 24))
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much evidence: replicates at most, and seconds after which no new one starts."""
+    """How much evidence to gather.
 
+    arms: draft lengths that are tried; 0 is target-only through the same code. replicates: at
+    most. seconds: no replicate starts that would end later, once `at_least` are there.
+    """
+
+    arms: tuple[int, ...]
     replicates: int
     seconds: float
+    at_least: int = 3
 
 
-FULL = Size(replicates=20, seconds=290.0)
-QUICK = Size(replicates=5, seconds=50.0)
+FULL = Size(arms=(0, 2, 4, 8), replicates=20, seconds=290.0)
+QUICK = Size(arms=(0, 4), replicates=8, seconds=50.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,8 @@ def replicate(
     prompts_of: dict[str, int],
     *,
     seed: int,
+    arms: Sequence[int],
     loads: Sequence[Load] = LOADS,
-    arms: Sequence[int] = ARMS,
 ) -> Iterator[Block]:
     """Blocks of one replicate: a pair for each class and load; pairs and arms in random order.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from specscope.demo.plan import ARMS, LOADS, Size
+from specscope.demo.plan import LOADS, Size
 
 
 class Progress:
@@ -29,10 +29,10 @@ class Progress:
         """What the engine's process said."""
         if event["event"] == "ready":
             classes = event["classes"]
-            self._per_replicate = len(classes) * len(LOADS) * len(ARMS)
+            self._per_replicate = len(classes) * len(LOADS) * len(self._size.arms)
             self.stage(
                 f"measuring {', '.join(classes)} under {len(LOADS)} loads, "
-                f"{len(ARMS)} draft lengths in random order"
+                f"{len(self._size.arms)} draft lengths in random order"
             )
         elif event["event"] == "block":
             self._block(event)

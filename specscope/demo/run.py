@@ -21,7 +21,7 @@ from typing import Any
 
 from specscope.demo.job import Job
 from specscope.demo.notes import notes
-from specscope.demo.plan import ARMS, LOADS, Size, arm_name
+from specscope.demo.plan import LOADS, Size, arm_name
 from specscope.demo.processes import Processes, free_port
 from specscope.demo.progress import Progress
 from specscope.errors import DemoError
@@ -119,11 +119,11 @@ def _policy_row(job: Job, now: int) -> Any:
         "created_at": now,
         "kind": "cohort",
         "seed": job.seed,
-        "arms": [arm_name(k) for k in ARMS],
+        "arms": [arm_name(k) for k in job.size.arms],
         "block_ms": None,
         "burn_in_ms": None,
         "first_pair": 1,
-        "table": json.dumps({"arms": [{"name": arm_name(k), "k": k} for k in ARMS]}),
+        "table": json.dumps({"arms": [{"name": arm_name(k), "k": k} for k in job.size.arms]}),
         "note": "cohorts of one class, from empty to empty",
     }
     return pa.Table.from_pylist([row], schema=schema("policy"))

@@ -46,7 +46,7 @@ def test_a_quick_run_ends_with_a_verdict_for_every_kind_of_text(tmp_path):
     assert {segment["label"] for segment in report["segments"]} == CLASSES
     assert len(report["segments"]) == 2 * len(CLASSES)
     for segment in report["segments"]:
-        assert [arm["k"] for arm in segment["arms"]] == [0, 2, 4, 8]
+        assert [arm["k"] for arm in segment["arms"]] == [0, 4]
         assert segment["arms"][0]["tokens_per_round"] == 1.0
         assert segment["action"] not in ("not_comparable", "no_data", "collect_baseline")
     accounting = report["accounting"]

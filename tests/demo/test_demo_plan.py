@@ -4,14 +4,15 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from specscope.demo.plan import ARMS, LOADS, replicate
+from specscope.demo.plan import FULL, LOADS, replicate
 
+ARMS = FULL.arms
 PROMPTS = {"json": 40, "prose": 48, "python": 33, "sql": 40}
 
 
 def pairs(number, seed=1):
     grouped = defaultdict(list)
-    for block in replicate(number, PROMPTS, seed=seed):
+    for block in replicate(number, PROMPTS, seed=seed, arms=ARMS):
         grouped[block.pair].append(block)
     return grouped
 
@@ -56,7 +57,7 @@ def test_replicates_read_different_prompts_until_all_were_read():
 
 
 def test_the_same_seed_plans_the_same_blocks():
-    again = list(replicate(2, PROMPTS, seed=9))
+    again = list(replicate(2, PROMPTS, seed=9, arms=ARMS))
 
-    assert list(replicate(2, PROMPTS, seed=9)) == again
-    assert list(replicate(2, PROMPTS, seed=10)) != again
+    assert list(replicate(2, PROMPTS, seed=9, arms=ARMS)) == again
+    assert list(replicate(2, PROMPTS, seed=10, arms=ARMS)) != again
