@@ -2,8 +2,8 @@
 
 A verdict knows the load that was offered; a gate sees the batch now. The loads of one kind of
 traffic are laid side by side by the batch that ran at k = 0, and meet at the geometric mean
-of neighbours. Nothing is said about batches twice as large as the largest measured, unless
-speculation is off there.
+of neighbours. Nothing is said about batches above the largest measured, unless speculation is
+off there: that is twice the mean, and in a cohort, which begins full, all its requests.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from itertools import pairwise
 
 from specscope.buckets import CONTEXT, OUTPUT
 from specscope.evaluate.blocks import BASELINE
+from specscope.evaluate.checks import Design
 from specscope.evaluate.verdicts import Verdict
 from specscope.gate.table import Cell, Limits, State, range_of
 
@@ -24,23 +25,26 @@ BEYOND_MEASURED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A verdict with the cell that it speaks about (its k still open) and a state inside it."""
+    """A verdict with the cell that it speaks about (its k still open) and a state inside it.
+
+    batch: mean at k = 0; largest: up to which speculation may be said to pay.
+    """
 
     verdict: Verdict
     cell: Cell
     state: State
     batch: float
+    largest: int
 
     def with_k(self, k: int) -> Cell:
         """The cell with a draft length; above the measured batches only where k is 0."""
         cell = replace(self.cell, k=k)
         if k and cell.batch is not None and cell.batch[1] is None:
-            limit = math.ceil(BEYOND_MEASURED * self.batch) + 1
-            return replace(cell, batch=(cell.batch[0], max(limit, cell.batch[0] + 1)))
+            return replace(cell, batch=(cell.batch[0], max(self.largest, cell.batch[0]) + 1))
         return cell
 
 
-def lay_out(verdicts: Sequence[Verdict]) -> list[Place]:
+def lay_out(verdicts: Sequence[Verdict], design: Design = "cohort") -> list[Place]:
     """A place for every verdict, kinds of traffic together, by rising batch."""
     kinds: dict[tuple[str | None, str | None, str | None], list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
@@ -52,11 +56,11 @@ def lay_out(verdicts: Sequence[Verdict]) -> list[Place]:
     for key in sorted(kinds, key=lambda kind: (kind[0] is None, *(part or "" for part in kind))):
         group = sorted(kinds[key], key=_batch)
         for verdict, limits in zip(group, _split([_batch(v) for v in group]), strict=True):
-            places.append(_place(verdict, limits))
+            places.append(_place(verdict, limits, design))
     return places
 
 
-def _place(verdict: Verdict, batch: Limits) -> Place:
+def _place(verdict: Verdict, batch: Limits, design: Design) -> Place:
     segment = verdict.segment
     context, output = range_of(CONTEXT, segment.context), range_of(OUTPUT, segment.output)
     middle = max(batch[0], round(_batch(verdict)))
@@ -70,6 +74,7 @@ def _place(verdict: Verdict, batch: Limits) -> Place:
             batch=middle,
         ),
         batch=_batch(verdict),
+        largest=_largest(verdict, design),
     )
 
 
@@ -84,6 +89,13 @@ def _split(batches: Sequence[float]) -> list[Limits]:
     lows = [0, *cuts]
     highs: list[int | None] = [*cuts, None]
     return list(zip(lows, highs, strict=True))
+
+
+def _largest(verdict: Verdict, design: Design) -> int:
+    twice = math.ceil(BEYOND_MEASURED * _batch(verdict))
+    if design != "cohort" or not verdict.arms:
+        return twice
+    return max(twice, *(arm.requests // arm.blocks for arm in verdict.arms))
 
 
 def _batch(verdict: Verdict) -> float:

@@ -69,7 +69,7 @@ def recommend(
     verdicts = decide(evidence.blocks, evidence.parts, decision, design)
     pairs = _pairs(evidence, design)
     moves = []
-    for place in lay_out(verdicts):
+    for place in lay_out(verdicts, design):
         mine = pairs.get((place.verdict.epoch, place.verdict.segment), ())
         move = judge(place, mine, current.k(place.state), rules)
         changed_at = last_change(history, place.state)
