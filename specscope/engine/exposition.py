@@ -48,10 +48,8 @@ class Exposition:
         """Everything, with what runs and waits now."""
         lines = []
         for name, text in HELP.items():
-            lines += [
-                f"# HELP specscope_engine_{name} {text}",
-                f"# TYPE specscope_engine_{name} counter",
-            ]
+            full = f"specscope_engine_{name}"
+            lines += [f"# HELP {full} {text}", f"# TYPE {full} counter"]
             for (counter, labels), value in sorted(self.counts.items()):
                 if counter == name:
                     lines.append(f"{full}{labels} {value:.10g}")

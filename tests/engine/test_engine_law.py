@@ -109,6 +109,26 @@ def test_redrawing_from_the_target_instead_of_its_excess_is_caught(settings, mon
 def test_a_stream_shared_by_draft_and_redraw_is_caught(monkeypatch):
     monkeypatch.setattr(verify, "RESIDUAL", DRAFT)
 
+    poor = ModelDrafter(near(TARGET, 0.25, seed=4))
+
+    # Mild, since the redrawn token is never the one that the noise had favoured.
+    assert chi_square_p(poor, replace(SAMPLED, mode="rejection")) < 1e-5
+
+
+def test_a_stream_shared_by_draft_and_acceptance_is_caught(monkeypatch):
+    def planted(probable, drafted, proposal, state):
+        rows, width = drafted.shape
+        places = state.ln[:rows, None] + torch.arange(width)
+        keys = key(state.seed[:rows, None], places, DRAFT).flatten()
+        noise = gumbel(keys, VOCAB).view(rows, width, VOCAB)
+        race = torch.exp(-noise.gather(2, drafted[:, :, None]).squeeze(2))
+        u = 1 - torch.exp(-race)
+        p = probable[:, :-1].gather(2, drafted[:, :, None]).squeeze(2)
+        q = proposal.probable[:, :width].gather(2, drafted[:, :, None]).squeeze(2)
+        return u * q < p
+
+    monkeypatch.setattr(verify, "_rejection_test", planted)
+
     assert chi_square_p(ModelDrafter(DRAFTS), replace(SAMPLED, mode="rejection")) < 1e-9
 
 
