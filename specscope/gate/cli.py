@@ -129,7 +129,9 @@ def _export(verbs: Any) -> None:
 
 
 def _verb(verbs: Any, name: str, text: str) -> ArgumentParser:
-    parser: ArgumentParser = verbs.add_parser(name, help=text, description=text + ".")
+    parser: ArgumentParser = verbs.add_parser(
+        name, help=text, description=text[0].upper() + text[1:] + "."
+    )
     parser.add_argument("--store", help="destination; SPECSCOPE_STORE by default")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

@@ -71,13 +71,17 @@ def plan_lines(steps: Sequence[Step]) -> list[str]:
     lines = []
     for step in steps:
         if step.hours is None:
-            lines.append(f"{step.segment}: {step.action}, {step.pairs} pairs: enough")
+            lines.append(f"{step.segment}: {step.action}, {_pairs(step.pairs)}: enough")
         else:
             lines.append(
-                f"{step.segment}: {step.action}, {step.pairs} pairs, {step.needed} more: "
+                f"{step.segment}: {step.action}, {_pairs(step.pairs)}, {step.needed} more: "
                 f"about {_span(step.hours)} at {step.share:.1%} of the pairs"
             )
     return lines or ["no experiment has run: nothing to plan from"]
+
+
+def _pairs(count: int) -> str:
+    return "1 pair" if count == 1 else f"{count} pairs"
 
 
 def _span(hours: float) -> str:

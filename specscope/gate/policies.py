@@ -153,8 +153,13 @@ def checked(body: dict[str, Any]) -> dict[str, Any]:
 def write_policy(store: Store, body: Mapping[str, Any], note: str, now: int) -> int:
     """Add a policy to the store; sidecars follow within seconds. Returns its number.
 
-    Raises StoreError where the store cannot be written.
+    Raises StoreError where the store cannot be written, UsageError for a read endpoint.
     """
+    if store.dsn.startswith("http"):
+        raise UsageError(
+            "a read endpoint takes no policies: apply to the ClickHouse server, or to the "
+            "embedded store while its service is stopped"
+        )
     import pyarrow as pa
 
     from specscope_agent.schemas import schema

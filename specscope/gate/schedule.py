@@ -27,7 +27,7 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Steps from batch 1 without a gap. regret: 0..1, of the full table's throughput; None
-    where the evidence does not hold what is needed to say."""
+    where some of the traffic is not decided."""
 
     steps: tuple[Step, ...]
     regret: float | None
@@ -41,8 +41,9 @@ class Schedule:
 def best_schedule(moves: Sequence[Move], classes: Sequence[str | None] | None = None) -> Schedule:
     """For every stretch of the batch, the k that serves all kinds of traffic best together.
 
-    Only draft lengths that every kind tried at that load are compared; where there is none in
-    common, speculation is off. classes: only these, None for all.
+    Only traffic that is decided takes part, and only draft lengths that all of it tried at that
+    load; where there is none in common, speculation is off. Where nothing is decided, the
+    shortest draft in force stays. classes: only these, None for all.
     """
     chosen = [
         move for move in moves if classes is None or move.place.verdict.segment.class_ in classes
@@ -58,8 +59,10 @@ def best_schedule(moves: Sequence[Move], classes: Sequence[str | None] | None = 
     known = True
     for low in cuts:
         here = [_at(group, low) for group in kinds.values()]
-        k, cost, best = _cheapest(here)
-        ks.append(k)
+        decided = [move for move in here if move.place.verdict.applicable]
+        k, cost, best = _cheapest(decided)
+        ks.append(k if decided else min(move.new_k for move in here))
+        known = known and len(decided) == len(here)
         if cost is None or best is None:
             known = False
         else:
@@ -84,6 +87,8 @@ def pool_split(moves: Sequence[Move]) -> tuple[list[str], list[str]]:
 def _cheapest(here: Sequence[Move]) -> tuple[int, float | None, float | None]:
     """The common k with the least time per token, that time, and the full table's. [ms]"""
     costs = [_ms_per_token(move) for move in here]
+    if not costs:
+        return 0, None, None
     common = set.intersection(*(set(cost) for cost in costs))
     own = [cost.get(move.new_k) for move, cost in zip(here, costs, strict=True)]
     best = sum(value for value in own if value is not None) if None not in own else None

@@ -146,3 +146,13 @@ def test_without_a_common_draft_length_the_regret_is_unknown():
 
     assert schedule.regret is None
     assert schedule.k_max == 0
+
+
+def test_undecided_traffic_is_not_told_to_speculate():
+    evidence = of_epoch(*rows({"sql": WIN}, pairs=3))
+    moves = recommend(evidence, GateTable((), 0), now=10**18).moves
+
+    schedule = best_schedule(moves)
+
+    assert schedule.steps == (Step(1, None, 0),)
+    assert schedule.regret is None
