@@ -53,7 +53,8 @@ def grouped(arms: Sequence[Arm]) -> tuple[list[Group], list[Finding]]:
     scopes: dict[str, list[Arm]] = defaultdict(list)
     for arm in arms:
         # Result files hold one arm each, so they belong together; a table holds all of its own.
-        scopes["" if "speculation_fields" in arm.settings else arm.input].append(arm)
+        alone = "" if "speculation_fields" in arm.settings else arm.input
+        scopes[str(arm.settings.get("scope", alone))].append(arm)
     groups: dict[tuple[object, ...], Group] = {}
     findings: list[Finding] = []
     for scope, members in scopes.items():
@@ -95,10 +96,10 @@ def ratio(
 def output_tokens(trials: Trials) -> float | None:
     """Output tokens per request: counted, or (latency - first token) / time per token."""
     counted = trials.mean("output_tokens")
-    if counted is not None:
+    if counted:
         return counted
     latency, first, each = (trials.mean(m) for m in ("latency_ms", "ttft_ms", "tpot_ms"))
-    if latency is not None and first is not None and each:
+    if latency is not None and first is not None and each and latency > first:
         return (latency - first) / each
     return None
 

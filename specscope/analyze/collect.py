@@ -10,6 +10,7 @@ from specscope.analyze.arms import grouped
 from specscope.analyze.compare import judged, varying
 from specscope.analyze.diagnose import of_runs, of_totals
 from specscope.analyze.findings import Findings
+from specscope.analyze.input_arms import arms_of_inputs
 from specscope.analyze.normalise import normalise
 from specscope.analyze.pool import Pool
 from specscope.analyze.pool import total as pooled_total
@@ -57,6 +58,7 @@ class Collector:
         self._pools: dict[str, Pool] = {}
         self._scrapes = Scrapes()
         self._arms: list[Arm] = []
+        self._scraped: list[Arm] = []
         self._times = Times()
         self._devices: list[DeviceSample] = []
 
@@ -169,7 +171,7 @@ class Collector:
             case Scrape():
                 self._scrapes.add(record)
             case Arm():
-                self._arms.append(record)
+                (self._scraped if "scope" in record.settings else self._arms).append(record)
             case TimeParts():
                 self._times.add(record)
             case DeviceSample():
@@ -177,7 +179,10 @@ class Collector:
         info.records += 1
 
     def _compared(self) -> tuple[list[Comparison], list[Verdict], set[str]]:
-        groups, findings = grouped(self._arms)
+        v0 = {i.path for i in self._inputs if self.findings.has("V0_CUMULATIVE", i.path)}
+        arms = arms_of_inputs(self._inputs, self._pools, self._scraped, v0)
+        benched = {arm.input for arm in self._arms}
+        groups, findings = grouped(self._arms + [a for a in arms if a.input not in benched])
         comparisons: list[Comparison] = []
         verdicts: list[Verdict] = []
         scopes: dict[str, list[Verdict]] = {}

@@ -13,8 +13,16 @@ from specscope.readers.records import Finding
 BAND = 0.02
 """Within 2 % of even there is no difference that a benchmark run would repeat."""
 
+INPUTS = "inputs"
+"""The scope of arms that are whole inputs, which nobody matched."""
+
 UNSURE = 0.05
-OUTPUTS_DIFFER = 0.10
+LOADS_DIFFER = math.log(1.2)
+"""A fifth more requests at once changes the cost of a step as much as speculation does."""
+
+TENTH = math.log1p(0.10)
+"""Outputs that differ by more than 10 % are not the same outputs."""
+
 METRICS = ("throughput_tok_s", "tpot_ms", "request_s", "latency_ms")
 PER_TOKEN = ("throughput_tok_s", "tpot_ms")
 
@@ -31,6 +39,7 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
     decisive: list[tuple[Trials, float, tuple[float, float] | None]] = []
     reasons: list[str] = []
     disagree = False
+    apart: list[str] = []
     for arm in group.of_role("speculative", "k0"):
         own, found = _against(group, arm, base)
         comparisons += own
@@ -39,6 +48,7 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
             findings += _tax(group, own)
             continue
         usable = [c for c in own if c.comparable]
+        apart += [f.text for f in found if own and not usable]
         if not usable:
             continue
         first = usable[0]
@@ -55,7 +65,10 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
                 )
             )
     if not decisive:
-        return comparisons, None, findings
+        verdict = None
+        if apart:
+            verdict = Verdict(group.klass, "not_comparable", None, None, "high", tuple(apart))
+        return comparisons, verdict, findings
     findings += _settings(decisive)
     reasons += [f.text for f in findings if f.code in ("CONFIG_DIFFERS", "OUTPUTS_DIFFER")]
     return comparisons, _verdict(group, decisive, reasons, disagree), findings
@@ -80,9 +93,7 @@ def varying(verdicts: list[Verdict]) -> Iterator[Finding]:
 def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Comparison], list[Finding]]:
     findings: list[Finding] = []
     ours, theirs = output_tokens(arm), output_tokens(base)
-    differ = bool(ours and theirs) and abs(math.log((ours or 1) / (theirs or 1))) > math.log1p(
-        OUTPUTS_DIFFER
-    )
+    differ = ours is not None and theirs is not None and abs(math.log(ours / theirs)) > TENTH
     if differ and ours and theirs:
         findings.append(
             Finding(
@@ -96,6 +107,9 @@ def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Comparison],
                 },
             )
         )
+    apart = _loads(arm, base)
+    if apart:
+        findings.append(apart)
     comparisons = []
     for metric in METRICS:
         measured = ratio(arm, base, metric)
@@ -109,11 +123,28 @@ def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Comparison],
                 base.name,
                 metric,
                 *measured,
-                not (differ and per_request),
+                not (apart or (differ and per_request)),
                 arm.k,
             )
         )
     return comparisons, findings
+
+
+def _loads(arm: Trials, base: Trials) -> Finding | None:
+    """Inputs that nobody matched: as many requests at once, prompts and outputs as long?"""
+    differing = {}
+    for quantity in ("running", "prompt_tokens"):
+        ours, theirs = arm.mean(quantity), base.mean(quantity)
+        if ours and theirs and abs(math.log(ours / theirs)) > LOADS_DIFFER:
+            differing[quantity] = [round(ours, 2), round(theirs, 2)]
+    if not differing:
+        return None
+    said = ", ".join(f"{name} {a:g} against {b:g}" for name, (a, b) in differing.items())
+    return Finding(
+        "LOADS_DIFFER",
+        f"{arm.name} and {base.name} ran under different loads ({said}): not comparable",
+        {"arm": arm.name, "baseline": base.name, **differing},
+    )
 
 
 def _verdict(
@@ -135,11 +166,15 @@ def _verdict(
     confidence = "medium" if abs(math.log(speedup)) > UNSURE else "low"
     if interval:
         confidence = "high" if interval[0] > 1 or interval[1] < 1 else "low"
+    grade: str | None = "replayed"
+    if group.scope == INPUTS:
+        grade, confidence = None, "low"
+        reasons = [*reasons, "two inputs of their own, not one trace: repeat both under one load"]
     best = [f"best arm: {arm.name}"] if len(decisive) > 1 else []
     if action == "set_k":
         worse = ", ".join(f"{other.name} (k = {other.k})" for other in other_k)
         best.append(f"k = {arm.k} pays where {worse} does not")
-    return Verdict(group.klass, action, k, "replayed", confidence, tuple(reasons + best))
+    return Verdict(group.klass, action, k, grade, confidence, tuple(reasons + best))
 
 
 def _tax(group: Group, comparisons: list[Comparison]) -> Iterator[Finding]:

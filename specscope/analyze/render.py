@@ -48,7 +48,7 @@ def page(analysis: Analysis) -> str:
         block = list(section)
         if block:
             lines += [*block, ""]
-    return "\n".join(lines).rstrip() + "\n"
+    return _printable("\n".join(lines).rstrip()) + "\n"
 
 
 def codes() -> str:
@@ -259,6 +259,11 @@ def _wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
     return textwrap.wrap(
         text, WIDTH, initial_indent=first, subsequent_indent=first if rest is None else rest
     )
+
+
+def _printable(text: str) -> str:
+    """Labels come from files: nothing in them may move the cursor or colour the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
 def _names(paths: Sequence[str]) -> dict[str, str]:

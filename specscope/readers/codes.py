@@ -188,6 +188,11 @@ CODES: dict[str, Code] = {
         "the arms did not produce the same amount of output; latency per request is not comparable",
         "compare per output token; check that outputs are identical at temperature 0",
     ),
+    "LOADS_DIFFER": Code(
+        "warning",
+        "two inputs ran under different loads, so their speeds are not comparable",
+        "run both under the same requests and the same concurrency",
+    ),
     "NO_BASELINE": Code(
         "warning",
         "no target-only run in the input: a gain or loss is not proven",

@@ -30,7 +30,7 @@ def role_of(name: str, k: int | None) -> str:
 
     k: the draft length in a column of its own, if there is one.
     """
-    text = name.strip().lower()
+    text = name.strip().lower().replace("w/o", "without ")
     words = _WORDS.findall(text)
     if _IN_ENGINE.search(text):
         return "k0"

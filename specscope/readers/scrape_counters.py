@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-from specscope.readers.records import Finding, Record, Window
+from specscope.readers.records import Arm, Finding, Record, Window
 
 Samples = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -108,8 +109,33 @@ class _Group:
             throughput_tok_s=tok_s,
             round_ms=self._round_ms(generated, accepted),
         )
+        yield from self._arm(change, drafts)
         yield from self._skipped(drafts, generated)
         yield from self._ends(k, drafts, accepted, generated)
+
+    def _arm(self, change: Change, drafts: int | None) -> Iterator[Record]:
+        """The scrape as an arm, by time per output token; without counters it never speculated."""
+        tpot = self._mean("request_time_per_output_token_seconds")
+        if not tpot:
+            return
+        metrics = {
+            "tpot_ms": 1000 * tpot,
+            "output_tokens": self._mean("request_generation_tokens"),
+            "prompt_tokens": self._mean("request_prompt_tokens"),
+        }
+        yield Arm(
+            change.input,
+            Path(change.input).name,
+            "speculative" if drafts is not None else "target_only",
+            max(self._positions) + 1 if self._positions else None,
+            {"engine": self._engine},
+            {name: value for name, value in metrics.items() if value},
+            {"scope": "inputs"},
+        )
+
+    def _mean(self, name: str) -> float | None:
+        count = self._sums.get(f"{name}_count")
+        return self._sums.get(f"{name}_sum", 0.0) / count if count else None
 
     def _v0(self, change: Change, proposed: int, emitted: int) -> Iterator[Record]:
         """vLLM V0: accepted counts matches behind the mismatch; k follows from the efficiency.

@@ -1,0 +1,90 @@
+"""Benchmark tables and device tables in the shapes that people write."""
+
+import pytest
+from reading import arms, devices, windows
+
+from specscope.readers.roles import k_of, role_of
+
+
+@pytest.mark.parametrize(
+    ("name", "k", "role"),
+    [
+        ("no_spec", None, "target_only"),
+        ("No speculation", None, "target_only"),
+        ("baseline", None, "target_only"),
+        ("baseline-bf16", None, "target_only"),
+        ("target-only", None, "target_only"),
+        ("w/o draft", None, "target_only"),
+        ("vanilla", None, "target_only"),
+        ("anything", 0, "target_only"),
+        ("dsd_k0", None, "k0"),
+        ("k=0", 0, "k0"),
+        ("eagle3", 3, "speculative"),
+        ("ngram_k8", None, "unknown"),
+        ("offline-eagle", None, "unknown"),
+    ],
+)
+def test_an_arms_name_and_k_give_its_role(name, k, role):
+    assert role_of(name, k) == role
+
+
+@pytest.mark.parametrize(
+    ("name", "k"),
+    [("static_k3", 3), ("k=5", 5), ("ngram-k8-x", 8), ("eagle", None), ("mk12x", None)],
+)
+def test_a_draft_length_in_a_name_is_read(name, k):
+    assert k_of(name) == k
+
+
+TABLES = [
+    "arm,k,batch,ctx,tok/s,TPOT (ms)\nnone,0,8,2048,100,10\neagle,3,8,2048,150,7\n",
+    "config;num_speculative_tokens;batch_size;context_length;throughput_tok_s;tpot_ms\n"
+    "none;0;8;2048;100;10\neagle;3;8;2048;150;7\n",
+    "Run\tGamma\tBS\tInput len\tTokens/s\tMean TPOT (ms)\nnone\t0\t8\t2048\t100\t10\n"
+    "eagle\t3\t8\t2048\t150\t7\n",
+    "| arm | k | batch | context | tok/s | tpot_ms |\n|---|---|---|---|---|---|\n"
+    "| none | 0 | 8 | 2048 | 100 | 10 |\n| eagle | 3 | 8 | 2048 | 150 | 7 |\n",
+]
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_columns_are_known_under_their_common_names(table):
+    plain, eagle = arms(table)
+
+    assert (plain.role, eagle.role, eagle.k) == ("target_only", "speculative", 3)
+    assert eagle.conditions == {"context": 2048, "batch": 8}
+    assert eagle.metrics["throughput_tok_s"] == 150
+    assert eagle.metrics["tpot_ms"] == 7
+
+
+def test_seconds_become_milliseconds_and_percent_a_rate():
+    table = "run,first_token_s,decode_time_s,acceptance,accept_len\nx,0.25,2.5,61.5,2.4\n"
+
+    arm = arms(table)[0]
+
+    assert arm.metrics["ttft_ms"] == 250
+    assert arm.metrics["decode_ms"] == 2500
+    assert windows(table)[0].acceptance_rate == pytest.approx(0.615)
+
+
+def test_a_run_that_accepts_tokens_is_no_baseline_whatever_its_name():
+    arm = arms("run,tok_s,accepted,drafted,cycles\nmtp_off,13.0,85,96,43\n")[0]
+
+    assert arm.role == "speculative"
+
+
+def test_samples_of_several_devices_are_averaged_apart():
+    text = (
+        "timestamp, uuid, utilization.gpu [%], power.draw [W]\n"
+        "2026/01/01 00:00:00.000, GPU-a, 10 %, 100.5 W\n"
+        "2026/01/01 00:00:00.000, GPU-b, 90 %, [Not Supported]\n"
+        "2026/01/01 00:00:01.000, GPU-a, 30 %, 101.5 W\n"
+        "2026/01/01 00:00:01.000, GPU-b, 70 %, [Not Supported]\n"
+    )
+
+    found = {(d.uuid, d.field): d for d in devices(text)}
+
+    assert found["GPU-a", "utilization.gpu"].value == 20
+    assert found["GPU-a", "power.draw"].value == 101
+    assert found["GPU-b", "power.draw"].value is None
+    assert "Not Supported" in found["GPU-b", "power.draw"].reason
