@@ -16,8 +16,9 @@ WIN = Kind({0: 1.0, 2: 2.2, 4: 3.6}, COST)  # 1.69, 2.25
 LOSE = Kind({0: 1.0, 2: 1.15, 4: 1.2}, COST)  # 0.88, 0.75
 
 
-def moves_of(kinds):
-    found = recommend(of_epoch(*rows(kinds, noise=0.001, drift=0.0)), GateTable((), 4), now=10**18)
+def moves_of(kinds, in_force=4):
+    evidence = of_epoch(*rows(kinds, noise=0.001, drift=0.0))
+    found = recommend(evidence, GateTable((), in_force), now=10**18)
     return found.new, found.moves
 
 
@@ -135,17 +136,14 @@ def test_our_own_policy_is_the_whole_table():
     assert set(NAMES) == {"vllm", "sglang", "tensorrt-llm", "specscope"}
 
 
-def test_without_a_common_draft_length_the_regret_is_unknown():
-    three = Kind({0: 1.0, 3: 2.5}, {0: 1.0, 3: 1.4})
-    four = Kind({4: 3.0}, {0: 1.0, 4: 1.6})
-    _, a = moves_of({"sql": three})
-    times, parts = rows({"logs": four})
-    b = recommend(of_epoch(times, parts), GateTable((), 4), now=10**18).moves
+def test_only_draft_lengths_that_all_traffic_tried_are_compared():
+    _, a = moves_of({"sql": Kind({0: 1.0, 3: 2.5}, {0: 1.0, 3: 1.4})}, 0)
+    _, b = moves_of({"logs": Kind({0: 1.0, 4: 3.0}, {0: 1.0, 4: 1.6})}, 0)
 
     schedule = best_schedule([*a, *b])
 
-    assert schedule.regret is None
-    assert schedule.k_max == 0
+    assert schedule.steps == (Step(1, None, 0),)
+    assert schedule.regret == pytest.approx(1 - (1.4 / 2.5 + 1.6 / 3.0) / 2, abs=5e-3)
 
 
 def test_undecided_traffic_is_not_told_to_speculate():
