@@ -1,0 +1,201 @@
+"""What follows from comparisons, and what does not."""
+
+import pytest
+from analyze_cases import actions, codes, evidence
+
+from specscope.analyze.collect import analyze
+
+
+def judge(tmp_path, **files):
+    for name, text in files.items():
+        (tmp_path / name.replace("_", ".")).write_text(text)
+    return analyze([str(tmp_path)]).as_json()
+
+
+def table(*rows, header="arm,k,concurrency,tok_s"):
+    return "\n".join([header, *rows]) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("speed", "action", "k"),
+    [
+        (130, "keep", 3),
+        (101, "no_difference", None),
+        (99, "no_difference", None),
+        (80, "disable", 0),
+    ],
+)
+def test_the_action_follows_from_the_speedup(speed, action, k, tmp_path):
+    found = judge(tmp_path, b_csv=table("none,0,8,100", f"eagle,3,8,{speed}"))
+
+    assert (found["verdicts"][0]["action"], found["verdicts"][0]["k"]) == (action, k)
+    assert found["verdicts"][0]["class"] == {"concurrency": 8}
+    assert found["verdicts"][0]["grade"] == "replayed"
+
+
+def test_the_best_of_several_draft_lengths_is_set(tmp_path):
+    found = judge(tmp_path, b_csv=table("none,0,8,100", "a,1,8,104", "b,3,8,112", "c,7,8,90"))
+
+    assert (found["verdicts"][0]["action"], found["verdicts"][0]["k"]) == ("set_k", 3)
+
+
+def test_repeated_runs_give_an_interval_and_decide_the_confidence(tmp_path):
+    clear = ["none,0,8,100", "none,0,8,102", "none,0,8,101"]
+    clear += ["eagle,3,8,130", "eagle,3,8,131", "eagle,3,8,129"]
+    noisy = ["none,0,8,60", "none,0,8,140", "eagle,3,8,90", "eagle,3,8,160"]
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+
+    sure = judge(tmp_path / "a", b_csv=table(*clear))
+    unsure = judge(tmp_path / "b", b_csv=table(*noisy))
+
+    low, high = sure["comparisons"][0]["ci"]
+    assert 1.2 < low < sure["comparisons"][0]["speedup"] < high < 1.4
+    assert sure["verdicts"][0]["confidence"] == "high"
+    assert unsure["verdicts"][0]["confidence"] == "low"
+    assert "SINGLE_RUN" not in codes(sure)
+
+
+def test_a_table_without_a_baseline_compares_arms_and_decides_nothing(tmp_path):
+    found = judge(tmp_path, b_csv=table("a,1,8,104", "b,3,8,112"))
+
+    assert actions(found) == ["collect_baseline"]
+    assert found["comparisons"][0]["speedup"] == pytest.approx(112 / 104)
+    assert "NO_BASELINE" in codes(found)
+
+
+def test_k_0_in_a_speculative_engine_is_not_taken_for_the_baseline(tmp_path):
+    found = judge(tmp_path, b_csv=table("dynamic_k0,0,8,90", "eagle,3,8,112"))
+
+    assert actions(found) == ["collect_baseline"]
+    assert any("no baseline" in reason for reason in found["verdicts"][0]["reasons"])
+
+
+def test_throughput_and_time_per_token_that_disagree_decide_nothing(tmp_path):
+    rows = table("none,0,8,100,10", "eagle,3,8,120,14", header="arm,k,concurrency,tok_s,tpot_ms")
+
+    found = judge(tmp_path, b_csv=rows)
+
+    assert actions(found) == ["inconclusive"]
+    assert "METRICS_DISAGREE" in codes(found)
+
+
+def test_results_of_one_benchmark_find_their_baseline_by_what_it_lacks(tmp_path):
+    plain = '{"backend":"vllm","num_prompts":8,"max_concurrency":4,"output_throughput":100.0}'
+    spec = (
+        '{"backend":"vllm","num_prompts":8,"max_concurrency":4,"output_throughput":131.0,'
+        '"spec_decode_num_drafts":100,"spec_decode_draft_tokens":300,'
+        '"spec_decode_accepted_tokens":150}'
+    )
+
+    found = judge(tmp_path, first_json=plain, second_json=spec)
+
+    assert actions(found) == ["keep"]
+    assert found["comparisons"][0]["baseline"] == "first"
+    assert "BASELINE_INFERRED" in codes(found)
+
+
+def llamacpp(ms, draft=""):
+    return (
+        "prompt eval time =     300.00 ms /    20 tokens\n"
+        f"       eval time =    {ms:.2f} ms /   200 tokens\n" + draft
+    )
+
+
+DRAFT = "draft acceptance rate = 0.75000 (  120 accepted /   160 generated)\n"
+
+
+def test_two_logs_of_one_engine_are_compared_with_little_confidence(tmp_path):
+    found = judge(tmp_path, off_log=llamacpp(4000), on_log=llamacpp(3000, DRAFT))
+
+    verdict = found["verdicts"][0]
+    assert (verdict["action"], verdict["grade"], verdict["confidence"]) == ("keep", None, "low")
+    assert found["comparisons"][0]["speedup"] == pytest.approx(4 / 3)
+
+
+def sglang(running, tok_s, spec=""):
+    line = (
+        "[2026-05-01 10:00:0{n}] Decode batch, #running-req: {running}, #token: 5, token "
+        "usage: 0.0, "
+        "{spec}cuda graph: True, gen throughput (token/s): {tok_s:.2f}, #queue-req: 0\n"
+    )
+    return "".join(line.format(n=n, running=running, tok_s=tok_s, spec=spec) for n in range(4))
+
+
+def test_logs_under_different_loads_are_not_comparable(tmp_path):
+    spec = "accept len: 2.17, accept rate: 0.54, "
+
+    found = judge(tmp_path, off_log=sglang(2, 100.0), on_log=sglang(16, 700.0, spec))
+
+    assert actions(found) == ["not_comparable"]
+    assert evidence(found, "LOADS_DIFFER")["running"] == [16, 2]
+    assert found["comparisons"][0]["comparable"] is False
+
+
+def scrape(tpot, prompt, drafts=None):
+    lines = [
+        f'vllm:request_time_per_output_token_seconds_sum{{engine="0"}} {tpot * 10}',
+        'vllm:request_time_per_output_token_seconds_count{engine="0"} 10',
+        f'vllm:request_prompt_tokens_sum{{engine="0"}} {prompt * 10}',
+        'vllm:request_prompt_tokens_count{engine="0"} 10',
+        'vllm:generation_tokens_total{engine="0"} 1000',
+    ]
+    if drafts is not None:
+        lines.append(f'vllm:spec_decode_num_drafts_total{{engine="0"}} {drafts}')
+        lines.append(f'vllm:spec_decode_num_accepted_tokens_total{{engine="0"}} {drafts}')
+        lines.append(f'vllm:spec_decode_num_draft_tokens_total{{engine="0"}} {3 * drafts}')
+    return f"process_start_time_seconds {tpot}\n" + "\n".join(lines) + "\n"
+
+
+def test_scrapes_of_two_servers_are_compared_by_time_per_token(tmp_path):
+    found = judge(tmp_path, off_prom=scrape(0.012, 500), on_prom=scrape(0.010, 510, 400))
+
+    assert actions(found) == ["keep"]
+    assert found["comparisons"][0]["metric"] == "tpot_ms"
+    assert found["comparisons"][0]["speedup"] == pytest.approx(1.2)
+
+
+def test_scrapes_of_other_requests_are_not_comparable(tmp_path):
+    found = judge(tmp_path, off_prom=scrape(0.012, 500), on_prom=scrape(0.010, 4000, 400))
+
+    assert actions(found) == ["not_comparable"]
+
+
+def test_a_drafter_whose_proposals_are_never_accepted_is_a_fault(tmp_path):
+    line = (
+        "SpecDecoding metrics: Mean acceptance length: 1.00, Accepted: 0 tokens, Drafted: "
+        "900 tokens, "
+        "Per-position acceptance rate: 0.000, 0.000, 0.000, Avg Draft acceptance rate: 0.0%\n"
+    )
+
+    found = judge(tmp_path, a_log=line)
+
+    assert actions(found) == ["engine_fault"]
+    assert "SPEC_DEAD" in codes(found)
+
+
+def test_positions_that_add_nothing_are_called_too_long(tmp_path):
+    line = (
+        "SpecDecoding metrics: Mean acceptance length: 1.81, Accepted: 810 tokens, Drafted: "
+        "5000 tokens, "
+        "Per-position acceptance rate: 0.600, 0.200, 0.008, 0.001, 0.001, "
+        "Avg Draft acceptance rate: 16.2%\n"
+    )
+
+    found = judge(tmp_path, a_log=line)
+
+    assert evidence(found, "K_TOO_LONG")["enough"] == 2
+    assert evidence(found, "K_LADDER")["tokens_per_round"]["2"] == pytest.approx(1.8)
+
+
+def test_totals_pool_the_best_kind_of_input_only(tmp_path):
+    log = (
+        "SpecDecoding metrics: Mean acceptance length: 2.00, Accepted: 100 tokens, Drafted: "
+        "300 tokens, "
+        "Per-position acceptance rate: 0.500, 0.300, 0.200, Avg Draft acceptance rate: 33.3%\n"
+    )
+
+    found = judge(tmp_path, a_log=log, b_prom=scrape(0.01, 500, 400))
+
+    assert found["totals"]["drafts"] == 400
+    assert evidence(found, "OVERLAPPING_INPUTS")["left_out"][0].endswith("a.log")
