@@ -10,6 +10,7 @@ from specscope.analyze import render
 from specscope.analyze.collect import analyze
 from specscope.analyze.live import watch
 from specscope.errors import UsageError
+from specscope.readers.codes import CODES
 
 _READS = """\
 reads, by content and through gzip: vLLM (V0, V1), SGLang and llama.cpp server logs;
@@ -42,7 +43,8 @@ def add_parser(subparsers: _SubParsersAction[ArgumentParser]) -> None:
 def run(args: Namespace) -> int:
     """Analyse and write to standard output. Raises InputError where nothing could be read."""
     if args.codes:
-        sys.stdout.write(render.codes())
+        found = [{"code": name, **code._asdict()} for name, code in CODES.items()]
+        sys.stdout.write(json.dumps(found, indent=1) + "\n" if args.json else render.codes())
         return 0
     if not args.paths:
         raise UsageError("give a log, a scrape, a trace, a benchmark file, a directory or a URL")

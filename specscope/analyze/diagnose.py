@@ -27,7 +27,9 @@ def of_totals(total: Window, sums: Sums, by_throughput: bool = True) -> Iterator
             "LOW_COVERAGE",
             f"only {total.coverage:.1%} of tokens came out of speculative rounds: acceptance "
             "speaks of "
-            f"them alone, and even free speculation saved at most {bound - 1:.0%} of the steps",
+            f"them alone, and even free speculation saved at most {bound - 1:.0%} of the "
+            "steps; first try "
+            "this load without speculation",
             {"coverage": round(total.coverage, 4), "gain_bound": round(bound, 4)},
         )
     if total.accepted == 0 and (total.proposed or 0) >= DEAD_PROPOSALS:

@@ -11,13 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from statistics import median
 
 from specscope.readers.accept_rate import Definition, RateDefinition
 from specscope.readers.lines import fields, number, plain, whole
 from specscope.readers.records import Finding, Origin, Record, Unparsed, Window
 
 HOLD = 256
-"""Windows held back until the definition of the rate is settled."""
+"""Windows held back until the definition of the rate and the usual round are settled."""
+
+FEW = 3
+"""From so many lines on, the usual round shows which lines cover idle time."""
 
 IDLE_FACTOR = 3.0
 """A window whose round seems this much longer than the usual one covers idle time."""
@@ -67,7 +71,6 @@ class _Engine:
     def __init__(self, input: str, index: int | None) -> None:
         self._input, self._index = input, index
         self._rank: int | None = None
-        self._first = True
         self._rates = RateDefinition()
         self._definition: Definition | None = None
         self._held: list[Window] = []
@@ -81,17 +84,13 @@ class _Engine:
         if rank != self._rank:
             yield Finding("DUPLICATE_RANKS", f"lines of TP{rank} repeat those of TP{self._rank}")
             return
+        if torn:
+            yield Finding("TORN_LINE", "a decode line is cut at the end of the input")
+            found.popitem()  # the last value may be cut
         length = number(_value(found, "accept len"))
         rate = number(_value(found, "accept rate"))
         tok_s = number(_value(found, "gen throughput (token/s)"))
-        if torn:
-            yield Finding("TORN_LINE", "a decode line is cut at the end of the input")
-            last = list(found)[-1]
-            length = None if last == "accept len" else length
-            rate = None if last == "accept rate" else rate
-            tok_s = None if last.startswith("gen throughput") else tok_s
-        running = whole(_value(found, "#running-req") or _value(found, "[iter] #running-req"))
-        first, self._first = self._first, False
+        running = whole(_value(found, "#running-req"))
         window = Window(
             self._input,
             "sglang",
@@ -102,30 +101,48 @@ class _Engine:
             running=running,
             waiting=whole(_value(found, "#queue-req")),
             throughput_tok_s=tok_s,
+            # Without speculation a step gives one token to each request.
+            round_ms=1000 * (length or 1.0) * (running or 1) / tok_s if tok_s else None,
         )
-        if length is not None:
-            per_step = length * (running or 1)
-            window = replace(window, round_ms=1000 * per_step / tok_s if tok_s else None)
-        window, idle = self._without_idle(window, first)
-        if idle:
-            yield idle
-        if length is not None and rate is not None and self._definition is None:
-            self._rates.see(length, rate)
         if self._definition is not None:
-            yield self._converted(window)
+            yield from self._given(window)
             return
+        if length is not None and rate is not None:
+            self._rates.see(length, rate)
         self._held.append(window)
-        if (self._rates.settled() and len(self._held) > 1) or len(self._held) >= HOLD:
+        if len(self._held) >= HOLD:
             yield from self.finish()
 
     def finish(self) -> Iterator[Record]:
-        """Settle the definition and give out what was held back."""
+        """Settle the definition and the usual round, and give out what was held back."""
         if self._definition is None and self._held:
             self._definition = self._rates.decide()
             yield from self._said()
+            timed = [window.round_ms for window in self._held if window.round_ms is not None]
+            if len(timed) >= FEW:
+                self._usual_ms = median(timed)
         for window in self._held:
-            yield self._converted(window)
+            yield from self._given(window)
         self._held = []
+
+    def _given(self, window: Window) -> Iterator[Record]:
+        """A window in strict terms; without its speed where it covers idle time."""
+        window = self._converted(window)
+        ms, usual = window.round_ms, self._usual_ms
+        if ms is None:
+            yield window
+        elif usual is None or ms > IDLE_FACTOR * usual:
+            yield Finding(
+                "IDLE_WINDOW",
+                "a decode line covers the time since the start or since the last request",
+                {"printed_tok_s": window.throughput_tok_s},
+            )
+            yield replace(window, throughput_tok_s=None, round_ms=None, excluded="covers idle time")
+            # Of a short log only the first line is suspect.
+            self._usual_ms = ms if usual is None else usual
+        else:
+            self._usual_ms = usual + 0.05 * (ms - usual)  # follows a growing context
+            yield window
 
     def _said(self) -> Iterator[Finding]:
         seen = [
@@ -156,24 +173,6 @@ class _Engine:
             return replace(window, k=k)
         rate = (length - 1) / k if length is not None and k else None
         return replace(window, k=k, printed_rate=rate)
-
-    def _without_idle(self, window: Window, first: bool) -> tuple[Window, Finding | None]:
-        """The first line, and any whose round is far longer than usual, cover idle time."""
-        ms = window.round_ms
-        idle = first or (
-            ms is not None and self._usual_ms is not None and ms > IDLE_FACTOR * self._usual_ms
-        )
-        if not idle:
-            if ms is not None:
-                self._usual_ms = ms if self._usual_ms is None else min(self._usual_ms * 1.05, ms)
-            return window, None
-        finding = Finding(
-            "IDLE_WINDOW",
-            "a decode line covers the time since the start or since the last request",
-            {"printed_tok_s": window.throughput_tok_s},
-        )
-        clean = replace(window, throughput_tok_s=None, round_ms=None, excluded="covers idle time")
-        return clean, finding
 
 
 def _value(found: dict[str, list[str]], name: str) -> str | None:

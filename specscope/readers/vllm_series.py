@@ -78,10 +78,11 @@ class Series:
         self.drafted = True
         if line.positions and not line.torn:
             self._k = len(line.positions)
-        k = self._k
+        # Without its list of positions a line does not say k, and k may have changed since.
+        k = self._k if line.positions or line.torn else None
         if line.torn:
             records.append(_TORN_LINE)
-            if k is None or (line.proposed is not None and line.proposed % k):
+            if k is not None and line.proposed is not None and line.proposed % k:
                 k = None
         drafts, guessed = line.drafts(k)
         positions = line.positions

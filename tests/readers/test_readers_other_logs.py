@@ -76,7 +76,7 @@ def test_a_line_after_idle_time_has_no_speed():
 
     found = windows("\n".join(lines) + "\n")
 
-    assert (found[0].round_ms, found[4].round_ms) == (None, None)
+    assert (found[4].round_ms, found[4].throughput_tok_s) == (None, None)
     assert found[3].round_ms == pytest.approx(10.0)
 
 
@@ -197,3 +197,12 @@ def test_two_engines_in_one_file_are_both_read():
     assert {r.name for r in records if isinstance(r, Format)} == {"vllm-log", "sglang-log"}
     assert {w.engine for w in windows(text)} == {"vllm", "sglang"}
     assert unparsed(text) == []
+
+
+def test_lines_out_of_order_lose_only_the_one_that_covers_idle_time():
+    lines = [sglang(n, 2.0, 0.5, tok_s=400.0) for n in range(1, 6)]
+    lines.insert(3, sglang(0, 2.17, 0.54, tok_s=0.4))
+
+    found = windows("\n".join(lines) + "\n")
+
+    assert [w.excluded is not None for w in found] == [False] * 3 + [True] + [False] * 2

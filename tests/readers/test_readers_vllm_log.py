@@ -218,3 +218,14 @@ def test_v0_lines_that_fall_are_another_start_of_the_engine():
 
     assert [w.drafts for w in found] == [662, 10]
     assert "COUNTER_RESET" in codes(text)
+
+
+def test_a_line_without_positions_does_not_inherit_k():
+    text = (
+        SPEC.format(time="11:30:53")
+        + "\nSpecDecoding metrics: Draft acceptance rate: 100.0%, Accepted: 66 tokens, Drafted: 66 tokens\n"
+    )
+
+    bare = windows(text)[1]
+
+    assert (bare.k, bare.drafts, bare.accepted) == (None, None, 66)
