@@ -15,7 +15,7 @@ from specscope.demo.run import run
 from specscope.store import Store
 from specscope_dashboards.rendering import rendered
 
-ONE_REPLICATE = Size(replicates=1, seconds=1.0)
+ONE_REPLICATE = Size(arms=(0, 2, 4, 8), replicates=1, seconds=1.0)
 NEEDS_A_DEVICE = {"pays: Memory busy, as the device says"}
 NEEDS_A_LOSS = {
     "pays: Records lost",
