@@ -93,9 +93,17 @@ class Ack(_message.Message):
     def __init__(self, source: _Optional[_Union[Source, _Mapping]] = ..., number: _Optional[int] = ..., refused_rows: _Optional[int] = ...) -> None: ...
 
 class Policy(_message.Message):
-    __slots__ = ("number", "json")
+    __slots__ = ("number", "json", "note")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     JSON_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     number: int
     json: str
-    def __init__(self, number: _Optional[int] = ..., json: _Optional[str] = ...) -> None: ...
+    note: str
+    def __init__(self, number: _Optional[int] = ..., json: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
+
+class Applied(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...

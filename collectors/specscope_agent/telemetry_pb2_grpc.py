@@ -39,6 +39,11 @@ class TelemetryStub:
                 request_serializer=specscope_dot_v1_dot_telemetry__pb2.FromAgent.SerializeToString,
                 response_deserializer=specscope_dot_v1_dot_telemetry__pb2.FromService.FromString,
                 _registered_method=True)
+        self.Apply = channel.unary_unary(
+                '/specscope.v1.Telemetry/Apply',
+                request_serializer=specscope_dot_v1_dot_telemetry__pb2.Policy.SerializeToString,
+                response_deserializer=specscope_dot_v1_dot_telemetry__pb2.Applied.FromString,
+                _registered_method=True)
 
 
 class TelemetryServicer:
@@ -50,6 +55,14 @@ class TelemetryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Apply(self, request, context):
+        """An operator's new policy. Needs the metadata `authorization: Bearer TOKEN` with the token
+        that the service was started with; a service without one takes no policies.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TelemetryServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -57,6 +70,11 @@ def add_TelemetryServicer_to_server(servicer, server):
                     servicer.Publish,
                     request_deserializer=specscope_dot_v1_dot_telemetry__pb2.FromAgent.FromString,
                     response_serializer=specscope_dot_v1_dot_telemetry__pb2.FromService.SerializeToString,
+            ),
+            'Apply': grpc.unary_unary_rpc_method_handler(
+                    servicer.Apply,
+                    request_deserializer=specscope_dot_v1_dot_telemetry__pb2.Policy.FromString,
+                    response_serializer=specscope_dot_v1_dot_telemetry__pb2.Applied.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -86,6 +104,33 @@ class Telemetry:
             '/specscope.v1.Telemetry/Publish',
             specscope_dot_v1_dot_telemetry__pb2.FromAgent.SerializeToString,
             specscope_dot_v1_dot_telemetry__pb2.FromService.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Apply(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/specscope.v1.Telemetry/Apply',
+            specscope_dot_v1_dot_telemetry__pb2.Policy.SerializeToString,
+            specscope_dot_v1_dot_telemetry__pb2.Applied.FromString,
             options,
             channel_credentials,
             insecure,
