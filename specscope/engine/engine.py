@@ -69,7 +69,7 @@ class Engine:
         self.flights: deque[Flight] = deque()
         self.aborts: deque[str] = deque()
         self.known: set[str] = set()
-        self.rested = True
+        self.rested, self.ended_at = True, 0
 
     @property
     def idle(self) -> bool:
@@ -114,7 +114,7 @@ class Engine:
             self._read(0)
             self.rested = True
             return False
-        started_at = time.time_ns()
+        started_at = time.time_ns() if self.rested else self.ended_at
         for observer in self.observers:
             observer.round_begins()
         self.timer.begin(self.rested)
@@ -140,8 +140,7 @@ class Engine:
         for row in [row for row in list(self.queue) if row.info.id in gone]:
             self.queue.remove(row)
             self._tell_end(row, "abort")
-        for row in [row for row in self.rows if row.info.id in gone]:
-            self._leave(row, "abort")
+        self._leave({place: "abort" for place, row in enumerate(self.rows) if row.info.id in gone})
 
     def _admit(self) -> int:
         """Give waiting requests the free rows and read their prompts; tokens read."""
@@ -149,10 +148,8 @@ class Engine:
         while self.queue and len(self.rows) < self.slots:
             running = self.queue.popleft()
             running.admitted = time.perf_counter()
-            row = len(self.rows)
+            self.drafter.admitted(len(self.rows), running.text)
             self.rows.append(running)
-            self.state.admit(row, running.text, running.info.params)
-            self.drafter.admitted(row, running.text)
             for observer in self.observers:
                 observer.admitted(running.info)
         new = self.rows[first:]
@@ -160,6 +157,7 @@ class Engine:
             return 0
         began = time.perf_counter()
         with self.timer.part("prefill"), torch.inference_mode():
+            self.state.admit(first, [(running.text, running.info.params) for running in new])
             lengths = [running.info.prompt_tokens for running in new]
             read = self.target.prefill(self.state, first, lengths, PREFILL_CHUNK)
         for running in new:
@@ -194,6 +192,7 @@ class Engine:
         result = outcome.result.to("cpu", non_blocking=True)
         contexts = [len(row.text) for row in self.rows]
         measured, waiting = self.timer.end(), len(self.queue)
+        self.ended_at = time.time_ns()
         rows = list(self.rows)
         self.flights.append(
             Flight(rows, contexts, result, outcome, measured, started_at, waiting, prefilled)
@@ -221,22 +220,29 @@ class Engine:
             report = report_of(flight, parts, self.timer.source)
             for observer in self.observers:
                 observer.round_ended(report)
-        # From the back, so that of rows that end together few have to move.
-        for part in reversed(parts):
-            if part.end != "none":
-                self._leave(part.row, part.end)
+        ends = {id(part.row): part.end for part in parts if part.end != "none"}
+        self._leave(
+            {place: ends[id(row)] for place, row in enumerate(self.rows) if id(row) in ends}
+        )
 
-    def _leave(self, row: Running, reason: str) -> None:
-        """Free a row: the last one moves into its place."""
-        place, last = self.rows.index(row), len(self.rows) - 1
-        if place != last:
-            positions = min(len(self.rows[last].text) + self._unseen(), self.capacity)
-            self.state.move(last, place)
-            self.target.cache.move(last, place, positions)
-            self.drafter.moved(last, place, positions)
-            self.rows[place] = self.rows[last]
-        self.rows.pop()
-        self._tell_end(row, reason)
+    def _leave(self, reasons: dict[int, str]) -> None:
+        """Free rows, given by place with the reason; rows from the back fill the gaps."""
+        if not reasons:
+            return
+        staying = len(self.rows) - len(reasons)
+        gaps = [place for place in sorted(reasons) if place < staying]
+        movers = [place for place in range(staying, len(self.rows)) if place not in reasons]
+        left = [(self.rows[place], reason) for place, reason in reasons.items()]
+        if movers:
+            self.state.move(movers, gaps)
+        for source, place in zip(movers, gaps, strict=True):
+            positions = min(len(self.rows[source].text) + self._unseen(), self.capacity)
+            self.target.cache.move(source, place, positions)
+            self.drafter.moved(source, place, positions)
+            self.rows[place] = self.rows[source]
+        del self.rows[staying:]
+        for row, reason in left:
+            self._tell_end(row, reason)
 
     def _tell_end(self, row: Running, reason: str) -> None:
         self.known.discard(row.info.id)

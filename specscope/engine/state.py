@@ -4,6 +4,7 @@ Row r's truth is tok[r, :ln[r]]; what lies behind is leftovers. The last of thes
 any KV cache yet: it is the next round's first input.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -60,27 +61,37 @@ class BatchState:
         self.greedy = zeros(rows, dtype=torch.bool)
         self.rejection = zeros(rows, dtype=torch.bool)
 
-    def admit(self, row: int, prompt: list[int], params: SamplingParams) -> None:
-        """Fill `row` with a request's prompt and settings."""
-        n = len(prompt)
-        self.tok[row, :n] = torch.tensor(prompt, device=self.device)
-        self.ln[row] = n
-        self.limit[row] = min(n + params.max_new_tokens, self.capacity)
-        eos = [*params.eos, *[-1] * (MAX_EOS - len(params.eos))]
-        self.eos[row] = torch.tensor(eos, device=self.device)
-        self.alive[row] = True
-        self.seed[row] = params.seed
+    def admit(self, first: int, requests: Sequence[tuple[list[int], SamplingParams]]) -> None:
+        """Fill rows from `first` on with prompts and settings."""
+        prompts = [prompt for prompt, _ in requests]
+        params = [own for _, own in requests]
+        lengths = [len(prompt) for prompt in prompts]
+        most = max(lengths)
+        self._put(self.tok[:, :most], first, [p + [0] * (most - len(p)) for p in prompts])
+        self._put(self.ln, first, lengths)
+        limits = [n + own.max_new_tokens for n, own in zip(lengths, params, strict=True)]
+        self._put(self.limit, first, [min(limit, self.capacity) for limit in limits])
+        self._put(self.eos, first, [[*p.eos, *[-1] * (MAX_EOS - len(p.eos))] for p in params])
+        self._put(self.alive, first, [True] * len(params))
+        self._put(self.seed, first, [own.seed for own in params])
         # A greedy row is a sampled one with neutral settings and no noise.
-        self.temperature[row] = 1.0 if params.greedy else params.temperature
-        self.top_p[row] = 1.0 if params.greedy else params.top_p
-        self.top_k[row] = 0 if params.greedy else params.top_k
-        self.greedy[row] = params.greedy
-        self.rejection[row] = not params.greedy and params.mode == "rejection"
+        sampled = [(1.0, 1.0, 0) if p.greedy else (p.temperature, p.top_p, p.top_k) for p in params]
+        self._put(self.temperature, first, [own[0] for own in sampled])
+        self._put(self.top_p, first, [own[1] for own in sampled])
+        self._put(self.top_k, first, [own[2] for own in sampled])
+        self._put(self.greedy, first, [own.greedy for own in params])
+        self._put(self.rejection, first, [needs_of(own).rejection for own in params])
 
-    def move(self, source: int, target: int) -> None:
-        """Copy row `source` over row `target`."""
+    def _put(self, tensor: Tensor, first: int, values: Sequence[object]) -> None:
+        tensor[first : first + len(values)] = torch.tensor(
+            values, dtype=tensor.dtype, device=self.device
+        )
+
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy rows over others; no target is a source."""
+        where = torch.tensor([sources, targets], device=self.device)
         for tensor in (
             self.tok, self.ln, self.limit, self.eos, self.alive, self.seed, self.temperature,
             self.top_p, self.top_k, self.greedy, self.rejection,
         ):  # fmt: skip
-            tensor[target] = tensor[source]
+            tensor[where[1]] = tensor[where[0]]

@@ -15,8 +15,7 @@ from specscope.engine.state import BatchState, Needs, needs_of
 
 def state_with(*params):
     state = BatchState(len(params), 8, 0, "cpu")
-    for row, own in enumerate(params):
-        state.admit(row, [1], own)
+    state.admit(0, [([1], own) for own in params])
     return state
 
 
