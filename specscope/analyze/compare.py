@@ -7,19 +7,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from specscope.analyze.arms import Group, Trials, output_tokens, ratio
+from specscope.analyze.differences import BAND, loads, settings, tax
 from specscope.analyze.result import Comparison, Verdict
 from specscope.readers.records import Finding
-
-BAND = 0.02
-"""Within 2 % of even there is no difference that a benchmark run would repeat."""
 
 INPUTS = "inputs"
 """The scope of arms that are whole inputs, which nobody matched."""
 
 UNSURE = 0.05
-LOADS_DIFFER = math.log(1.2)
-"""A fifth more requests at once changes the cost of a step as much as speculation does."""
-
 TENTH = math.log1p(0.10)
 """Outputs that differ by more than 10 % are not the same outputs."""
 
@@ -45,7 +40,7 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
         comparisons += own
         findings += found
         if arm.role == "k0":
-            findings += _tax(group, own)
+            findings += tax(group.klass, own)
             continue
         usable = [c for c in own if c.comparable]
         apart += [f.text for f in found if own and not usable]
@@ -69,7 +64,7 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
         if apart:
             verdict = Verdict(group.klass, "not_comparable", None, None, "high", tuple(apart))
         return comparisons, verdict, findings
-    findings += _settings(decisive)
+    findings += settings(decisive)
     reasons += [f.text for f in findings if f.code in ("CONFIG_DIFFERS", "OUTPUTS_DIFFER")]
     return comparisons, _verdict(group, decisive, reasons, disagree), findings
 
@@ -107,7 +102,7 @@ def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Comparison],
                 },
             )
         )
-    apart = _loads(arm, base)
+    apart = loads(arm, base)
     if apart:
         findings.append(apart)
     comparisons = []
@@ -128,23 +123,6 @@ def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Comparison],
             )
         )
     return comparisons, findings
-
-
-def _loads(arm: Trials, base: Trials) -> Finding | None:
-    """Inputs that nobody matched: as many requests at once, prompts and outputs as long?"""
-    differing = {}
-    for quantity in ("running", "prompt_tokens"):
-        ours, theirs = arm.mean(quantity), base.mean(quantity)
-        if ours and theirs and abs(math.log(ours / theirs)) > LOADS_DIFFER:
-            differing[quantity] = [round(ours, 2), round(theirs, 2)]
-    if not differing:
-        return None
-    said = ", ".join(f"{name} {a:g} against {b:g}" for name, (a, b) in differing.items())
-    return Finding(
-        "LOADS_DIFFER",
-        f"{arm.name} and {base.name} ran under different loads ({said}): not comparable",
-        {"arm": arm.name, "baseline": base.name, **differing},
-    )
 
 
 def _verdict(
@@ -175,42 +153,6 @@ def _verdict(
         worse = ", ".join(f"{other.name} (k = {other.k})" for other in other_k)
         best.append(f"k = {arm.k} pays where {worse} does not")
     return Verdict(group.klass, action, k, grade, confidence, tuple(reasons + best))
-
-
-def _tax(group: Group, comparisons: list[Comparison]) -> Iterator[Finding]:
-    for comparison in comparisons[:1]:
-        tax = 1 / comparison.speedup - 1
-        if abs(tax) > BAND:
-            yield Finding(
-                "K0_IS_NOT_BASELINE",
-                f"{comparison.arm} drafts nothing and costs {tax:+.2%} {comparison.metric} against "
-                f"{comparison.baseline}",
-                {"class": dict(group.klass), "metric": comparison.metric, "tax": round(tax, 4)},
-            )
-
-
-def _settings(
-    decisive: list[tuple[Trials, float, tuple[float, float] | None]],
-) -> Iterator[Finding]:
-    """Arms on both sides of even that differ in something besides k."""
-    winners = [arm for arm, value, _ in decisive if value > 1 + BAND]
-    losers = [arm for arm, value, _ in decisive if value < 1 - BAND]
-    names = {
-        name
-        for winner in winners
-        for loser in losers
-        for name in set(winner.settings) | set(loser.settings)
-        if winner.settings.get(name) != loser.settings.get(name)
-    }
-    same_k = any(w.k is not None and w.k == other.k for w in winners for other in losers)
-    if names or same_k:
-        yield Finding(
-            "CONFIG_DIFFERS",
-            "arms that win and lose differ in "
-            + (", ".join(sorted(names)) or "something the table does not show")
-            + (" at the same k, and perhaps in code" if same_k else ""),
-            {"settings": sorted(names), "same_k": same_k},
-        )
 
 
 def _without_baseline(

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import textwrap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from specscope.analyze.layout import printable, short_names, table, wrapped
 from specscope.analyze.result import Analysis
 from specscope.readers.codes import CODES
 from specscope.readers.records import TimeParts, Window
 
-WIDTH = 80
 MOST_ROWS = 12
 MOST_FINDINGS = 14
-LONGEST_NAME = 44
 
 _SHOWN_ELSEWHERE = {"NOT_RECOGNISED", "NO_BASELINE"}
 
@@ -35,7 +33,7 @@ _HEADLINES = {
 def page(analysis: Analysis) -> str:
     """The whole page, ending in a newline."""
     lines: list[str] = []
-    names = _names([info.path for info in analysis.inputs])
+    names = short_names([info.path for info in analysis.inputs])
     for section in (
         _verdicts(analysis),
         _comparisons(analysis),
@@ -48,7 +46,7 @@ def page(analysis: Analysis) -> str:
         block = list(section)
         if block:
             lines += [*block, ""]
-    return _printable("\n".join(lines).rstrip()) + "\n"
+    return printable("\n".join(lines).rstrip()) + "\n"
 
 
 def codes() -> str:
@@ -56,8 +54,8 @@ def codes() -> str:
     lines = []
     for code, entry in CODES.items():
         lines.append(f"{code}  ({entry.severity})")
-        lines += _wrapped(entry.meaning, "  ")
-        lines += _wrapped(f"Remedy: {entry.remedy}", "  ")
+        lines += wrapped(entry.meaning, "  ")
+        lines += wrapped(f"Remedy: {entry.remedy}", "  ")
     return "\n".join(lines) + "\n"
 
 
@@ -70,7 +68,7 @@ def _verdicts(analysis: Analysis) -> Iterator[str]:
         head = _HEADLINES[verdict.action]
         if verdict.k is not None and verdict.action in ("keep", "set_k"):
             head += f" (k = {verdict.k})"
-        yield from _wrapped(f"{head}{_class(verdict.klass, files)}", "", "    ")
+        yield from wrapped(f"{head}{_class(verdict.klass, files)}", "", "    ")
         facts = [f"evidence: {verdict.grade}"] if verdict.grade else []
         if verdict.action not in ("collect_baseline", "no_data"):
             facts.append(f"confidence: {verdict.confidence}")
@@ -78,9 +76,9 @@ def _verdicts(analysis: Analysis) -> Iterator[str]:
             yield "  " + ", ".join(facts)
         for reason in verdict.reasons:
             code = f" [{codes[reason]}]" if reason in codes else ""
-            yield from _wrapped(reason + code, "  - ", "    ")
+            yield from wrapped(reason + code, "  - ", "    ")
     if any(verdict.action == "collect_baseline" for verdict in analysis.verdicts):
-        yield from _wrapped(
+        yield from wrapped(
             "Next: run the same traffic against the engine started WITHOUT speculation (k = 0 in a "
             "speculative engine is not the same), and give both results to `specscope analyze`.",
             "  > ",
@@ -100,7 +98,7 @@ def _comparisons(analysis: Analysis) -> Iterator[str]:
         rows.append(
             (_short_class(c.klass), c.arm, c.baseline, c.metric, f"{c.speedup:.3f}x", note.strip())
         )
-    yield from _table(rows, (18, 16, 12, 16, 8, 14))
+    yield from table(rows, (18, 16, 12, 16, 8, 14))
     if len(analysis.comparisons) > 40:
         yield f"  ... {len(analysis.comparisons) - 40} more with --json"
 
@@ -121,13 +119,13 @@ def _windows(analysis: Analysis, names: Mapping[str, str]) -> Iterator[str]:
         rows.append((f"... {len(shown) - MOST_ROWS} more", "", "", "", "", "", "", "", ""))
     if analysis.totals and len(shown) > 1:
         rows.append(("TOTAL", *_cells(analysis.totals)))
-    yield from _table(rows, (20, 3, 7, 8, 6, 9, 7, 8, 8), right=True)
+    yield from table(rows, (20, 3, 7, 8, 6, 9, 7, 8, 8), right=True)
     if any(w.excluded for w in shown[:MOST_ROWS]):
         reasons = sorted({w.excluded for w in shown[:MOST_ROWS] if w.excluded})
-        yield from _wrapped(f"* left out of the total: {'; '.join(reasons)}", "  ", "    ")
+        yield from wrapped(f"* left out of the total: {'; '.join(reasons)}", "  ", "    ")
     if any(w.estimated for w in shown):
         guessed = sorted({name for w in shown for name in w.estimated})
-        yield from _wrapped(
+        yield from wrapped(
             f"estimated, not printed by the engine: {', '.join(guessed)}", "  ", "    "
         )
 
@@ -163,7 +161,7 @@ def _devices(analysis: Analysis) -> Iterator[str]:
         value = f"{d.value:.4g}" if d.value is not None else f"unknown ({d.reason})"
         name = (d.uuid or "-")[-12:] + (f"/{d.gpu_instance}" if d.gpu_instance else "")
         rows.append((name, d.field, value, d.unit or ""))
-    yield from _table(rows, (14, 32, 24, 6))
+    yield from table(rows, (14, 32, 24, 6))
 
 
 def _findings(analysis: Analysis, names: Mapping[str, str]) -> Iterator[str]:
@@ -180,7 +178,7 @@ def _findings(analysis: Analysis, names: Mapping[str, str]) -> Iterator[str]:
         times = f" [{entry.count} times]" if entry.count > 1 else ""
         where = f" [{names.get(entry.input, entry.input)}]" if several and entry.input else ""
         text = f"{entry.code}: {entry.text}{times}{where}"
-        yield from _wrapped(text, f"  {entry.severity:8}", " " * 10)
+        yield from wrapped(text, f"  {entry.severity:8}", " " * 10)
     if len(entries) > MOST_FINDINGS:
         yield f"  ... {len(entries) - MOST_FINDINGS} more with --json"
 
@@ -193,7 +191,7 @@ def _inputs(analysis: Analysis, names: Mapping[str, str]) -> Iterator[str]:
         unparsed = f", {info.unparsed_lines} lines not understood" if info.unparsed_lines else ""
         what = f"{info.format}{engine}{version}, {info.records} records{unparsed}"
         text = f"{names[info.path]}: {what if info.format else 'not recognised, left out'}"
-        yield from _wrapped(text, "  ", "    ")
+        yield from wrapped(text, "  ", "    ")
     if len(analysis.inputs) > MOST_ROWS:
         yield f"  ... {len(analysis.inputs) - MOST_ROWS} more with --json"
 
@@ -240,41 +238,3 @@ def _short_class(klass: Mapping[str, Any]) -> str:
     return (
         " ".join(f"{short.get(n, n)}={v}" for n, v in sorted(klass.items(), reverse=True)) or "all"
     )
-
-
-def _table(
-    rows: list[tuple[str, ...]], widths: tuple[int, ...], right: bool = False
-) -> Iterator[str]:
-    """Columns as wide as needed, at most the given widths; the first column is left-aligned."""
-    fitted = [min(max(len(row[i]) for row in rows), widths[i]) for i in range(len(widths))]
-    for row in rows:
-        cells = []
-        for i, (cell, width) in enumerate(zip(row, fitted, strict=True)):
-            cut = cell if len(cell) <= width else cell[: width - 1] + "~"
-            cells.append(cut.rjust(width) if right and i else cut.ljust(width))
-        yield ("  " + " ".join(cells)).rstrip()[:WIDTH]
-
-
-def _wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
-    return textwrap.wrap(
-        text, WIDTH, initial_indent=first, subsequent_indent=first if rest is None else rest
-    )
-
-
-def _printable(text: str) -> str:
-    """Labels come from files: nothing in them may move the cursor or colour the terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
-
-
-def _names(paths: Sequence[str]) -> dict[str, str]:
-    """Short names: the part of each path that the others do not share."""
-    shared = os.path.commonpath(list(map(os.path.dirname, paths))) if _local(paths) else ""
-    names = {path: os.path.relpath(path, shared) if shared else path for path in paths}
-    return {
-        p: n if len(n) <= LONGEST_NAME else "..." + n[3 - LONGEST_NAME :] for p, n in names.items()
-    }
-
-
-def _local(paths: Sequence[str]) -> bool:
-    absolute = {os.path.isabs(path) for path in paths}
-    return len(absolute) == 1 and all(os.path.dirname(path) for path in paths)

@@ -8,6 +8,7 @@ speculation fields are a difference of two scrapes and include other traffic.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,6 @@ def _flat(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
 
 def _timed(window: Window, mean: float | None, tpot: float | None) -> Window:
     """A round gives `mean` tokens of `tpot` each."""
-    from dataclasses import replace
-
     return replace(window, round_ms=tpot * mean if tpot and mean else None)
 
 

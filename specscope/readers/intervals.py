@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable
 
 Interval = tuple[float, float]
@@ -26,3 +27,9 @@ def clipped(spans: Iterable[Interval], start: float, end: float) -> list[Interva
 def length(spans: Iterable[Interval]) -> float:
     """Total time of disjoint intervals."""
     return sum(end - start for start, end in spans)
+
+
+def covered_by(spans: list[Interval], at: float) -> bool:
+    """Whether a point lies in one of disjoint, sorted intervals (their end excluded)."""
+    place = bisect.bisect_right(spans, at, key=lambda span: span[0])
+    return bool(place) and at < spans[place - 1][1]

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from specscope.readers.json_file import elements, real
+from specscope.readers.phases import phase_of_name
 from specscope.readers.records import Finding, Origin, Record
 from specscope.readers.source import Source
-from specscope.readers.timeline import Span, Timeline
+from specscope.readers.spans import Span
+from specscope.readers.timeline import Timeline
 
 _DEVICE = {"kernel", "gpu_memcpy", "gpu_memset"}
 _RUNTIME = {"cuda_runtime", "cuda_driver"}
@@ -75,6 +77,4 @@ def _device(event: dict[str, Any]) -> Any:
 
 
 def _says_phases(names: set[str]) -> bool:
-    from specscope.readers.phases import phase_of_name
-
     return any(phase_of_name(name) for name in names)

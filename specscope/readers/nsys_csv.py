@@ -12,7 +12,8 @@ from specscope.readers.csv_file import header, name_of, rows
 from specscope.readers.lines import number
 from specscope.readers.records import Record
 from specscope.readers.source import Source
-from specscope.readers.timeline import Span, Timeline
+from specscope.readers.spans import Span
+from specscope.readers.timeline import Timeline
 
 _PER_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from specscope.errors import InputError
 from specscope.readers.records import Record
 from specscope.readers.source import Source, blocks
-from specscope.readers.timeline import Span, Timeline
+from specscope.readers.spans import Span
+from specscope.readers.timeline import Timeline
 
 _MAGIC = b"SQLite format 3\0"
 _ACTIVITY = ("KERNEL", "GRAPH_TRACE", "MEMCPY", "MEMSET")

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from specscope.readers.timeline import Span
+from specscope.readers.spans import Span, innermost
 
 _PHASES = (
     ("draft", re.compile(r"draft|propose|drafter|eagle|(?:^|[^a-z])mtp", re.IGNORECASE)),
     ("verify", re.compile(r"verif|target|runner: forward|(?:^|\W)forward$", re.IGNORECASE)),
     ("sample", re.compile(r"runner: sample|sampl|rejection|accept", re.IGNORECASE)),
 )
+LARGEST_SHARE = 0.4
+"""A round of hundreds of lone kernels has no launch this large, and stays unnamed."""
 
 
 def phase_of_name(name: str) -> str | None:
@@ -26,34 +26,33 @@ def phase_of_name(name: str) -> str | None:
     return next((phase for phase, pattern in _PHASES if pattern.search(name)), None)
 
 
-def structural_phases(
-    device: list[Span], steps: list[tuple[float, float]]
-) -> list[tuple[Span, str | None]]:
+def structural_phases(device: list[Span], steps: list[Span]) -> list[tuple[Span, str | None]]:
     """Phases by place: in each round the longest launch verifies, those before it draft.
 
-    Needs launches that own several kernels or rounds of few launches; a round of hundreds of lone
-    kernels has no longest launch, and stays unnamed.
+    steps: the rounds, sorted by start; without any, nothing is named.
     """
-    if not steps:
-        return [(span, None) for span in device]
-    phases: dict[tuple[int, int | None], str | None] = {}
-    for number, (start, end) in enumerate(steps):
-        groups: dict[int | None, list[Span]] = defaultdict(list)
-        for span in device:
-            if start <= span.start < end:
-                groups[span.key].append(span)
-        if not groups:
-            continue
-        busy = {key: sum(s.end - s.start for s in spans) for key, spans in groups.items()}
-        longest = max(busy, key=lambda key: busy[key])
-        if busy[longest] < 0.4 * sum(busy.values()):
-            continue
-        begun = min(span.start for span in groups[longest])
-        for key, spans in groups.items():
-            before = min(span.start for span in spans) < begun
-            phases[number, key] = "verify" if key == longest else "draft" if before else "sample"
-    named: list[tuple[Span, str | None]] = []
+    rounds: dict[int, dict[int | None, list[Span]]] = defaultdict(lambda: defaultdict(list))
+    inside: list[int | None] = []
     for span in device:
-        number = next((i for i, (s, e) in enumerate(steps) if s <= span.start < e), -1)
-        named.append((span, phases.get((number, span.key))))
-    return named
+        step = innermost(steps, span.start)
+        inside.append(id(step) if step else None)
+        if step:
+            rounds[id(step)][span.key].append(span)
+    phases = {number: _of_round(launches) for number, launches in rounds.items()}
+    return [
+        (span, phases[number].get(span.key) if number is not None else None)
+        for span, number in zip(device, inside, strict=True)
+    ]
+
+
+def _of_round(launches: dict[int | None, list[Span]]) -> dict[int | None, str]:
+    busy = {key: sum(s.end - s.start for s in spans) for key, spans in launches.items()}
+    longest = max(busy, key=lambda key: busy[key])
+    if busy[longest] < LARGEST_SHARE * sum(busy.values()):
+        return {}
+    begun = min(span.start for span in launches[longest])
+    before = {key for key, spans in launches.items() if min(s.start for s in spans) < begun}
+    return {
+        key: "verify" if key == longest else "draft" if key in before else "sample"
+        for key in launches
+    }

@@ -40,7 +40,7 @@ def walk(paths: list[str]) -> list[Path]:
             files.append(path)
         else:
             raise InputError(f"{text}: no such file or directory")
-    return files
+    return list(dict.fromkeys(files))
 
 
 def open_source(path: Path) -> Source:

@@ -1,0 +1,131 @@
+"""From evidence to the answer: compare what can be compared, judge the rest alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from specscope.analyze.arms import grouped
+from specscope.analyze.compare import judged, varying
+from specscope.analyze.diagnose import of_runs, of_totals
+from specscope.analyze.evidence import Evidence
+from specscope.analyze.input_arms import arms_of_inputs
+from specscope.analyze.pool import total as pooled_total
+from specscope.analyze.result import Analysis, Comparison, Verdict
+from specscope.analyze.verdict import alone
+from specscope.readers.records import Finding, Window
+
+
+def conclude(evidence: Evidence) -> Analysis:
+    """The analysis of everything that was read."""
+    comparisons, verdicts, judged_inputs = _compared(evidence)
+    verdicts += _alone(evidence, judged_inputs)
+    if not verdicts:
+        reason = "nothing here speaks of speculation"
+        verdicts = [Verdict({}, "no_data", None, None, "high", (reason,))]
+    for path, pool in evidence.pools.items():
+        if pool.merged:
+            evidence.findings.add(Finding("WINDOWS_MERGED", "windows were merged"), path)
+    return Analysis(
+        evidence.inputs,
+        [window for pool in evidence.pools.values() for window in pool.windows()],
+        _totals(evidence),
+        comparisons,
+        evidence.times.all(),
+        evidence.devices,
+        verdicts,
+        evidence.findings.sorted(),
+    )
+
+
+def _totals(evidence: Evidence) -> Window | None:
+    """The pooled window, over the inputs of the best kind."""
+    total, used, left = pooled_total(evidence.pools)
+    if left:
+        evidence.findings.add(
+            Finding(
+                "OVERLAPPING_INPUTS",
+                f"totals pool {len(used)} inputs and leave out {len(left)} that may count the same "
+                "tokens",
+                {"pooled": used, "left_out": left},
+            )
+        )
+    if not total.count:
+        return None
+    engines = {info.engine for info in evidence.inputs if info.path in used and info.engine}
+    like = Window(
+        input=used[0] if len(used) == 1 else "",
+        engine="+".join(sorted(engines)) or "unknown",
+        grain="total",
+        label=f"{len(used)} inputs" if len(used) > 1 else None,
+    )
+    return total.window(like)
+
+
+def _compared(evidence: Evidence) -> tuple[list[Comparison], list[Verdict], set[str]]:
+    """(comparisons, their verdicts, the inputs that these have judged)."""
+    v0 = {info.path for info in evidence.inputs if evidence.cumulative_v0(info.path)}
+    whole = arms_of_inputs(evidence.inputs, evidence.pools, evidence.scraped, v0)
+    benched = {arm.input for arm in evidence.arms}
+    groups, findings = grouped(evidence.arms + [arm for arm in whole if arm.input not in benched])
+    comparisons: list[Comparison] = []
+    verdicts: list[Verdict] = []
+    scopes: dict[str, list[Verdict]] = {}
+    inputs: set[str] = set()
+    for group in groups:
+        own, verdict, found = judged(group)
+        comparisons += own
+        findings += found
+        if verdict:
+            inputs |= group.inputs
+            verdicts.append(verdict)
+            scopes.setdefault(group.scope, []).append(verdict)
+    for scoped in scopes.values():
+        findings += varying(scoped)
+    explained = list(of_runs(_runs(evidence)))
+    findings += explained
+    if comparisons and all(comparison.ci is None for comparison in comparisons):
+        findings.append(Finding("SINGLE_RUN", "one run per arm"))
+    for finding in findings:
+        evidence.findings.add(finding)
+    more = tuple(finding.text for finding in explained)
+    verdicts = [
+        replace(v, reasons=v.reasons + more) if v.action == "collect_baseline" else v
+        for v in verdicts
+    ]
+    return comparisons, verdicts, inputs
+
+
+def _runs(evidence: Evidence) -> list[Window]:
+    windows = [window for pool in evidence.pools.values() for window in pool.windows()]
+    return [window for window in windows if window.grain == "run" and window.label]
+
+
+def _alone(evidence: Evidence, judged_inputs: set[str]) -> list[Verdict]:
+    """A verdict for every input that no comparison has judged."""
+    found: list[Verdict] = []
+    times = evidence.times.all()
+    for info in evidence.inputs:
+        pool = evidence.pools.get(info.path)
+        sums = pool.best() if pool else None
+        total = sums.window(Window(info.path, info.engine or "unknown")) if sums else None
+        if sums and total:
+            by_throughput = not evidence.cumulative_v0(info.path)
+            for finding in of_totals(total, sums, by_throughput):
+                evidence.findings.add(finding, info.path)
+        if info.path not in judged_inputs:
+            own = [time for time in times if time.input == info.path]
+            verdict = alone(info, total, own, evidence.findings)
+            found += [verdict] if verdict else []
+    # A file that only adds to others (an earlier scrape, a client's response) decides nothing.
+    telling = [verdict for verdict in found if verdict.action != "no_data"]
+    if telling or judged_inputs:
+        found = telling
+    if any(verdict.action == "collect_baseline" for verdict in found):
+        evidence.findings.add(Finding("NO_BASELINE", "no target-only run in the input"))
+    if len(found) == 1:
+        found = [replace(found[0], klass=_without_label(found[0]))]
+    return found
+
+
+def _without_label(verdict: Verdict) -> dict[str, object]:
+    return {name: value for name, value in verdict.klass.items() if name != "label"}

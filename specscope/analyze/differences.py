@@ -1,0 +1,71 @@
+"""What sets two arms apart besides speculation: load, outputs, settings, a tax without drafting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from specscope.analyze.arms import Trials
+from specscope.analyze.result import Comparison
+from specscope.readers.records import Finding
+
+BAND = 0.02
+"""Within 2 % of even there is no difference that a benchmark run would repeat."""
+
+LOADS_DIFFER = math.log(1.2)
+"""A fifth more requests at once changes the cost of a step as much as speculation does."""
+
+
+def loads(arm: Trials, base: Trials) -> Finding | None:
+    """Inputs that nobody matched: as many requests at once, prompts and outputs as long?"""
+    differing = {}
+    for quantity in ("running", "prompt_tokens"):
+        ours, theirs = arm.mean(quantity), base.mean(quantity)
+        if ours and theirs and abs(math.log(ours / theirs)) > LOADS_DIFFER:
+            differing[quantity] = [round(ours, 2), round(theirs, 2)]
+    if not differing:
+        return None
+    said = ", ".join(f"{name} {a:g} against {b:g}" for name, (a, b) in differing.items())
+    return Finding(
+        "LOADS_DIFFER",
+        f"{arm.name} and {base.name} ran under different loads ({said}): not comparable",
+        {"arm": arm.name, "baseline": base.name, **differing},
+    )
+
+
+def tax(klass: Mapping[str, Any], comparisons: Sequence[Comparison]) -> Iterator[Finding]:
+    """What an engine pays for speculation that drafts nothing."""
+    for comparison in comparisons[:1]:
+        cost = 1 / comparison.speedup - 1
+        if abs(cost) > BAND:
+            yield Finding(
+                "K0_IS_NOT_BASELINE",
+                f"{comparison.arm} drafts nothing and costs {cost:+.2%} {comparison.metric} "
+                f"against {comparison.baseline}",
+                {"class": dict(klass), "metric": comparison.metric, "tax": round(cost, 4)},
+            )
+
+
+def settings(
+    decisive: Sequence[tuple[Trials, float, tuple[float, float] | None]],
+) -> Iterator[Finding]:
+    """Arms on both sides of even that differ in something besides k."""
+    winners = [arm for arm, value, _ in decisive if value > 1 + BAND]
+    losers = [arm for arm, value, _ in decisive if value < 1 - BAND]
+    names = {
+        name
+        for winner in winners
+        for loser in losers
+        for name in set(winner.settings) | set(loser.settings)
+        if winner.settings.get(name) != loser.settings.get(name)
+    }
+    same_k = any(w.k is not None and w.k == other.k for w in winners for other in losers)
+    if names or same_k:
+        yield Finding(
+            "CONFIG_DIFFERS",
+            "arms that win and lose differ in "
+            + (", ".join(sorted(names)) or "something the table does not show")
+            + (" at the same k, and perhaps in code" if same_k else ""),
+            {"settings": sorted(names), "same_k": same_k},
+        )

@@ -1,0 +1,28 @@
+"""All that was read, before anything is concluded from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from specscope.analyze.findings import Findings
+from specscope.analyze.pool import Pool
+from specscope.analyze.result import InputInfo
+from specscope.analyze.times import Times
+from specscope.readers.records import Arm, DeviceSample
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Inputs and what they hold; `scraped` are arms that whole scrapes stand for."""
+
+    inputs: list[InputInfo] = field(default_factory=list)
+    pools: dict[str, Pool] = field(default_factory=dict)
+    arms: list[Arm] = field(default_factory=list)
+    scraped: list[Arm] = field(default_factory=list)
+    times: Times = field(default_factory=Times)
+    devices: list[DeviceSample] = field(default_factory=list)
+    findings: Findings = field(default_factory=Findings)
+
+    def cumulative_v0(self, path: str) -> bool:
+        """Whether an input is a vLLM V0 log, whose printed throughput is not what came out."""
+        return self.findings.has("V0_CUMULATIVE", path)

@@ -1,0 +1,48 @@
+"""Lines and columns of a terminal page."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Iterator, Sequence
+
+WIDTH = 80
+LONGEST_NAME = 44
+
+
+def table(
+    rows: list[tuple[str, ...]], widths: tuple[int, ...], right: bool = False
+) -> Iterator[str]:
+    """Columns as wide as needed, at most the given widths; the first column is left-aligned."""
+    fitted = [min(max(len(row[i]) for row in rows), widths[i]) for i in range(len(widths))]
+    for row in rows:
+        cells = []
+        for i, (cell, width) in enumerate(zip(row, fitted, strict=True)):
+            cut = cell if len(cell) <= width else cell[: width - 1] + "~"
+            cells.append(cut.rjust(width) if right and i else cut.ljust(width))
+        yield ("  " + " ".join(cells)).rstrip()[:WIDTH]
+
+
+def wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=first, subsequent_indent=first if rest is None else rest
+    )
+
+
+def printable(text: str) -> str:
+    """Labels come from files: nothing in them may move the cursor or colour the terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """Short names: the part of each path that the others do not share."""
+    shared = os.path.commonpath(list(map(os.path.dirname, paths))) if _local(paths) else ""
+    names = {path: os.path.relpath(path, shared) if shared else path for path in paths}
+    return {
+        p: n if len(n) <= LONGEST_NAME else "..." + n[3 - LONGEST_NAME :] for p, n in names.items()
+    }
+
+
+def _local(paths: Sequence[str]) -> bool:
+    absolute = {os.path.isabs(path) for path in paths}
+    return len(absolute) == 1 and all(os.path.dirname(path) for path in paths)
