@@ -6,7 +6,8 @@ SpecscopeError
 ├── StoreError          the store cannot be opened, read or written
 │   ├── StoreBusy       an embedded store that another process owns
 │   └── SchemaDrift     a table that differs from its record by more than missing columns
-├── ServiceError        the service cannot start or be reached
+├── ServiceError        the service cannot start or be reached, or refuses what it is asked
+│   └── NumberTaken     a policy whose number is not the next one
 ├── QueryRefused        SQL that the read endpoint does not run
 ├── InputError          a file that cannot be read as what it should be
 └── DemoError           a part of the demonstration ended early
@@ -42,7 +43,11 @@ class SchemaDrift(StoreError):
 
 
 class ServiceError(SpecscopeError):
-    """The service cannot start or be reached."""
+    """The service cannot start or be reached, or refuses what it is asked."""
+
+
+class NumberTaken(ServiceError):
+    """A policy whose number is not the next one: another came first."""
 
 
 class QueryRefused(SpecscopeError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specscope.errors import UsageError
 from specscope_hook.errors import SettingsError
@@ -21,6 +21,8 @@ class ServiceSettings:
     store: str
     listen: str = LISTEN
     http: str = HTTP
+    apply_token: str = field(default="", repr=False)
+    """Who knows it may change policies; empty: nobody may."""
 
     @classmethod
     def from_env(
@@ -31,12 +33,13 @@ class ServiceSettings:
         listen: str | None = None,
         http: str | None = None,
     ) -> ServiceSettings:
-        """Raises UsageError for a SPECSCOPE_* name that nobody knows, a missing store, or an
-        address that is none."""
+        """Raises UsageError for a SPECSCOPE_* name that nobody knows, a missing store, an
+        address that is none, or a token that cannot be sent."""
         settings = cls(
             store=store_dsn(environ, store),
             listen=listen or environ.get("SPECSCOPE_LISTEN") or LISTEN,
             http=http or environ.get("SPECSCOPE_HTTP") or HTTP,
+            apply_token=apply_token(environ),
         )
         for address in (settings.listen, settings.http):
             host_and_port(address)
@@ -56,6 +59,19 @@ def store_dsn(environ: Mapping[str, str], given: str | None = None) -> str:
     if not where:
         raise UsageError("no store: --store chdb:///path or SPECSCOPE_STORE")
     return where
+
+
+def apply_token(environ: Mapping[str, str]) -> str:
+    """The secret of those who may change policies; empty where none is set.
+
+    Raises UsageError, which does not repeat it, where it cannot be sent.
+    """
+    token = environ.get("SPECSCOPE_APPLY_TOKEN", "")
+    if not all("!" <= letter <= "~" for letter in token):
+        raise UsageError(
+            "SPECSCOPE_APPLY_TOKEN may have printable ASCII alone, no space and no end of line"
+        )
+    return token
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -35,6 +35,7 @@ KNOWN: dict[str, str] = {
     "SPECSCOPE_STORE": "destination of the store: chdb:///path, clickhouse://user@host/db",
     "SPECSCOPE_LISTEN": "host:port that the service takes batches on",
     "SPECSCOPE_HTTP": "host:port of the service's read endpoint",
+    "SPECSCOPE_APPLY_TOKEN": "secret that lets `gate apply` change policies through the service",
 }
 """Meaning of every setting, by name."""
 

@@ -71,7 +71,7 @@ async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> Async
         roller = Roller(store.session())
         await asyncio.to_thread(roller.recover)
         writer = Writer(store.session(), metrics, roller.note, later=later)
-        ingest = Ingest(store.session(), writer, metrics)
+        ingest = Ingest(store.session(), writer, metrics, apply_token=settings.apply_token)
         server, port = await listen(ingest, settings.listen)
         writer.start()
         reader = Reader.open(store) if store.embedded else None

@@ -16,6 +16,8 @@ def add_parser(subparsers: Any) -> None:
         "serve",
         help="the ingest service with its store",
         description="Take batches from sidecars, keep them, roll them up, and let SQL read them.",
+        epilog="With SPECSCOPE_APPLY_TOKEN set, `specscope gate apply --service` may change the "
+        "policy through it, with the same token; without, it takes none.",
     )
     parser.add_argument(
         "--store",

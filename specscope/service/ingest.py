@@ -1,4 +1,7 @@
-"""The gRPC side: one stream a sidecar. Hello, Resume; batches up, acknowledgements down."""
+"""The gRPC side: one stream a sidecar. Hello, Resume; batches up, acknowledgements down.
+
+And one call for operators: a new policy, which every stream gets at once.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 import grpc
 
 from specscope.errors import ServiceError, StoreError
+from specscope.service.apply import applied
 from specscope.service.intake import Admitted, Source, admit
 from specscope.service.ledger import Position, positions
 from specscope.service.metrics import Metrics
@@ -76,8 +80,12 @@ class Stream:
 class Ingest(TelemetryServicer):
     """The servicer. Lives in one event loop; `ledger` is a store session of its own."""
 
-    def __init__(self, ledger: Store, writer: Writer, metrics: Metrics) -> None:
+    def __init__(
+        self, ledger: Store, writer: Writer, metrics: Metrics, *, apply_token: str = ""
+    ) -> None:
+        """apply_token: of those who may change policies; empty: nobody may"""
         self._ledger, self._writer, self._metrics = ledger, writer, metrics
+        self._apply_token = apply_token
         self._one_at_a_time = asyncio.Lock()
         self._room = Room(ROOM_BYTES, metrics)
         self._stored: dict[Source, Position] = {}
@@ -100,8 +108,16 @@ class Ingest(TelemetryServicer):
             self._streams.discard(stream)
             self._metrics.streams.dec()
 
+    async def Apply(self, policy: Any, context: Any) -> Any:  # noqa: N802
+        """See telemetry.proto."""
+        newest = await applied(policy, context, self._writer, self._apply_token)
+        self.push(newest.number, newest.json)
+        return wire.Applied(number=newest.number)
+
     def push(self, number: int, json: str) -> None:
-        """Send a policy to every sidecar, now and when one connects."""
+        """Send a policy to every sidecar, now and when one connects; numbers only rise."""
+        if self._policy is not None and number <= self._policy.number:
+            return
         self._policy = wire.Policy(number=number, json=json)
         for stream in self._streams:
             stream.down.put_nowait(wire.FromService(policy=self._policy))

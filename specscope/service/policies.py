@@ -1,11 +1,17 @@
-"""The newest policy in the store, which sidecars follow."""
+"""The newest policy in the store, which sidecars follow, and how the next one comes in."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import NamedTuple
 
 from specscope import queries
+from specscope.errors import NumberTaken
+from specscope.policies import policy_row
 from specscope.store import Store
+from specscope_hook.errors import PolicyError
+from specscope_hook.layout import CONTROL_BYTES
 
 NEWEST = queries.policies() + " DESC LIMIT 1"
 
@@ -21,3 +27,33 @@ def newest(store: Store) -> Newest | None:
     """None where there is no policy."""
     rows = store.rows(NEWEST)
     return Newest(rows[0]["policy"], rows[0]["table"]) if rows else None
+
+
+def proposed(number: int, text: str, note: str, now: int) -> Callable[[Store], Newest]:
+    """What adds an operator's policy to a store, where its number is still the next one.
+
+    now: ns since 1970. Raises PolicyError where the hook could not follow it; what comes back
+    raises NumberTaken, so that of two operators the second must look again, or StoreError.
+    """
+    if len(text.encode()) > CONTROL_BYTES:
+        raise PolicyError(f"a policy of {len(text.encode())} bytes; at most {CONTROL_BYTES}")
+    try:
+        body = json.loads(text)
+        row = policy_row(body, note, now)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise PolicyError(f"not a policy: {error}") from error
+    kept = Newest(*(row.column(name)[0].as_py() for name in ("policy", "table")))
+    if kept.number != number:
+        raise PolicyError(f"the policy calls itself {kept.number}, the call says {number}")
+
+    def add(store: Store) -> Newest:
+        before = newest(store)
+        last = before.number if before else 0
+        if number <= last:
+            raise NumberTaken(f"policy {number} exists already; the newest is {last}: look again")
+        if number > last + 1:
+            raise NumberTaken(f"policy {number} is not the next one; that is {last + 1}")
+        store.insert("policy", row)
+        return kept
+
+    return add

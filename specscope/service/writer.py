@@ -15,8 +15,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -36,6 +37,7 @@ TOO_MANY_PARTS = 252  # retrying it soon makes it worse: merges must catch up fi
 # in a column that has none, and so on): to try again changes nothing.
 DATA_ERRORS = frozenset({6, 26, 27, 33, 38, 41, 53, 69, 70, 72, 117, 131, 321, 349, 469, 691})
 
+T = TypeVar("T")
 Answer = Callable[[Admitted], object]
 Noted = Callable[[Mapping[str, pa.Table], int], None]
 
@@ -72,6 +74,7 @@ class Writer:
         self._store, self._metrics, self._noted = store, metrics, noted
         self._flush_s, self._soon, self._later = flush_s, soon, later
         self._waiting: deque[tuple[Admitted, Answer, float]] = deque()
+        self._asked: deque[Callable[[], None]] = deque()
         self._rows = 0
         self._ready = threading.Condition()
         self._closing = threading.Event()
@@ -87,6 +90,25 @@ class Writer:
             self._rows += _rows(batch)
             self._ready.notify()
 
+    def ask(self, work: Callable[[Store], T]) -> Future[T]:
+        """Do something else with the writer's store, soon, between two inserts.
+
+        A Future that is cancelled before its turn is not begun.
+        """
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(work(self._store))
+                except Exception as error:
+                    future.set_exception(error)
+
+        with self._ready:
+            self._asked.append(run)
+            self._ready.notify()
+        return future
+
     def close(self) -> None:
         """Store what waits, if the store takes it now, and end."""
         self._closing.set()
@@ -100,15 +122,18 @@ class Writer:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        while group := self._take():
-            if self._keep([batch for batch, _ in group]):
+        while any(turn := self._take()):
+            asked, group = turn
+            for run in asked:
+                run()
+            if group and self._keep([batch for batch, _ in group]):
                 for batch, answer in group:
                     answer(batch)
 
-    def _take(self) -> list[tuple[Admitted, Answer]]:
-        """Wait for enough rows or age; nothing once closing and empty."""
+    def _take(self) -> tuple[list[Callable[[], None]], list[tuple[Admitted, Answer]]]:
+        """Wait to be asked, or for enough rows or age; nothing once closing and empty."""
         with self._ready:
-            while not self._closing.is_set() and self._rows < FLUSH_ROWS:
+            while not self._closing.is_set() and self._rows < FLUSH_ROWS and not self._asked:
                 wait = (
                     self._waiting[0][2] + self._flush_s - time.monotonic()
                     if self._waiting
@@ -117,13 +142,14 @@ class Writer:
                 if wait is not None and wait <= 0:
                     break
                 self._ready.wait(wait)
-            group, rows = [], 0
+            asked, group, rows = list(self._asked), [], 0
+            self._asked.clear()
             while self._waiting and rows < TAKE_ROWS:
                 batch, answer, _ = self._waiting.popleft()
                 group.append((batch, answer))
                 rows += _rows(batch)
             self._rows -= rows
-            return group
+            return asked, group
 
     def _keep(self, batches: list[Admitted]) -> bool:
         """Insert until the store has all of it. False where the service ends before that."""
