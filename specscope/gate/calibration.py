@@ -13,6 +13,7 @@ from specscope.gate.policies import (
     read_policies,
     write_policy,
 )
+from specscope.gate.remote import Remote
 from specscope.gate.table import GateTable
 from specscope.store import Store
 
@@ -48,6 +49,7 @@ def run(
     window: Window,
     *,
     say: Callable[[str], object],
+    service: Remote | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], int] = time.time_ns,
 ) -> int:
@@ -61,12 +63,13 @@ def run(
     arms = tuple(f"k{k}" for k in window.lengths)
     hold_out = HoldOut(1.0, window.block_s, window.block_s / 4, arms)
     started = next_table(policies, table, now=clock(), hold_out=hold_out)
-    number = write_policy(store, started, f"calibration, {window.minutes:.0f} minutes", clock())
+    note = f"calibration, {window.minutes:.0f} minutes"
+    number = write_policy(store, started, note, clock(), service)
     say(f"policy {number} calibrates; Ctrl-C ends it early and puts the table back")
     try:
         # It takes effect two blocks from now, at the boundary of a pair.
         sleep(60.0 * window.minutes + (2 + len(arms)) * window.block_s)
     finally:
         back = next_table(read_policies(store), table, now=clock())
-        ended = write_policy(store, back, f"calibration {number} ended", clock())
+        ended = write_policy(store, back, f"calibration {number} ended", clock(), service)
     return ended

@@ -98,12 +98,14 @@ def _apply(verbs: Any) -> None:
         "--hold-out", type=share, help="share of pairs that go on comparing with target-only"
     )
     parser.add_argument("--block-s", type=seconds, default=120.0, help="length of their blocks")
+    _through(parser)
     _run(parser, "apply")
 
 
 def _rollback(verbs: Any) -> None:
     parser = _verb(verbs, "rollback", "put the table before in force again")
     parser.add_argument("--note", default="", help="why, for those who read it later")
+    _through(parser)
     _run(parser, "rollback")
 
 
@@ -115,6 +117,7 @@ def _calibrate(verbs: Any) -> None:
     parser.add_argument(
         "--approve", action="store_true", help="without this it only says what it would do"
     )
+    _through(parser)
     _run(parser, "calibrate")
 
 
@@ -146,6 +149,15 @@ def _evidence(parser: ArgumentParser) -> None:
         "--closed-loop",
         action="store_true",
         help="clients wait for their answers, so a faster arm rightly serves more requests",
+    )
+
+
+def _through(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--service",
+        metavar="HOST:PORT",
+        help="apply through the service that owns the store, with its SPECSCOPE_APPLY_TOKEN; "
+        "SPECSCOPE_SERVICE where --store is a read endpoint",
     )
 
 

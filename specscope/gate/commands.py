@@ -27,6 +27,7 @@ from specscope.gate.policies import (
     rolled_back,
     write_policy,
 )
+from specscope.gate.remote import Remote
 from specscope.gate.session import Reading, read, recommendation
 from specscope.gate.table import GateTable, read_table
 from specscope.settings import store_dsn
@@ -94,7 +95,7 @@ def apply(args: Namespace) -> int:
         body = next_table(reading.policies, table, now=now, hold_out=hold_out)
         if args.dry_run:
             return _say(args, [*lines, "nothing is written (--dry-run)"], body)
-        number = write_policy(store, body, args.note, now)
+        number = write_policy(store, body, args.note, now, _service(args, store))
     return _say(args, [*lines, f"policy {number} is in force within seconds"], body)
 
 
@@ -104,7 +105,8 @@ def rollback(args: Namespace) -> int:
         policies = read_policies(store)
         body = rolled_back(policies)
         lines = views.diff_lines(policies[-1].table, read_table(body))
-        number = write_policy(store, body, args.note or "rollback", time.time_ns())
+        note, service = args.note or "rollback", _service(args, store)
+        number = write_policy(store, body, note, time.time_ns(), service)
     return _say(args, [*lines, f"policy {number} is in force within seconds"], body)
 
 
@@ -115,7 +117,8 @@ def calibrate(args: Namespace) -> int:
     if not args.approve:
         return _say(args, [*lines, "nothing is started (--approve)"], asdict(window))
     with _store(args) as store:
-        number = calibration.run(store, window, say=lambda line: sys.stderr.write(line + "\n"))
+        service = _service(args, store)
+        number = calibration.run(store, window, say=_aside, service=service)
     return _say(args, [f"policy {number} has put the table back"], {"policy": number})
 
 
@@ -157,10 +160,18 @@ def _store(args: Namespace) -> Iterator[Store]:
         yield store
 
 
+def _service(args: Namespace, store: Store) -> Remote | None:
+    return Remote.chosen(os.environ, args.service, store.dsn)
+
+
 def _say(args: Namespace, lines: Sequence[str], plain: Mapping[str, Any]) -> int:
     text = json.dumps(plain, indent=1, allow_nan=False) if args.json else "\n".join(lines)
     sys.stdout.write(text + "\n")
     return 0
+
+
+def _aside(line: str) -> None:
+    sys.stderr.write(line + "\n")
 
 
 def _write(path: Path, plain: Mapping[str, Any]) -> None:

@@ -16,7 +16,9 @@ from typing import Any
 from specscope import queries
 from specscope.errors import UsageError
 from specscope.gate.recommend import Change
+from specscope.gate.remote import Remote
 from specscope.gate.table import GateTable, read_table
+from specscope.policies import policy_row
 from specscope.store import Store
 from specscope_hook.errors import PolicyError
 from specscope_hook.gate import Gate
@@ -150,33 +152,22 @@ def checked(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def write_policy(store: Store, body: Mapping[str, Any], note: str, now: int) -> int:
-    """Add a policy to the store; sidecars follow within seconds. Returns its number.
+def write_policy(
+    store: Store, body: Mapping[str, Any], note: str, now: int, service: Remote | None = None
+) -> int:
+    """Add a policy, through the service where one is given; sidecars follow within seconds.
 
-    Raises StoreError where the store cannot be written, UsageError for a read endpoint.
+    Returns its number. Raises StoreError where the store cannot be written, UsageError for a
+    read endpoint without its service, ServiceError where the service does not take it.
     """
+    if service is not None:
+        return service.apply(body, note)
     if store.dsn.startswith("http"):
         raise UsageError(
-            "a read endpoint takes no policies: apply to the ClickHouse server, or to the "
-            "embedded store while its service is stopped"
+            "a read endpoint takes no policies: name its service too (--service host:port or "
+            "SPECSCOPE_SERVICE), or apply to the ClickHouse server"
         )
-    import pyarrow as pa
-
-    from specscope_agent.schemas import schema
-
-    row = {
-        "policy": body["policy"],
-        "created_at": now,
-        "kind": body["kind"],
-        "seed": body["seed"],
-        "arms": [arm["name"] for arm in body["arms"]],
-        "block_ms": body["block_ms"],
-        "burn_in_ms": body["burn_in_ms"],
-        "first_pair": body["first_pair"],
-        "table": json.dumps(body, sort_keys=True),
-        "note": note,
-    }
-    store.insert("policy", pa.Table.from_pylist([row], schema=schema("policy")))
+    store.insert("policy", policy_row(body, note, now))
     return int(body["policy"])
 
 

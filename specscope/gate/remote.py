@@ -1,0 +1,86 @@
+"""Policies through the service, for a store that it owns and nobody else may write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from specscope.errors import MissingExtra, NumberTaken, ServiceError, UsageError
+from specscope.settings import apply_token, host_and_port
+
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A service that takes policies from who knows its token."""
+
+    address: str
+    token: str = field(repr=False)
+
+    @classmethod
+    def chosen(cls, environ: Mapping[str, str], given: str | None, dsn: str) -> Remote | None:
+        """The service that was given, or the environment's where the store can only be read.
+
+        None where neither is; then the store itself is written. Raises UsageError for an
+        address that is none, or without a token.
+        """
+        read_only = dsn.startswith("http")
+        address = given or (environ.get("SPECSCOPE_SERVICE") if read_only else None)
+        if not address:
+            return None
+        host_and_port(address)
+        token = apply_token(environ)
+        if not token:
+            raise UsageError(
+                "no token: set SPECSCOPE_APPLY_TOKEN to what the service was started with"
+            )
+        return cls(address, token)
+
+    def apply(self, body: Mapping[str, Any], note: str) -> int:
+        """Put a policy in force; returns its number once the store has it.
+
+        Raises NumberTaken where another came first, UsageError for a policy that cannot be
+        followed, ServiceError where the service refuses or cannot be reached.
+        """
+        try:
+            import grpc
+
+            from specscope_agent import telemetry_pb2 as wire
+            from specscope_agent.telemetry_pb2_grpc import TelemetryStub
+        except ModuleNotFoundError as error:
+            raise MissingExtra(
+                f"to apply through a service needs {error.name}: pip install 'specscope[agent]'"
+            ) from error
+        policy = wire.Policy(number=body["policy"], json=json.dumps(body), note=note)
+        with grpc.insecure_channel(self.address) as channel:
+            stub: Any = TelemetryStub(channel)  # type: ignore[no-untyped-call]
+            try:
+                answer = stub.Apply(
+                    policy,
+                    timeout=TIMEOUT_S,
+                    metadata=(("authorization", f"Bearer {self.token}"),),
+                )
+            except grpc.RpcError as error:
+                raise self._refused(error.code().name, error.details() or "") from error
+        return int(answer.number)
+
+    def _refused(self, code: str, details: str) -> Exception:
+        said = " ".join(details.split())
+        match code:
+            case "ALREADY_EXISTS":
+                return NumberTaken(said)
+            case "INVALID_ARGUMENT":
+                return UsageError(said)
+            case "UNAVAILABLE":
+                return ServiceError(f"the service at {self.address} cannot be reached: {said}")
+            case "DEADLINE_EXCEEDED":
+                return ServiceError(
+                    f"the service at {self.address} did not answer within {TIMEOUT_S:.0f} s: see "
+                    "`specscope gate show` before you try again"
+                )
+            case "UNIMPLEMENTED":
+                return ServiceError(f"the service at {self.address} knows no policies: update it")
+        return ServiceError(f"the service at {self.address} refuses: {said}")
