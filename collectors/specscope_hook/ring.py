@@ -51,7 +51,7 @@ __all__ = [
 
 _HEAD_BYTES = at.HEAD.size
 _pack_head = at.HEAD.pack_into
-_DATA, _W_SEQ, _W_WRITE = at.DATA, at.W_SEQ, at.W_WRITE
+_W_SEQ, _W_WRITE = at.W_SEQ, at.W_WRITE
 _living: weakref.WeakSet[Ring] = weakref.WeakSet()
 _fork_seen = False
 
@@ -69,7 +69,8 @@ class Ring:
         # The writer's own words, kept beside the map: reading them back costs more.
         self._seq = at.FIRST_SEQ
         self._write = 0
-        self._free_until = capacity
+        self._offset = at.DATA  # in the file, of the next record
+        self._room = at.DATA + capacity  # up to here it needs to ask nobody
         self._ids: dict[tuple[int, str], int] = {}
         self.open = True
 
@@ -120,45 +121,55 @@ class Ring:
 
         Only the engine's thread may call it.
         """
-        seq, start = self._seq, self._write
         length = len(payload)
         size = (_HEAD_BYTES + length + 7) & ~7
-        index = start % self._capacity
-        end = start + size
-        if index + size > self._capacity:
-            end += self._capacity - index
-        if end > self._free_until and not self._has_space(end):
-            return False
-        data = self._map
-        if index + size > self._capacity:
-            rest = self._capacity - index
-            if rest >= _HEAD_BYTES:
-                at.HEAD.pack_into(data, at.DATA + index, rest - _HEAD_BYTES, 0, seq, at.FILLER, 0)
-            index = 0
-        offset = _DATA + index
+        offset = self._offset
+        if offset + size > self._room:
+            offset = self._make_room(size)
+            if not offset:
+                return False
+        data, seq = self._map, self._seq
         check = crc32(payload, (seq ^ kind << 24 ^ batch << 8) & 0xFFFFFFFF)
         _pack_head(data, offset, length, check, seq, kind, batch)
-        offset += _HEAD_BYTES
-        data[offset : offset + length] = payload
+        data[offset + _HEAD_BYTES : offset + _HEAD_BYTES + length] = payload
+        self._offset = offset + size
         # One store each through the cast view: pack_into could write a word byte by byte.
-        self._write = self._words[_W_WRITE] = end
-        self._seq = self._words[_W_SEQ] = seq + 1
+        words = self._words
+        words[_W_WRITE] = self._write = self._write + size
+        words[_W_SEQ] = self._seq = seq + 1
         return True
 
-    def _has_space(self, end: int) -> bool:
-        """Ask how far the reader has come; where that is not enough, spend the number."""
+    def _make_room(self, size: int) -> int:
+        """Where in the file a record of this size goes now; 0 where there is no space for it.
+
+        Asks how far the reader has come, and goes back to the start where the end is too near.
+        """
         if not self.open:
-            return False
+            return 0
+        words, offset = self._words, self._offset
+        rest = at.DATA + self._capacity - offset
+        wraps = rest < size
+        free = words[at.W_READ] + self._capacity - self._write
+        if (rest if wraps else 0) + size > free:
+            self._drop()
+            return 0
+        if wraps:
+            if rest >= _HEAD_BYTES:
+                length = rest - _HEAD_BYTES
+                at.HEAD.pack_into(self._map, offset, length, 0, self._seq, at.FILLER, 0)
+            self._write += rest  # published with the record that follows
+            offset, free = at.DATA, free - rest
+        self._room = min(at.DATA + self._capacity, offset + free)
+        return offset
+
+    def _drop(self) -> None:
+        """Spend a number, and leave the drop note."""
         words = self._words
-        self._free_until = words[at.W_READ] + self._capacity
-        if end <= self._free_until:
-            return True
         self._seq = words[at.W_SEQ] = self._seq + 1
         words[at.W_DROPPED] += 1
         words[at.W_DROP_AT] = self._write
         words[at.W_DROP_SEQ] = self._seq
         words[at.W_DROP_CHECK] = at.drop_check(self._write, self._seq)
-        return False
 
     def name_id(self, kind: int, name: str) -> int:
         """The dictionary's id for a name, given on first sight; 255 where it is full.
@@ -222,7 +233,7 @@ class Ring:
 
     def _release(self) -> None:
         self.open = False
-        self._free_until = -1  # what sends `push` to where `open` is looked at
+        self._room = -1  # what sends `push` to where `open` is looked at
         self._words.release()
         self._map.close()
         os.close(self._file)  # in a forked child the parent's lock stays with the parent

@@ -57,7 +57,7 @@ def test_a_hundred_thousand_records_are_read_or_counted_as_dropped(tmp_path):
     cursor, read, lost, torn = Cursor(), 0, 0, 0
 
     while True:
-        over = reader.ended
+        over = reader.ended or not reader.writer_alive
         records, cursor, gaps = reader.pull(cursor, 1 << 18)
         reader.release(cursor)
         read += len(records)
