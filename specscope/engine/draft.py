@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -11,7 +12,7 @@ from specscope.engine.api import RequestInfo
 from specscope.engine.layout import lay_out, pack
 from specscope.engine.model import Decoder, KVCache
 from specscope.engine.noise import DRAFT
-from specscope.engine.sample import choose, shape_scores
+from specscope.engine.sample import choose, draw_noise, shape_scores
 from specscope.engine.state import BatchState, Needs
 
 CATCH_UP_CHUNK = 256
@@ -37,6 +38,7 @@ class Batch:
     requests: Sequence[RequestInfo]
     texts: Sequence[Sequence[int]]
     extent: int  # bound on every row's length
+    noise: Tensor | None = None  # [sum of k + 1, vocab] that draft and verifier share
 
 
 class Drafter:
@@ -47,6 +49,8 @@ class Drafter:
 
     reads_texts = False
     """Whether `texts` must be up to date, so that results are read back before drafting."""
+    draws = False
+    """Whether it draws as many tokens as it may, with the rows' noise."""
 
     def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:
         """Make room; called once by the engine."""
@@ -54,8 +58,12 @@ class Drafter:
     def admitted(self, row: int, prompt: Sequence[int]) -> None:
         """`row` now holds a new text."""
 
+    def behind(self, ks: Sequence[int]) -> bool:  # noqa: ARG002
+        """Whether a row with k > 0 holds text that was not read."""
+        return False
+
     def catch_up(self, batch: Batch, ks: Sequence[int]) -> None:
-        """Read what rows with k > 0 have not shown yet."""
+        """Read it."""
 
     def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
         """At most ks[r] tokens for row r."""
@@ -75,6 +83,7 @@ class ModelDrafter(Drafter):
     proposal was drawn but never read, and reading one token twice costs less than a branch.
     """
 
+    draws = True
     window = 2
     """Tokens of the text that a round feeds first."""
 
@@ -93,6 +102,10 @@ class ModelDrafter(Drafter):
     def admitted(self, row: int, prompt: Sequence[int]) -> None:
         """A new text is wholly unread, its last two tokens aside."""
         self.unread[row] = max(0, len(prompt) - 2)
+
+    def behind(self, ks: Sequence[int]) -> bool:
+        """See Drafter."""
+        return any(k and unread for k, unread in zip(ks, self.unread, strict=False))
 
     def catch_up(self, batch: Batch, ks: Sequence[int]) -> None:
         """Feed what rows with k > 0 have not read, in chunks."""
@@ -119,6 +132,7 @@ class ModelDrafter(Drafter):
         tokens = torch.zeros((rows, most), dtype=torch.int64, device=self.device)
         shape = (rows, most, self.model.config.vocab)
         probable = torch.zeros(shape, device=self.device) if batch.needs.rejection else None
+        starts = _counts([0, *accumulate(k + 1 for k in ks)], self.device)
         padded = 0
         for step in range(most):
             width = 1 if step else self.window
@@ -136,7 +150,11 @@ class ModelDrafter(Drafter):
             )
             hidden = self.model(fed, self.cache, plan)[width - 1 :: width]
             scores = shape_scores(self.model.logits(hidden), wanting, state, batch.needs)
-            tokens[wanting, step] = choose(scores, wanting, end, state, batch.needs, DRAFT)
+            if batch.noise is None:
+                noise = draw_noise(wanting, end, state, batch.needs, DRAFT, scores.shape[-1])
+            else:
+                noise = batch.noise[starts[wanting] + step]
+            tokens[wanting, step] = choose(scores, noise)
             if probable is not None:
                 probable[wanting, step] = scores.softmax(-1).to(probable.dtype)
         pause(self.delay_us * most)

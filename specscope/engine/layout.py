@@ -113,7 +113,7 @@ def lay_out(
         packing.rows * heads, group * packing.width, 1
     )
     # Added to the scores as it is: a boolean mask would be converted again in every layer.
-    mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
+    mask = torch.where(seen, 0.0, -torch.inf).to(dtype)
     return Layout(packing, positions, extent, mask)
 
 

@@ -5,7 +5,7 @@ everything that depends on tokens stays on the device.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,6 +13,8 @@ from torch import Tensor
 from specscope.engine.draft import Batch, Drafter, Proposal
 from specscope.engine.layout import Layout, lay_out, pack
 from specscope.engine.model import Decoder, KVCache
+from specscope.engine.noise import COUPLED
+from specscope.engine.sample import draw_noise
 from specscope.engine.state import BatchState
 from specscope.engine.timing import Timer
 from specscope.engine.verify import commit, judge
@@ -77,16 +79,27 @@ def run_round(
     """Draft up to ks[r] tokens for each row r, verify them, and append what stands."""
     proposal = no_proposal(len(ks), batch.state.device)
     if any(ks):
-        with timer.part("catchup"):
-            drafter.catch_up(batch, ks)
+        if drafter.behind(ks):
+            with timer.part("catchup"):
+                drafter.catch_up(batch, ks)
+        if drafter.draws and batch.needs.noise and not batch.needs.rejection:
+            with timer.part("sample"):
+                batch = replace(batch, noise=_shared_noise(batch, ks, target.model.config.vocab))
         with timer.part("draft"):
             proposal = drafter.propose(batch, ks)
     with timer.part("verify"):
         logits, plan = target.verify(batch, proposal)
     with timer.part("sample"):
-        verdict = judge(logits, proposal, plan, batch.state, batch.needs, forced)
+        verdict = judge(logits, proposal, plan, batch, forced)
         result = commit(verdict, batch.state)
     return Outcome(result, proposal.widths, proposal.padded + plan.packing.padded)
+
+
+def _shared_noise(batch: Batch, ks: Sequence[int], vocab: int) -> Tensor | None:
+    """The noise of every place that this round may fill, made once for draft and verifier."""
+    packing = pack(tuple(k + 1 for k in ks), batch.state.device)
+    places = batch.state.ln[packing.token_rows] + packing.offsets
+    return draw_noise(packing.token_rows, places, batch.state, batch.needs, COUPLED, vocab)
 
 
 def no_proposal(rows: int, device: str) -> Proposal:

@@ -19,21 +19,24 @@ def shape_scores(logits: Tensor, rows: Tensor, state: BatchState, needs: Needs) 
     return _filter(scores, state.top_k[rows], state.top_p[rows]) if needs.filters else scores
 
 
-def choose(
-    scores: Tensor, rows: Tensor, positions: Tensor, state: BatchState, needs: Needs, stream: int
-) -> Tensor:
-    """One token [n] for each of scores [n, vocab], to stand at `positions` [n].
+def draw_noise(
+    rows: Tensor, positions: Tensor, state: BatchState, needs: Needs, stream: int, vocab: int
+) -> Tensor | None:
+    """What is added to the scores of tokens at `positions` [n] of `rows` [n]: [n, vocab] or None.
 
-    Greedy rows take the largest; coupled rows draw with the noise that all models share;
-    rejection rows draw from `stream`.
+    Nothing for greedy rows; for coupled rows the noise that all models share; for rejection rows
+    that of `stream`.
     """
     if not needs.noise:
-        return scores.argmax(-1)
+        return None
     streams = torch.where(state.rejection[rows], stream, COUPLED)
-    noise = gumbel(key(state.seed[rows], positions, streams), scores.shape[-1])
-    if needs.greedy:
-        noise = noise.masked_fill_(state.greedy[rows, None], 0.0)
-    return (scores + noise).argmax(-1)
+    noise = gumbel(key(state.seed[rows], positions, streams), vocab)
+    return noise.masked_fill_(state.greedy[rows, None], 0.0) if needs.greedy else noise
+
+
+def choose(scores: Tensor, noise: Tensor | None) -> Tensor:
+    """One token [n] for each of scores [n, vocab]: the largest, after noise where there is some."""
+    return scores.argmax(-1) if noise is None else (scores + noise).argmax(-1)
 
 
 def _filter(scores: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:

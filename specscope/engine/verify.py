@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specscope.engine.draft import Proposal
+from specscope.engine.draft import Batch, Proposal
 from specscope.engine.layout import Layout
 from specscope.engine.noise import ACCEPT, RESIDUAL, SYNTHETIC, gumbel, key, uniform
-from specscope.engine.sample import choose, shape_scores
-from specscope.engine.state import BatchState, Needs
+from specscope.engine.sample import choose, draw_noise, shape_scores
+from specscope.engine.state import BatchState
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,7 @@ def judge(
     logits: Tensor,
     proposal: Proposal,
     plan: Layout,
-    state: BatchState,
-    needs: Needs,
+    batch: Batch,
     forced: Tensor | None = None,
 ) -> Verdict:
     """Keep the longest prefix of each row's proposals that leaves its law the target's.
@@ -41,10 +40,12 @@ def judge(
     al. 2024 (arXiv 2408.07978).
     """
     rows, width = plan.rows, plan.width
-    at = plan.positions + 1
+    state, needs, noise = batch.state, batch.needs, batch.noise
     scores = shape_scores(logits, plan.token_rows, state, needs)
-    own = choose(scores, plan.token_rows, at, state, needs, RESIDUAL)
-    own = plan.pad(own).view(rows, width)
+    if noise is None:
+        places, vocab = plan.positions + 1, logits.shape[-1]
+        noise = draw_noise(plan.token_rows, places, state, needs, RESIDUAL, vocab)
+    own = plan.pad(choose(scores, noise)).view(rows, width)
     drafted = proposal.tokens[:, : width - 1]
     index = torch.arange(width - 1, device=logits.device)
     test = drafted == own[:, :-1]

@@ -145,8 +145,8 @@ def test_a_draft_law_before_its_filters_is_caught(monkeypatch):
 def test_a_bonus_taken_from_the_place_before_is_caught(monkeypatch):
     sound = verify.choose
 
-    def planted(scores, rows, positions, state, needs, stream):
-        return sound(scores, rows, positions, state, needs, stream).roll(1)
+    def planted(scores, noise):
+        return sound(scores, noise).roll(1)
 
     monkeypatch.setattr(verify, "choose", planted)
 

@@ -9,7 +9,7 @@ from scipy import stats
 
 from specscope.engine.api import SamplingParams
 from specscope.engine.noise import COUPLED, gumbel, key, uniform
-from specscope.engine.sample import choose, shape_scores
+from specscope.engine.sample import choose, draw_noise, shape_scores
 from specscope.engine.state import BatchState, Needs, needs_of
 
 
@@ -54,7 +54,8 @@ def test_ties_go_to_the_first_token_on_every_path():
         Needs(noise=True, filters=True, greedy=True),
     ):
         scores = shape_scores(logits, rows, state, needs)
-        assert choose(scores, rows, rows, state, needs, 1).tolist() == [0, 0]
+        noise = draw_noise(rows, rows, state, needs, 1, 5)
+        assert choose(scores, noise).tolist() == [0, 0]
 
 
 def test_temperature_zero_is_greedy_whatever_the_mode():
