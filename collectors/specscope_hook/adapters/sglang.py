@@ -1,0 +1,159 @@
+"""SGLang: the plug-in that it loads in its processes.
+
+Silent unless SPECSCOPE_RINGS is set. Through SGLang's own HookRegistry it goes around six
+methods of the scheduler's class and, once a scheduler is built, around those of its workers'
+classes that draft and verify. Scheduler and worker share a process, so tokens and times meet
+there. Whatever does not fit, the engine serves as if we were not there, and one line says why.
+
+Written from the source of SGLang 0.5.23 and run with its registry and stand-ins; never run in
+a server, nor on a GPU.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from specscope_hook.adapters.sglang_boot import sglang_boot
+from specscope_hook.adapters.sglang_refuse import records_here, refusal
+from specscope_hook.adapters.sglang_scheduler import SchedulerProbe
+from specscope_hook.errors import HookError, NotSupported
+from specscope_hook.settings import HookSettings, complaints
+
+log = logging.getLogger("sglang.specscope")
+
+TESTED = "0.5.23"
+SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
+METHODS: dict[str, tuple[str, ...]] = {
+    "__init__": ("self", "server_args", "port_args"),
+    "run_event_loop": ("self",),
+    "_add_request_to_queue": ("self", "req"),
+    "send_abort_output": ("self", "abort_req", "req"),
+    "run_batch": ("self", "batch"),
+    "process_batch_result": ("self", "batch", "result"),
+}
+"""What is wrapped of the scheduler, and the parameters that each begins with."""
+_PROBE = "_specscope"
+
+
+def register() -> None:
+    """What SGLang calls in each of its processes; nothing escapes from it."""
+    try:
+        settings = HookSettings.from_env(os.environ)
+        if settings.rings is not None:
+            install(settings)
+    except HookError as error:
+        log.warning("specscope is not attached, serving goes on: %s", error)
+    except Exception as error:
+        log.warning("specscope is not attached, serving goes on: %r", error)
+
+
+def install(settings: HookSettings) -> None:
+    """Register the hooks; SGLang applies them when all plug-ins have been called.
+
+    Raises NotSupported where this SGLang does not have what we wrap.
+    """
+    import sglang
+    from sglang.srt.managers.scheduler import Scheduler
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    check(Scheduler, METHODS, sglang.__version__)
+    if getattr(Scheduler, _PROBE, None) is not None:
+        return
+    if sglang.__version__ != TESTED:
+        log.warning("specscope was written for SGLang %s, not %s", TESTED, sglang.__version__)
+    Scheduler._specscope = False
+    for name, hook in _hooks(settings).items():
+        HookRegistry.register(f"{SCHEDULER}.{name}", hook, HookType.AROUND)
+
+
+def check(owner: type[Any], methods: Mapping[str, tuple[str, ...]], version: str) -> None:
+    """Whether the methods exist and begin with the parameters that we know.
+
+    Raises NotSupported that names the first that does not.
+    """
+    for name, expected in methods.items():
+        found = getattr(owner, name, None)
+        if found is None:
+            raise NotSupported(f"SGLang {version} has no {owner.__name__}.{name}")
+        parameters = tuple(inspect.signature(found).parameters)
+        if parameters[: len(expected)] != expected:
+            raise NotSupported(
+                f"SGLang {version}: {owner.__name__}.{name} takes {', '.join(parameters)}; "
+                f"known is {TESTED}"
+            )
+
+
+def _attach(scheduler: Any, settings: HookSettings) -> None:
+    """A probe for a scheduler that has just been built; on one rank of those that step together."""
+    import sglang
+
+    for line in complaints(os.environ):
+        log.warning("specscope: %s", line)
+    if not records_here():
+        return
+    if reason := refusal(scheduler):
+        raise NotSupported(reason)
+    boot = sglang_boot(scheduler, settings, sglang.__version__)
+    scheduler._specscope = SchedulerProbe(scheduler, settings, boot, check)
+
+
+def _hooks(settings: HookSettings) -> dict[str, Callable[..., Any]]:
+    """Each takes the method that it goes around first, as HookType.AROUND wants."""
+
+    def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        try:
+            _attach(self, settings)
+        except HookError as error:
+            log.warning("specscope is not attached, serving goes on: %s", error)
+        except Exception as error:
+            log.warning("specscope is not attached, serving goes on: %r", error)
+
+    def run_event_loop(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            if self._specscope:
+                self._specscope.close()
+
+    def add_request_to_queue(original: Any, self: Any, req: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._specscope:
+            self._specscope.queued(req)
+        return original(self, req, *args, **kwargs)
+
+    def send_abort_output(original: Any, self: Any, abort_req: Any, req: Any) -> Any:
+        result = original(self, abort_req, req)
+        if self._specscope:
+            self._specscope.aborted(req)
+        return result
+
+    def run_batch(original: Any, self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        probe = self._specscope
+        if not probe:
+            return original(self, batch, *args, **kwargs)
+        probe.before_launch(batch)
+        result = original(self, batch, *args, **kwargs)
+        probe.after_launch(batch, result)
+        return result
+
+    def process_batch_result(original: Any, self: Any, batch: Any, result: Any) -> Any:
+        probe = self._specscope
+        if not probe:
+            return original(self, batch, result)
+        probe.before_results(batch, result)
+        processed = original(self, batch, result)
+        probe.after_results(batch, result)
+        return processed
+
+    return {
+        "__init__": init,
+        "run_event_loop": run_event_loop,
+        "_add_request_to_queue": add_request_to_queue,
+        "send_abort_output": send_abort_output,
+        "run_batch": run_batch,
+        "process_batch_result": process_batch_result,
+    }

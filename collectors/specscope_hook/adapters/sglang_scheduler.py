@@ -1,0 +1,153 @@
+"""SGLang, at the scheduler: which tokens each batch proposed, kept and gave out, and to whom.
+
+A batch of decoding sequences is a round: SGLang drafts and verifies in one go, so it needs no
+other's times. A batch of prompts is none; its time is the prefill time of the round after it.
+With overlap a batch's results are read while the next one runs, so what is known of its launch
+rides on its result, as attribute `_specscope`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from specscope_hook.adapters.sglang_boot import branches
+from specscope_hook.adapters.sglang_requests import Requests
+from specscope_hook.adapters.sglang_rounds import Launch, RoundWriter
+from specscope_hook.adapters.sglang_rows import RowReader, Rows
+from specscope_hook.adapters.sglang_worker import Check, WorkerProbe
+from specscope_hook.attach import attach
+from specscope_hook.clock import SystemClock
+from specscope_hook.columns import End
+from specscope_hook.errors import HookError
+from specscope_hook.records import Boot
+from specscope_hook.rules import ClassRules
+from specscope_hook.settings import HookSettings
+
+log = logging.getLogger("sglang.specscope")
+
+
+class SchedulerProbe:
+    """Records one scheduler's rounds and requests. Nothing escapes from its methods."""
+
+    def __init__(self, scheduler: Any, settings: HookSettings, boot: Boot, check: Check) -> None:
+        """Make the ring, and go around the workers. Raises RingError where no ring is possible."""
+        self._ring, self._recorder = attach(settings, boot)
+        self._scheduler = scheduler
+        rules = ClassRules(settings.classes)
+        self._requests = Requests(self._recorder, rules, scheduler, boot.target)
+        self._reader = RowReader(self._requests)
+        self._worker = self._time(scheduler, check, boot.engine_version)
+        timer = None if self._worker is None else self._worker.timer
+        self._writer = RoundWriter(self._recorder, timer)
+        self._branches = scheduler.draft_worker is not None and branches(scheduler.draft_worker)
+        self._rows: Rows | None = None
+        self._launched_at = 0
+        self._preempted = 0
+        self._tag = 0
+        self._now = SystemClock.monotonic_ns
+        atexit.register(self.close)
+        log.info("specscope records to %s", self._ring.path)
+
+    def _time(self, scheduler: Any, check: Check, version: str) -> WorkerProbe | None:
+        """Clocks at the workers, or a line that says why the rounds have no parts."""
+        try:
+            worker = WorkerProbe(scheduler, self._guarded)
+            worker.hook(check, version)
+        except Exception as error:
+            why = error if isinstance(error, HookError) else repr(error)
+            log.warning("specscope has no times of a round's parts: %s", why)
+            return None
+        return worker
+
+    def __bool__(self) -> bool:
+        return self._recorder.on
+
+    def _guarded(self, what: str, call: Callable[..., None], *args: Any) -> None:
+        if not self._recorder.on:
+            return
+        try:
+            call(*args)
+        except Exception as error:
+            self._recorder.detach(f"SGLang, {what}: {error!r}")
+
+    # --- what SGLang's scheduler does, as `sglang.py` tells it ---------------------------
+
+    def queued(self, req: Any) -> None:
+        """A request joins the queue, or is put back into it."""
+        self._guarded("admission", self._queued, req)
+
+    def aborted(self, req: Any) -> None:
+        """A request that no batch holds was ended: aborted while it waited, or rejected."""
+        self._guarded("abort", self._requests.end, req, End.ABORT)
+
+    def before_launch(self, batch: Any) -> None:
+        """A batch is about to run."""
+        self._guarded("launch", self._launch, batch)
+
+    def after_launch(self, batch: Any, result: Any) -> None:
+        """It has been given to the device; its tokens are not here yet."""
+        self._guarded("launched", self._launched, batch, result)
+
+    def before_results(self, batch: Any, result: Any) -> None:
+        """A batch's tokens are about to be given to its requests."""
+        self._guarded("tokens", self._read, batch, result)
+
+    def after_results(self, batch: Any, result: Any) -> None:
+        """They have been: some requests may have ended."""
+        self._guarded("round", self._end, batch, result)
+
+    def close(self) -> None:
+        """The engine ends: write what still waits, and end the ring."""
+        self._guarded("close", self._writer.flush)
+        self._recorder.close()
+
+    # --- in a step -----------------------------------------------------------------------
+
+    def _queued(self, req: Any) -> None:
+        if self._requests.queue(req):
+            self._preempted += 1
+
+    # HOT PATH. Once a batch over all its sequences.
+    def _launch(self, batch: Any) -> None:
+        mode = batch.forward_mode
+        self._launched_at = 0
+        if not batch.reqs or mode.is_idle():  # a rank that only keeps others company
+            return
+        self._launched_at = self._now()
+        decoding = mode.is_decode()
+        if not decoding:
+            self._requests.scheduled(batch.reqs)
+        if self._worker is not None:
+            self._worker.begin(decoding)
+
+    def _launched(self, batch: Any, result: Any) -> None:
+        if not self._launched_at:
+            return
+        self._tag += 1
+        if self._worker is not None:
+            self._worker.end(self._tag)
+        # Under adaptive speculation the depth is another one when the results are read.
+        depth = self._scheduler.draft_worker.speculative_num_steps if self._branches else None
+        after_idle = bool(batch.after_idle_gap)
+        result._specscope = Launch(self._tag, self._launched_at, after_idle, depth)
+
+    def _read(self, batch: Any, result: Any) -> None:
+        self._rows = None
+        if getattr(result, "_specscope", None) is not None:
+            self._rows = self._reader.before(batch)
+
+    def _end(self, batch: Any, result: Any) -> None:
+        rows, now = self._rows, self._now()
+        if rows is None:
+            return
+        self._rows = None
+        launch = result._specscope
+        self._reader.after(rows, result, launch.depth)
+        waiting = len(self._scheduler.waiting_queue)
+        self._writer.take(launch, rows, now, waiting=waiting, preempted=self._preempted)
+        if rows.reqs:
+            self._preempted = 0
+        self._requests.given(batch.reqs, now)
