@@ -1,9 +1,13 @@
-"""A whole service in a thread of the test's own process."""
+"""A whole service, in a thread of the test's own process or in a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -14,9 +18,11 @@ from specscope.settings import ServiceSettings
 
 
 @contextlib.contextmanager
-def service(dsn: str, **options: Any) -> Iterator[Running]:
+def service(dsn: str, *, apply_token: str = "", **options: Any) -> Iterator[Running]:
     """A service with an event loop of its own, on ports that the system chooses."""
-    settings = ServiceSettings(store=dsn, listen="127.0.0.1:0", http="127.0.0.1:0")
+    settings = ServiceSettings(
+        store=dsn, listen="127.0.0.1:0", http="127.0.0.1:0", apply_token=apply_token
+    )
     started: Future[Running] = Future()
     stop = threading.Event()
 
@@ -37,3 +43,21 @@ def service(dsn: str, **options: Any) -> Iterator[Running]:
     finally:
         stop.set()
         thread.join()
+
+
+@contextlib.contextmanager
+def service_process(dsn: str, **environ: str) -> Iterator[dict[str, int]]:
+    """`specscope serve`; its ports by "grpc" and "http". One process holds one embedded store."""
+    kept = {name: value for name, value in os.environ.items() if "SPECSCOPE" not in name}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "specscope", "serve", "--json", "--store", dsn,
+         "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=kept | environ,
+    )  # fmt: skip
+    try:
+        yield json.loads(process.stdout.readline())
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)

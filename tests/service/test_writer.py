@@ -104,3 +104,31 @@ def test_a_batch_larger_than_the_room_fits_when_nothing_else_waits():
         await asyncio.wait_for(room.take(1000), 1)
 
     asyncio.run(scene())
+
+
+def test_what_else_is_asked_is_done_between_inserts_and_its_failure_is_its_own(store):
+    batches, answered = admitted(Traffic()), []
+    writer = Writer(store, Metrics(), lambda *_: None, flush_s=0.3)
+    given_up = writer.ask(lambda _: answered.append("given up"))
+    given_up.cancel()
+    failed = writer.ask(lambda _: 1 // 0)
+    writer.offer(batches[0], answered.append)
+    seen = writer.ask(lambda store: store.rows("SELECT count() AS n FROM round")[0]["n"])
+
+    writer.start()
+    before = seen.result(30)
+    writer.close()
+
+    assert before == 0
+    assert isinstance(failed.exception(), ZeroDivisionError)
+    assert answered == batches[:1]
+
+
+def test_who_asks_waits_neither_for_rows_nor_for_their_age(store):
+    writer = Writer(store, Metrics(), lambda *_: None, flush_s=3600.0)
+    writer.start()
+
+    answer = writer.ask(lambda store: store.rows("SELECT 1 AS one")[0]["one"]).result(30)
+
+    writer.close()
+    assert answer == 1
