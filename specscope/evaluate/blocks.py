@@ -161,7 +161,7 @@ def _known(block: BlockTime) -> BlockTime:
 def _measured(block: BlockTime) -> bool:
     """Whether a block has a time and tokens; a store may hold NULL or worse for either."""
     wall = block.wall_us
-    return wall is not None and isfinite(wall) and wall > 0 and block.emitted > 0
+    return wall is not None and isfinite(wall) and wall >= _SHORTEST_US and block.emitted > 0
 
 
 def merge_blocks(rows: Sequence[BlockTime]) -> BlockTime:
@@ -219,6 +219,9 @@ _SUMMED = tuple(
     or field.name in {"requests", "rounds", "request_rounds", "n_q", "n_kv"}
     or field.name in {"proposed", "accepted", "emitted"}
 )
+
+# No block of a real engine is over within a nanosecond.
+_SHORTEST_US = 1e-3
 
 # A pair belongs to a bucket when this share of its request-rounds does.
 _NEARLY_ALL = 0.9
