@@ -49,6 +49,14 @@ def lengths(text: str) -> list[int]:
     return found
 
 
+def allowance(text: str) -> tuple[str, float]:
+    """A class and what its tokens may take, such as chat=50. [ms]"""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ArgumentTypeError(f"{text!r} is not an allowance such as chat=50")
+    return name, seconds(value)
+
+
 def seconds(text: str) -> float:
     """A positive number."""
     try:
@@ -144,6 +152,14 @@ def _evidence(parser: ArgumentParser) -> None:
     parser.add_argument("--epoch", help="whose evidence counts; the one that ran last, by default")
     parser.add_argument(
         "--default-k", type=int, help="draft length in force where no table is; 0 by default"
+    )
+    parser.add_argument(
+        "--tpot-ms",
+        type=allowance,
+        action="append",
+        default=[],
+        metavar="CLASS=MS",
+        help="what the 95th percentile of a class's time per output token may be",
     )
     parser.add_argument(
         "--closed-loop",

@@ -27,6 +27,7 @@ from specscope.gate.policies import (
     rolled_back,
     write_policy,
 )
+from specscope.gate.recommend import Recommendation
 from specscope.gate.remote import Remote
 from specscope.gate.session import Reading, read, recommendation
 from specscope.gate.table import GateTable, read_table
@@ -48,7 +49,7 @@ def show(args: Namespace) -> int:
 def recommend(args: Namespace) -> int:
     """What should be in force."""
     with _store(args) as store:
-        found = recommendation(_read(store, args), closed_loop=args.closed_loop)
+        found = _advice(args, _read(store, args))
     plain = views.recommendation_json(found)
     if args.out:
         _write(args.out, plain)
@@ -125,7 +126,7 @@ def calibrate(args: Namespace) -> int:
 def export(args: Namespace) -> int:
     """The table in an engine's own words."""
     with _store(args) as store:
-        found = recommendation(_read(store, args), closed_loop=args.closed_loop)
+        found = _advice(args, _read(store, args))
     if not found.moves and args.engine != "specscope":
         raise InputError("no experiment has run: there is nothing to export for this engine")
     out = export_table(args.engine, found.new, found.moves, args.largest_batch)
@@ -145,9 +146,15 @@ def _read(store: Store, args: Namespace) -> Reading:
     return read(store, default_k=args.default_k, epoch=args.epoch)
 
 
+def _advice(args: Namespace, reading: Reading) -> Recommendation:
+    return recommendation(
+        reading, closed_loop=args.closed_loop, allowances=dict(args.tpot_ms) or None
+    )
+
+
 def _wanted(args: Namespace, reading: Reading) -> GateTable:
     if args.table is None:
-        return recommendation(reading, closed_loop=args.closed_loop).new
+        return _advice(args, reading).new
     try:
         return read_table(json.loads(args.table.read_text()))
     except (OSError, ValueError) as error:

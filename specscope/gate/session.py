@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from specscope.evaluate.checks import Design
@@ -67,16 +67,23 @@ def read(store: Store, *, default_k: int | None = None, epoch: str | None = None
 
 
 def recommendation(
-    reading: Reading, *, closed_loop: bool = False, now: int | None = None
+    reading: Reading,
+    *,
+    closed_loop: bool = False,
+    allowances: Mapping[str, float] | None = None,
+    now: int | None = None,
 ) -> Recommendation:
-    """What should be in force, from what was read."""
+    """What should be in force, from what was read.
+
+    allowances: what the 95th percentile of a class's time per output token may be. [ms]
+    """
     design: Design = "closed_loop" if closed_loop else reading.design
     found = recommend(
         reading.evidence,
         reading.table,
         history(reading.policies),
         now=time.time_ns() if now is None else now,
-        decision=Rules(looked_at_often=reading.looked_at_often),
+        decision=Rules(looked_at_often=reading.looked_at_often, tpot_allowance_ms=allowances),
         design=design,
     )
     return replace(found, notes=(*found.notes, *reading.notes, *_caveats(reading, found)))

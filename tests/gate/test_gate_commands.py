@@ -10,6 +10,7 @@ from evaluate.block_rows import Kind, rows
 
 from specscope.cli import main
 from specscope.errors import UsageError
+from specscope.evaluate.quantiles import bin_of
 from specscope.gate import calibration
 from specscope.gate.policies import (
     HoldOut,
@@ -31,8 +32,11 @@ LOSE = Kind({0: 1.0, 2: 1.15, 4: 1.2}, COST)
 NOW = 1_800_000_000 * 10**9
 
 
-def put_blocks(store, kinds, **kwargs):
-    times, parts = rows(kinds, **kwargs)
+def put_blocks(store, kinds, tpot_ms=None):
+    times, parts = rows(kinds)
+    if tpot_ms is not None:
+        slow = {"tpot_bins": (bin_of(tpot_ms),), "tpot_counts": (8,)}
+        times = [dataclasses.replace(t, **slow) for t in times]
     began = time.time_ns() - 3600 * 10**9
     store.migrate()
     for table, values in (("block_time", times), ("block_part", parts)):
@@ -116,6 +120,19 @@ def test_a_change_of_a_cell_is_held_while_it_rests(dsn, capsys, tmp_path):
     _, out, _ = run(capsys, "recommend", "--store", dsn)
 
     assert "prose 0-1k 65-256 at load 5-16: held, k = 4 (would disable to k = 0" in out
+
+
+def test_a_class_that_waits_too_long_in_every_arm_is_routed(tmp_path, capsys):
+    where = f"chdb://{tmp_path}/store"
+    with Store.open(where) as store:
+        put_blocks(store, {"sql": WIN}, tpot_ms=100.0)
+
+    _, free, _ = run(capsys, "recommend", "--store", where)
+    _, bound, _ = run(capsys, "recommend", "--store", where, "--tpot-ms", "sql=40")
+
+    assert "enable, k 0 -> 4" in free
+    assert "sql 0-1k 65-256 at load 5-16: route, k = 0" in bound
+    assert "route sql: to a pool of its own" in bound
 
 
 def test_export_and_plan_and_json(dsn, capsys):
