@@ -1,10 +1,15 @@
 """Pure mathematics from rounds and blocks to a verdict: numpy and scipy, no input or output.
 
-closed_forms, leviathan, roofline, moe, raggedness    what arithmetic alone says
-acceptance, choice                                    survival by position; which k was best
-ratio, sequential, multiplicity, quantiles, strata    the statistics
-blocks, contrast, verdicts, switch                    from block rows to verdicts
-steptime, diagnosis, objectives, lossless             why, for what, and whether it is allowed
+closed_forms, leviathan, roofline, moe           what arithmetic alone says
+raggedness, budget                               the same, for a batch and for a tree
+traces                                           one set of phase times, judged as it came
+acceptance, choice                               survival by position; which k was best
+ratio, sequential, covariates, quantiles         the statistics, from clusters and pairs
+multiplicity, strata                             many comparisons; the mix of traffic
+blocks, checks, flags, contrast, summary         block rows: what may be compared, and how
+verdicts, allowance, sentences, switch           a verdict a segment, a verdict on the whole
+diagnosis, causes, signatures, verify_signatures why it loses
+steptime, objectives, anchor, planning, lossless costs, metrics, baselines, time, correctness
 
 Nothing here offers a contrast between requests of one batch as a speedup: they share the
 batch's time, so such a contrast returns tokens per round whatever a round cost.
