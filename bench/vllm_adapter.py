@@ -64,6 +64,7 @@ def step_of(probe: SchedulerProbe, ids: list[str]):  # type: ignore[no-untyped-d
         scheduled_new_reqs=[],
     )
     made = SimpleNamespace(
+        req_ids=list(ids),
         req_id_to_index={id_: place for place, id_ in enumerate(ids)},
         sampled_token_ids=[[1, 2, 3]] * len(ids),
     )

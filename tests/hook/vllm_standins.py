@@ -87,15 +87,18 @@ class Scheduler:
         """Give out the step's tokens. ended: FinishReason by id; steps: times that are known."""
         self.tag += 1
         ids = list(planned.num_scheduled_tokens)
+        order = ids[1:] + ids[:1]  # the runner's own; its index by id keeps the plan's
         made = SimpleNamespace(
-            req_id_to_index={id_: place for place, id_ in enumerate(ids)},
-            sampled_token_ids=[[7] * ((accepted or {}).get(id_, 0) + 1) for id_ in ids],
+            req_ids=order,
+            req_id_to_index={id_: order.index(id_) for id_ in ids},
+            sampled_token_ids=[[7] * ((accepted or {}).get(id_, 0) + 1) for id_ in order],
         )
         known = [(self.tag, 1.0, 2.0, 3.0, 4.0)] if steps is None else steps
         made._specscope = (self.tag, known, source, "")
         self.probe.before_update(planned, made)
         outputs = []
-        for id_, tokens in zip(ids, made.sampled_token_ids, strict=True):
+        for id_ in ids:
+            tokens = made.sampled_token_ids[order.index(id_)]
             request = self.requests.get(id_)
             if request is None:
                 continue

@@ -67,10 +67,9 @@ def counters(address):
     with urllib.request.urlopen(f"{address}/metrics", timeout=30) as answer:
         text = answer.read().decode()
     found = {}
-    for name, position, value in re.findall(
-        r'^(vllm:\w+){[^}]*?(?:position="(\d+)")?[^}]*} ([\d.e+]+)$', text, re.MULTILINE
-    ):
-        found[name, position] = float(value)
+    for name, labels, value in re.findall(r"^(vllm:\w+){(.*)} (\S+)$", text, re.MULTILINE):
+        position = re.search(r'position="(\d+)"', labels)
+        found[name, position[1] if position else ""] = float(value)
     return found
 
 

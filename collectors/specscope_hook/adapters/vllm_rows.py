@@ -64,7 +64,7 @@ class RowReader:
         tokens = made.sampled_token_ids
         if not tokens:
             return None
-        if list(made.req_id_to_index) == ids and len(tokens) == len(ids):
+        if made.req_ids == ids:  # the order of tokens; that of the index by id is another
             lengths = list(map(len, tokens))
         else:
             place = made.req_id_to_index
