@@ -178,6 +178,23 @@ def test_an_external_store_comes_from_a_secret_and_needs_no_volume():
             assert store["valueFrom"]["secretKeyRef"] == {"name": "specscope-store", "key": "dsn"}
 
 
+def test_only_the_service_gets_the_token_that_changes_policies_and_only_where_a_secret_is_named():
+    named = render(values_of(CHART / "ci" / "applied-policies-values.yaml"))
+
+    entries = [
+        (container["name"], entry)
+        for _, pod in pods(named)
+        for container in containers(pod)
+        for entry in container["env"]
+        if entry["name"] == "SPECSCOPE_APPLY_TOKEN"
+    ]
+
+    reference = {"secretKeyRef": {"name": "specscope-apply", "key": "token"}}
+    assert entries == [("service", {"name": "SPECSCOPE_APPLY_TOKEN", "valueFrom": reference})]
+    (_, pod), *_ = pods(render({}))
+    assert "SPECSCOPE_APPLY_TOKEN" not in environment(containers(pod)[0])
+
+
 def test_the_report_reads_an_embedded_store_through_the_service():
     manifests = render({})
 

@@ -23,6 +23,7 @@ NONSENSE = {
     "a ring of no size": {"hook": {"ring": {"mebibytes": 0}}},
     "a ring larger than any node": {"hook": {"ring": {"mebibytes": 1 << 20}}},
     "rings in a relative directory": {"hook": {"ringsPath": "run/specscope"}},
+    "a token itself instead of its secret's name": {"service": {"applyTokenSecret": "S3cret!"}},
     "a negative price": {"hook": {"pricePerHour": -1}},
     "a share above one": {"sidecar": {"otlp": {"sample": 1.5}}},
     "a service without a port": {"sidecar": {"service": "elsewhere"}},

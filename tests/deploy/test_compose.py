@@ -99,6 +99,15 @@ def test_every_setting_is_one_that_the_product_knows(services):
         assert ours <= set(settings.KNOWN)
 
 
+def test_nobody_changes_policies_through_the_service_unless_a_token_is_set(services):
+    text = services["service"]["environment"]["SPECSCOPE_APPLY_TOKEN"]
+
+    assert filled(text) == ""
+    assert [n for n, s in services.items() if "SPECSCOPE_APPLY_TOKEN" in s["environment"]] == [
+        "service"
+    ]
+
+
 def test_nothing_listens_beyond_this_machine(services):
     published = [port for service in services.values() for port in service.get("ports", [])]
 
