@@ -24,7 +24,7 @@ from specscope.readers.records import (
     Unparsed,
     Window,
 )
-from specscope.readers.registry import reader_for, readers
+from specscope.readers.registry import reader_for, readers, shape
 from specscope.readers.source import Source, open_source, walk
 
 _NOTHING_READ = ("LONG_LINE", "TORN_LINE")
@@ -58,7 +58,7 @@ class Collector:
         self._evidence.inputs.append(info)
         reader = reader_for(source.head)
         if reader is None:
-            self._not_recognised(info)
+            self._not_recognised(info, source)
             return
         info.format = reader.format
         try:
@@ -67,7 +67,7 @@ class Collector:
         except InputError as error:
             self._evidence.findings.add(Finding("UNREADABLE", str(error)), info.path)
         if info.records == 0 and info.unparsed_lines == 0:
-            self._not_recognised(info)
+            self._not_recognised(info, source)
 
     def take(self, name: str, format: str, records: Iterable[Record]) -> None:
         """Take in records that do not come from a file."""
@@ -134,28 +134,26 @@ class Collector:
                 self._evidence.devices.append(record)
         info.records += 1
 
-    def _not_recognised(self, info: InputInfo) -> None:
+    def _not_recognised(self, info: InputInfo, source: Source) -> None:
         info.format = None
-        self._evidence.findings.add(
-            Finding("NOT_RECOGNISED", "no known format matches its content"), info.path
-        )
+        said = f"no known format: it looks like {shape(source.head)}"
+        self._evidence.findings.add(Finding("NOT_RECOGNISED", said), info.path)
 
     def _nothing(self) -> str:
-        tried = ", ".join(dict.fromkeys(reader.format for reader in readers()))
-        first = self._evidence.inputs[0] if self._evidence.inputs else None
-        if first is None:
+        inputs, findings = self._evidence.inputs, self._evidence.findings
+        if not inputs:
             return "no files found"
-        reason = self._evidence.findings.text("UNREADABLE", first.path)
+        first = inputs[0]
+        reason = findings.text("UNREADABLE", first.path)
         if reason:
             return reason
-        looks = (
-            f"; {first.path} has {first.unparsed_lines} lines that look like speculation"
-            if first.unparsed_lines
-            else ""
-        )
-        return (
-            f"nothing could be read in {len(self._evidence.inputs)} file(s){looks}; tried {tried}"
-        )
+        if first.unparsed_lines:
+            said = f"{first.unparsed_lines} lines speak of speculation and none could be read"
+        else:
+            said = findings.text("NOT_RECOGNISED", first.path) or "no records"
+        more = f" (and {len(inputs) - 1} more files)" if len(inputs) > 1 else ""
+        tried = ", ".join(reader.format for reader in readers())
+        return f"{first.path}: {said}{more}; tried {tried}"
 
 
 def _engines(known: str | None, engine: str) -> str | None:

@@ -10,12 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
-from specscope.readers.records import HALF_RATE_DIGIT, Finding, Window
+from specscope.readers.records import HALF_RATE_DIGIT, LONGEST_DRAFT, Finding, Window
 
 _COUNTS = ("drafts", "proposed", "accepted", "came_out", "generated", "running", "waiting")
-
-LONGEST = 1025
-"""No engine drafts more than 1 024 tokens."""
 
 
 def normalise(window: Window) -> tuple[Window, list[Finding]]:
@@ -44,7 +41,7 @@ def _impossible(window: Window) -> dict[str, object]:
     rate, length = window.printed_rate, window.printed_length
     if rate is not None and not 0 <= rate <= 1:
         wrong["printed_rate"] = rate
-    if length is not None and not 1 <= length <= LONGEST and drafts != 0:
+    if length is not None and not 1 <= length <= LONGEST_DRAFT + 1 and drafts != 0:
         wrong["printed_length"] = length
     positions = window.printed_positions
     if positions and _out_of_range(positions):

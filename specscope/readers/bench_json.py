@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specscope.readers.json_file import count, dicts, documents, looks_like_json, real
-from specscope.readers.records import Arm, Finding, Record, Window
+from specscope.readers.records import LONGEST_DRAFT, Arm, Finding, Record, Window
 from specscope.readers.roles import role_of
 from specscope.readers.source import Source
 
@@ -62,7 +62,9 @@ def _flat(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
     drafts = count(result, "spec_decode_num_drafts")
     length = real(result, "spec_decode_acceptance_length", "accept_length")
     rates = result.get("spec_decode_per_position_acceptance_rates")
-    positions = tuple(float(r) for r in rates if _is_rate(r)) if isinstance(rates, list) else None
+    positions = None
+    if isinstance(rates, list) and len(rates) <= LONGEST_DRAFT and all(map(_is_rate, rates)):
+        positions = tuple(map(float, rates)) or None
     speculated = bool(drafts) or (length is not None and length >= 1)
     concurrency = count(result, "max_concurrency") or None
     completed = count(result, "completed", "num_prompts")

@@ -14,6 +14,7 @@ from specscope.readers.lines import number
 from specscope.readers.records import Arm, Record, Window
 from specscope.readers.roles import k_of, role_of
 from specscope.readers.source import Source
+from specscope.readers.wide_table import arms_in, unfolded
 
 _MEASURES = {**columns.HIGHER, **columns.LOWER, **columns.OUTCOME}
 
@@ -29,13 +30,15 @@ class BenchTable:
         measures = {alias for group in _MEASURES.values() for alias in group}
         measures |= {alias for group in columns.SECONDS.values() for alias in group}
         arms = {*columns.ARM, *columns.K, *(a for group in columns.CLASS.values() for a in group)}
-        return 0.6 if names & measures and names & arms else 0.0
+        return 0.6 if (names & measures and names & arms) or arms_in(names) else 0.0
 
     def read(self, source: Source) -> Iterator[Record]:
         """One arm per row, and a window where the row counts accepted tokens."""
-        for number_, row in enumerate(rows(source.stream), start=1):
+        for line, row in enumerate(rows(source.stream), start=1):
             named = {name_of(column): value for column, value in row.items()}
-            yield from _row(source.name, named, number_)
+            arms = arms_in(named)
+            for one in unfolded(named, arms) if arms else [named]:
+                yield from _row(source.name, one, line)
 
 
 def _row(input: str, row: Mapping[str, str], line: int) -> Iterator[Record]:

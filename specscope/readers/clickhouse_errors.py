@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from specscope.readers.json_file import documents, looks_like_json
+from specscope.readers.lines import INTEGER, REAL
 from specscope.readers.records import Finding, Record
 from specscope.readers.source import Source
 
-_CODE = re.compile(r"Code: (\d+)")
+_CODE = re.compile(rf"Code: {INTEGER}")
 _PARTS = re.compile(
-    r"Too many (?:inactive )?parts \((\d+)(?: with average size of ([\d.]+) ([KMG]i)?B)?\)"
+    rf"Too many (?:inactive )?parts \({INTEGER}(?: with average size of {REAL} ([KMG]i)?B)?\)"
     r"(?: in (?:table )?'?([\w.`\-]+)'?)?"
 )
 _PARTITIONS = re.compile(r"Too many partitions for single INSERT block")

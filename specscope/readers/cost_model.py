@@ -121,7 +121,12 @@ def _verify_ms(curve: object, tokens: int) -> float | None:
         return None
     points: list[tuple[int, float]] = []
     for size, speed in curve.items():
-        if str(size).isdigit() and isinstance(speed, int | float) and speed > 0:
+        if (
+            str(size).isdigit()
+            and len(str(size)) < 10
+            and isinstance(speed, int | float)
+            and speed > 0
+        ):
             points.append((int(size), 1000 * int(size) / speed))
     points.sort()
     for (low, before), (high, after) in itertools.pairwise(points):

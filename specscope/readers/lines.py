@@ -11,6 +11,10 @@ from specscope.readers.source import blocks
 LINE_LIMIT = 1 << 16
 """A longer line is no log line: 64 KiB holds a thousand position rates."""
 
+INTEGER = r"(\d{1,15})"
+REAL = r"(\d{1,15}(?:\.\d{1,15})?)"
+"""Groups for numbers in patterns. Bounded: damage may leave thousands of digits in a row."""
+
 _ANSI = re.compile(rb"\x1b\[[0-9;]*m")
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)", re.IGNORECASE)
 

@@ -12,11 +12,13 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-from specscope.readers.lines import number, plain
+from specscope.readers.json_file import count, real
+from specscope.readers.lines import INTEGER, REAL, number, plain
 from specscope.readers.llamacpp_request import Request, Requests
 from specscope.readers.llamacpp_stats import Drafters, Statistics
-from specscope.readers.records import Finding, Record, Unparsed, Window
+from specscope.readers.records import LONGEST_DRAFT, Finding, Record, Unparsed, Window
 
 MOST_TASKS = 4096
 """Requests that may be open at once; beyond, the oldest is given out as it is."""
@@ -24,11 +26,11 @@ MOST_TASKS = 4096
 _SERVICE = re.compile(r"^\s*(\[\d+\]|[\w.\-/]+ +\|)")
 _TASK = re.compile(r"id\s+\d+ \| task\s+(-?\d+) \|")
 _CLOCK = re.compile(r"\b(\d+(?:\.\d\d)+\.\d{3}\.\d{3})\b")
-_TIMING = re.compile(r"eval time\s*=\s*([\d.]+) ms /\s*(\d+) (?:tokens|runs)")
-_ACCEPTANCE = re.compile(r"\(\s*(\d+) accepted /\s*(\d+) generated\)")
-_MEAN = re.compile(r"mean (?:acceptance )?len(?:gth)? =\s*([\d.]+)")
+_TIMING = re.compile(rf"eval time\s*=\s*{REAL} ms /\s*{INTEGER} (?:tokens|runs)")
+_ACCEPTANCE = re.compile(rf"\(\s*{INTEGER} accepted /\s*{INTEGER} generated\)")
+_MEAN = re.compile(rf"mean (?:acceptance )?len(?:gth)? =\s*{REAL}")
 _POSITIONS = re.compile(r"(?:acc|acceptance rate) per pos(?:ition)? = \(([^)]*)\)")
-_ROUND = re.compile(r"accepted\s+(\d+)/\s*(\d+) draft tokens")
+_ROUND = re.compile(rf"accepted\s+{INTEGER}/\s*{INTEGER} draft tokens")
 
 
 @dataclass(slots=True)
@@ -158,8 +160,9 @@ class LlamaCppLog:
     ) -> Iterable[Record]:
         if key not in self._rounds and len(self._rounds) >= MOST_TASKS:
             yield from self._unfinished(next(iter(self._rounds)))
-        rounds = self._rounds.setdefault(key, _Rounds())
-        rounds.add(int(match.group(1)), int(match.group(2)), replayed)
+        accepted, proposed = int(match.group(1)), int(match.group(2))
+        if proposed <= LONGEST_DRAFT:
+            self._rounds.setdefault(key, _Rounds()).add(accepted, proposed, replayed)
 
     def _timings(self, text: str) -> Iterator[Record]:
         start, end = text.find("{"), text.rfind("}")
@@ -211,24 +214,15 @@ class LlamaCppLog:
         )
 
 
-def from_timings(found: dict[str, object]) -> Request:
+def from_timings(found: dict[str, Any]) -> Request:
     """A request from the `timings` object of a response. Fields of other types are left out."""
-
-    def value(name: str) -> float | None:
-        got = found.get(name)
-        return float(got) if isinstance(got, int | float) and not isinstance(got, bool) else None
-
-    def count(name: str) -> int | None:
-        got = value(name)
-        return int(got) if got is not None and got >= 0 else None
-
     return Request(
-        prompt_tokens=count("prompt_n"),
-        prompt_ms=value("prompt_ms"),
-        tokens=count("predicted_n"),
-        eval_ms=value("predicted_ms"),
-        proposed=count("draft_n"),
-        accepted=count("draft_n_accepted"),
+        prompt_tokens=count(found, "prompt_n"),
+        prompt_ms=real(found, "prompt_ms"),
+        tokens=count(found, "predicted_n"),
+        eval_ms=real(found, "predicted_ms"),
+        proposed=count(found, "draft_n"),
+        accepted=count(found, "draft_n_accepted"),
     )
 
 

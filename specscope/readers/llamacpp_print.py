@@ -10,15 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from specscope.readers.lines import plain
+from specscope.readers.lines import INTEGER, REAL, plain
 from specscope.readers.records import Finding, Origin, Record, TimeParts, Window
 
 _PART = re.compile(
-    r"(load|sample|sampling|prompt eval|eval|total) time =\s*([\d.]+) ms"
-    r"(?: /\s*(\d+) (?:runs|tokens))?"
+    rf"(load|sample|sampling|prompt eval|eval|total) time =\s*{REAL} ms"
+    rf"(?: /\s*{INTEGER} (?:runs|tokens))?"
 )
-_SUMMARY = re.compile(r"\b(n_draft|n_predict|n_drafted|n_accept)\s*=\s*(\d+)")
-_DECODED = re.compile(r"decoded\s+(\d+) tokens in\s+([\d.]+) seconds")
+_SUMMARY = re.compile(rf"\b(n_draft|n_predict|n_drafted|n_accept)\s*=\s*{INTEGER}")
+_DECODED = re.compile(rf"decoded\s+{INTEGER} tokens in\s+{REAL} seconds")
 
 
 class LlamaCppPrint:

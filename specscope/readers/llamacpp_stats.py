@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from specscope.readers.lines import number
+from specscope.readers.lines import REAL, number
 from specscope.readers.llamacpp_request import Request
 from specscope.readers.records import Finding, Record, Window
 
 _NAME = re.compile(r"statistics\s+([\w\-+.]+):")
-_COUNT = r"{} =\s*(\d+)"
-_DURATION = re.compile(r"dur\(b,g,a\) =\s*([\d.]+),\s*([\d.]+),\s*([\d.]+) ms")
+_COUNT = r"{} =\s*(\d{{1,15}})"
+_DURATION = re.compile(rf"dur\(b,g,a\) =\s*{REAL},\s*{REAL},\s*{REAL} ms")
 _RATES = re.compile(r"#acc rate/pos = \(([^)]*)\)")
 
 

@@ -17,6 +17,9 @@ HALF_RATE_DIGIT = 0.00051
 
 OVERSHOOT = 1.15
 
+LONGEST_DRAFT = 1024
+"""No engine drafts more tokens at once; a larger number is damage and would fill the memory."""
+
 GRAINS = ("counter", "interval", "run", "round", "request")
 """How much of the traffic a window sees, best first. Totals pool one grain only, since a server's
 counters, its log and its requests' own figures count the same tokens."""

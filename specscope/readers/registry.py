@@ -9,6 +9,8 @@ from specscope.readers.bench_json import BenchJson
 from specscope.readers.bench_table import BenchTable
 from specscope.readers.clickhouse_errors import ClickHouseErrors
 from specscope.readers.cost_model import CostModel
+from specscope.readers.csv_file import header
+from specscope.readers.json_file import looks_like_json
 from specscope.readers.kineto import KinetoTrace
 from specscope.readers.nsys_csv import NsysCsv
 from specscope.readers.nsys_sqlite import NsysSqlite
@@ -55,3 +57,17 @@ def reader_for(head: bytes) -> Reader | None:
     """The surest reader, or None where none is sure of anything (binary files)."""
     best = max(readers(), key=lambda reader: reader.sniff(head))
     return best if best.sniff(head) > 0 else None
+
+
+def shape(head: bytes) -> str:
+    """What a file that no reader knows looks like, in words."""
+    if not head:
+        return "an empty file"
+    if looks_like_json(head):
+        return "JSON without a known key"
+    columns = header(head)
+    if b"\0" in head[:4096]:
+        return "a binary file"
+    if len(columns) > 2:
+        return f"a table without a known arm or measure ({', '.join(columns)[:80]})"
+    return "text without a known line"

@@ -12,7 +12,7 @@ from typing import Any
 from specscope.readers.json_file import count, dicts, documents, looks_like_json, real
 from specscope.readers.llamacpp_log import from_timings
 from specscope.readers.llamacpp_request import Requests
-from specscope.readers.records import Finding, Record, Window
+from specscope.readers.records import LONGEST_DRAFT, Finding, Record, Window
 from specscope.readers.source import Source
 
 _KEYS = (
@@ -83,7 +83,9 @@ def _steps(input: str, found: dict[str, Any]) -> Window:
 
 def _survivals(histogram: object, steps: int | None) -> tuple[int, ...] | None:
     """Counts of accepted lengths 0, 1, ... to counts of positions that survived."""
-    if not isinstance(histogram, list) or not all(isinstance(n, int) and n >= 0 for n in histogram):
+    if not isinstance(histogram, list) or len(histogram) > LONGEST_DRAFT + 1:
+        return None
+    if not all(isinstance(n, int) and n >= 0 for n in histogram):
         return None
     if steps is None or sum(histogram) != steps:
         return None

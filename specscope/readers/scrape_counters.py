@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from specscope.readers.records import Arm, Finding, Record, Window
+from specscope.readers.records import LONGEST_DRAFT, Arm, Finding, Record, Window
 
 Samples = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -58,6 +58,8 @@ class _Group:
         position = label.get("position", label.get("token_position"))
         name = name.removesuffix("_total")
         if position is not None and position.isdigit():
+            if len(position) > 4 or int(position) >= LONGEST_DRAFT:
+                return
             if "drafted_tokens" in name and "per_pos" not in name:
                 self._drafted_at[int(position)] += delta
             elif "accepted_tokens" in name:
@@ -219,4 +221,4 @@ class _Group:
 
 
 def _index(label: str | None) -> int | None:
-    return int(label) if label and label.isdigit() else None
+    return int(label) if label and label.isdigit() and len(label) < 10 else None

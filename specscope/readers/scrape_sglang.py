@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from specscope.readers.accept_rate import RateDefinition
+from specscope.readers.lines import whole
 from specscope.readers.records import Finding, Record, TimeParts, Window
 from specscope.readers.scrape_counters import Change
 
@@ -40,7 +41,7 @@ def windows(change: Change) -> Iterator[Record]:
             {"series": repeated},
         )
     for (_, dp), gauges in sorted(engines.items()):
-        yield from _engine(change, int(dp) if dp.isdigit() else None, gauges)
+        yield from _engine(change, whole(dp), gauges)
 
 
 def _engine(change: Change, index: int | None, gauges: dict[str, float]) -> Iterator[Record]:

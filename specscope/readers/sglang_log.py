@@ -14,7 +14,7 @@ from dataclasses import replace
 from statistics import median
 
 from specscope.readers.accept_rate import Definition, RateDefinition
-from specscope.readers.lines import fields, number, plain, whole
+from specscope.readers.lines import INTEGER, fields, number, plain, whole
 from specscope.readers.records import Finding, Origin, Record, Unparsed, Window
 
 HOLD = 256
@@ -27,7 +27,7 @@ IDLE_FACTOR = 3.0
 """A window whose round seems this much longer than the usual one covers idle time."""
 
 _PREFIX = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\]]*?((?: (?:DP|TP|PP|EP)\d+)*)\]")
-_RANK = re.compile(r"(DP|TP|PP|EP)(\d+)")
+_RANK = re.compile(rf"(DP|TP|PP|EP){INTEGER}")
 _VERSION = re.compile(r"sglang[^\n]{0,40}?version[=: ]+'?(\d+\.\d[\w.]*)")
 
 
@@ -86,7 +86,8 @@ class _Engine:
             return
         if torn:
             yield Finding("TORN_LINE", "a decode line is cut at the end of the input")
-            found.popitem()  # the last value may be cut
+            if found:
+                found.popitem()  # the last value may be cut
         length = number(_value(found, "accept len"))
         rate = number(_value(found, "accept rate"))
         tok_s = number(_value(found, "gen throughput (token/s)"))

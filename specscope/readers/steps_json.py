@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from specscope.readers.json_file import count, documents, looks_like_json
-from specscope.readers.records import Finding, Record, Window
+from specscope.readers.records import LONGEST_DRAFT, Finding, Record, Window
 from specscope.readers.source import Source
 
 _PROPOSED = ("num_draft_tokens", "proposed", "drafted", "draft_tokens", "num_proposed")
@@ -53,7 +53,7 @@ class _Rounds:
     def add(self, found: dict[str, Any]) -> None:
         proposed, accepted = count(found, *_PROPOSED), count(found, *_ACCEPTED)
         emitted = count(found, *_EMITTED)
-        if not proposed or accepted is None or emitted is None:
+        if not proposed or proposed > LONGEST_DRAFT or accepted is None or emitted is None:
             return
         self.drafts += 1
         self.proposed += proposed

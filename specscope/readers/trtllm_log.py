@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from specscope.readers.lines import plain
 from specscope.readers.records import Record, Window
 
-_FIELD = re.compile(r"'?(\w+)'?\s*[=:]\s*(-?[\d.]+)")
+_FIELD = re.compile(r"'?(\w+)'?\s*[=:]\s*(-?\d{1,15}(?:\.\d{1,15})?)")
 MERGE = 256
 """Steps per window: the log has one line per step."""
 

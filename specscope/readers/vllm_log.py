@@ -13,22 +13,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from specscope.readers.lines import plain
+from specscope.readers.lines import INTEGER, REAL, plain
 from specscope.readers.records import Finding, Origin, Record, Unparsed
 from specscope.readers.vllm_series import Series
 from specscope.readers.vllm_spec_line import EngineLine, SpecLine
 
 _VERSION = re.compile(r"(?:LLM engine \(v|version )(\d+\.\d[\w.+]*)")
 _SPEC_CONFIG = re.compile(r"speculative_config=SpeculativeConfig\(method='(\w+)'(.*)")
-_SPEC_K = re.compile(r"num_spec\w*_tokens'?[=:] ?(\d+)")
+_SPEC_K = re.compile(rf"num_spec\w*_tokens'?[=:] ?{INTEGER}")
 _PROCESS = re.compile(r"^(?:([\w.\-/]+) +\| )?.{0,160}?(?:\((\w+ pid=\d+)\)|(\S+\[\d+\]):)")
 _SERVICE = re.compile(r"^([\w.\-/]+) +\| ")
 _TIME = re.compile(r"\d\d-\d\d \d\d:\d\d:\d\d")
-_ENGINE = re.compile(r"Engine (\d+): $")
-_ITERATION = re.compile(
-    rb"Engine (\d+): Iteration\(\d+\): (\d+) context requests, \d+ context tokens, "
-    rb"(\d+) generation requests, \d+ generation tokens, iteration elapsed time: ([\d.]+) ms"
+_ENGINE = re.compile(rf"Engine {INTEGER}: $")
+_STEP = (
+    rf"Engine {INTEGER}: Iteration\(\d+\): {INTEGER} context requests, \d+ context tokens, "
+    rf"{INTEGER} generation requests, \d+ generation tokens, iteration elapsed time: {REAL} ms"
 )
+_ITERATION = re.compile(_STEP.encode())
 
 
 MOST_PROCESSES = 256

@@ -6,20 +6,20 @@ import math
 import re
 from dataclasses import dataclass
 
-from specscope.readers.lines import fields, number, whole
+from specscope.readers.lines import INTEGER, REAL, fields, number, whole
 
 _THREE_DECIMALS = re.compile(r"[01]\.\d{3}$|nan$")
 _MOST_CANDIDATES = 4096
 _CURRENT = re.compile(
-    r" Mean acceptance length: ([\d.]+), Accepted throughput: ([\d.]+) tokens/s, "
-    r"Drafted throughput: ([\d.]+) tokens/s, Accepted: (\d+) tokens, Drafted: (\d+) tokens, "
-    r"Per-position acceptance rate: ([01.\d, ]+), Avg Draft acceptance rate: ([\d.]+)%"
+    rf" Mean acceptance length: {REAL}, Accepted throughput: {REAL} tokens/s, "
+    rf"Drafted throughput: {REAL} tokens/s, Accepted: {INTEGER} tokens, Drafted: {INTEGER} tokens, "
+    rf"Per-position acceptance rate: ([01.\d, ]+), Avg Draft acceptance rate: {REAL}%"
 )
 """The spelling since 0.10.2, read at once because most lines of a long log are of this kind."""
 
 _ENGINE = re.compile(
-    r"generation throughput: ([\d.]+) tokens/s(?:.*?Running: (\d+) reqs)?"
-    r"(?:.*?(?:Waiting|Pending): (\d+) reqs)?"
+    rf"generation throughput: {REAL} tokens/s(?:.*?Running: {INTEGER} reqs)?"
+    rf"(?:.*?(?:Waiting|Pending): {INTEGER} reqs)?"
 )
 
 

@@ -183,3 +183,67 @@ def test_an_endpoint_that_does_not_answer_is_one_line(capsys):
 
     assert (status, out) == (1, "")
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "looks"),
+    [
+        (b"", "an empty file"),
+        (b'{"a": 1}', "JSON without a known key"),
+        (b"a,b,c\n1,2,3\n", "a table without a known arm or measure (a, b, c)"),
+        (b"hello\n", "text without a known line"),
+        (bytes(64), "a binary file"),
+    ],
+)
+def test_what_cannot_be_read_is_said_to_look_like_something(content, looks, tmp_path, capsys):
+    (tmp_path / "x").write_bytes(content)
+
+    _, _, err = run(capsys, tmp_path / "x")
+
+    assert looks in err
+
+
+class Iterations(BaseHTTPRequestHandler):
+    """TensorRT-LLM's queue: each read takes what is there."""
+
+    number = 0
+
+    def do_GET(self):
+        type(self).number += 1
+        item = {
+            "iter": type(self).number,
+            "iterLatencyMS": 10.0,
+            "inflightBatchingStats": {"numGenRequests": 2, "numContextRequests": 0},
+            "specDecodingStats": {
+                "numDraftTokens": 6,
+                "numAcceptedTokens": 4,
+                "numRequestsWithDraftTokens": 2,
+            },
+        }
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps([item]).encode())
+
+    def log_message(self, *_):
+        """Quiet."""
+
+
+def test_every_answer_of_a_draining_endpoint_is_kept(capsys):
+    server = HTTPServer(("127.0.0.1", 0), Iterations)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/metrics"
+
+    status, out, _ = run(capsys, url, "--seconds", "0.3", "--every", "0.1", "--json")
+    server.shutdown()
+
+    found = json.loads(out)
+    assert status == 0
+    assert (found["totals"]["drafts"], found["totals"]["accepted"]) == (8, 16)
+    assert "DRAINING_ENDPOINT" in {f["code"] for f in found["findings"]}
+
+
+def test_the_codes_are_there_as_json_too(capsys):
+    status, out, _ = run(capsys, "--codes", "--json")
+
+    assert status == 0
+    assert {entry["code"] for entry in json.loads(out)} == set(CODES)

@@ -85,6 +85,15 @@ def other_numbers(content, rng):
     return bytes(rng.choice(digits) if byte in digits else byte for byte in content)
 
 
+def swollen(content, rng):
+    """Numbers of thousands of digits, or with dots in them."""
+    data = bytearray(content)
+    places = [i for i, byte in enumerate(data) if byte in b"0123456789"]
+    for place in sorted(rng.sample(places, min(len(places), 6)), reverse=True):
+        data[place : place + 1] = rng.choice([b"9" * 6000, b"9" * 14, b"1.2", b".", b"1e999", b"-"])
+    return bytes(data)
+
+
 def splice(content, rng):
     at = rng.randrange(len(content) + 1)
     return content[:at] + rng.randbytes(rng.randrange(400)) + content[at:]
@@ -94,7 +103,7 @@ def repeat(content, rng):
     return content * rng.randrange(1, 6)
 
 
-WAYS = (cut, shuffle, interleave, scribble, other_numbers, splice, repeat)
+WAYS = (cut, shuffle, interleave, scribble, other_numbers, swollen, splice, repeat)
 
 
 @QUIET

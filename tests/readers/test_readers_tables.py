@@ -88,3 +88,14 @@ def test_samples_of_several_devices_are_averaged_apart():
     assert found["GPU-a", "power.draw"].value == 101
     assert found["GPU-b", "power.draw"].value is None
     assert "Not Supported" in found["GPU-b", "power.draw"].reason
+
+
+def test_a_table_with_a_column_per_arm_is_unfolded():
+    table = (
+        "batch_size,no_spec_tok_s,eagle_k3_tok_s,no_spec_tpot_ms,eagle_k3_tpot_ms\n1,100,150,10,7\n"
+    )
+
+    plain, eagle = arms(table)
+
+    assert (plain.role, eagle.k, eagle.conditions) == ("target_only", 3, {"batch": 1})
+    assert (plain.metrics["throughput_tok_s"], eagle.metrics["tpot_ms"]) == (100, 7)
