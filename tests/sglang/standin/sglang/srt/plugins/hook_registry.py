@@ -33,12 +33,15 @@ class HookRegistry:
                 path, name = target.rsplit(".", 1)
                 owner = pkgutil.resolve_name(path)
                 for hook in hooks:
-                    around = functools.partialmethod(_call, getattr(owner, name), hook)
-                    setattr(owner, name, around)
+                    setattr(owner, name, _around(getattr(owner, name), hook))
                 cls.applied.add(target)
             except Exception:
                 logging.getLogger(__name__).exception("cannot hook %s", target)
 
 
-def _call(self, original, hook, *args, **kwargs):
-    return hook(original, self, *args, **kwargs)
+def _around(original, hook):
+    @functools.wraps(original)
+    def wrapped(*args, **kwargs):
+        return hook(original, *args, **kwargs)
+
+    return wrapped
