@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from specscope.readers.json_file import count, documents, looks_like_json, real
+from specscope.readers.lines import whole
 from specscope.readers.records import Arm, Finding, Record, TimeParts, Window
 from specscope.readers.source import Source
 
@@ -121,13 +122,9 @@ def _verify_ms(curve: object, tokens: int) -> float | None:
         return None
     points: list[tuple[int, float]] = []
     for size, speed in curve.items():
-        if (
-            str(size).isdigit()
-            and len(str(size)) < 10
-            and isinstance(speed, int | float)
-            and speed > 0
-        ):
-            points.append((int(size), 1000 * int(size) / speed))
+        batch = whole(str(size))
+        if batch and isinstance(speed, int | float) and speed > 0:
+            points.append((batch, 1000 * batch / speed))
     points.sort()
     for (low, before), (high, after) in itertools.pairwise(points):
         if low <= tokens <= high:

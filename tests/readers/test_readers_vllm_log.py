@@ -223,7 +223,8 @@ def test_v0_lines_that_fall_are_another_start_of_the_engine():
 def test_a_line_without_positions_does_not_inherit_k():
     text = (
         SPEC.format(time="11:30:53")
-        + "\nSpecDecoding metrics: Draft acceptance rate: 100.0%, Accepted: 66 tokens, Drafted: 66 tokens\n"
+        + "\nSpecDecoding metrics: Draft acceptance rate: 100.0%, Accepted: 66 tokens, "
+        "Drafted: 66 tokens\n"
     )
 
     bare = windows(text)[1]
