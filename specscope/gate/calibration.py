@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from specscope.errors import ServiceError, StoreError
 from specscope.gate.policies import (
     HoldOut,
     newest_with_table,
@@ -16,6 +17,8 @@ from specscope.gate.policies import (
 from specscope.gate.remote import Remote
 from specscope.gate.table import GateTable
 from specscope.store import Store
+
+TRIES, PAUSE_S = 24, 5.0  # to put the table back; a service that restarts takes no longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,31 @@ def run(
         # It takes effect two blocks from now, at the boundary of a pair.
         sleep(60.0 * window.minutes + (2 + len(arms)) * window.block_s)
     finally:
-        back = next_table(read_policies(store), table, now=clock())
-        ended = write_policy(store, back, f"calibration {number} ended", clock(), service)
+        ended = _put_back(store, table, number, service, sleep, clock)
     return ended
+
+
+def _put_back(
+    store: Store,
+    table: GateTable,
+    number: int,
+    service: Remote | None,
+    sleep: Callable[[float], None],
+    clock: Callable[[], int],
+) -> int:
+    """The table without blocks, as a new policy; returns its number.
+
+    Raises ServiceError, which says that the window is still open, where all tries fail.
+    """
+    failed: Exception | None = None
+    for _ in range(TRIES):
+        try:
+            back = next_table(read_policies(store), table, now=clock())
+            return write_policy(store, back, f"calibration {number} ended", clock(), service)
+        except (StoreError, ServiceError) as error:
+            failed = error
+        sleep(PAUSE_S)
+    raise ServiceError(
+        f"policy {number} still calibrates ({failed}): end it with "
+        "`specscope gate show --json > table.json` and `specscope gate apply table.json`"
+    ) from failed

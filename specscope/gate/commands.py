@@ -88,7 +88,9 @@ def apply(args: Namespace) -> int:
         reading = _read(store, args)
         table = _wanted(args, reading)
         lines = views.diff_lines(reading.table, table)
-        if not lines and newest_with_table(reading.policies) and not args.hold_out:
+        in_force = newest_with_table(reading.policies)
+        # Blocks of a hold-out, or of a calibration that was cut off, end with a policy without.
+        if not lines and in_force and in_force.kind == "table" and not args.hold_out:
             return _say(args, ["no difference: nothing is applied"], {"policy": None})
         hold_out = None
         if args.hold_out:

@@ -165,6 +165,70 @@ def test_a_calibration_starts_and_ends_through_the_service(running, where, gate,
     assert policies[-1].table == policies[-3].table
 
 
+class Restarting(Remote):
+    """A service that cannot be reached for its second and third call."""
+
+    calls = 0
+
+    def apply(self, body, note):
+        Restarting.calls += 1
+        if Restarting.calls in (2, 3):
+            raise ServiceError("cannot be reached")
+        return super().apply(body, note)
+
+
+def test_a_calibration_puts_the_table_back_once_a_restarted_service_is_there(
+    running, where, gate, tmp_path
+):
+    remote = Restarting(f"127.0.0.1:{running.port}", TOKEN)
+    gate("apply", *where, table(tmp_path, 2, "code"), service=remote.address)
+    slept = []
+
+    with Store.open(where[1]) as store:
+        window = calibration.Window((0, 4), minutes=1, block_s=10)
+        calibration.run(store, window, say=len, service=remote, sleep=slept.append)
+        last = read_policies(store)[-1]
+
+    assert slept == [100, calibration.PAUSE_S, calibration.PAUSE_S]
+    assert last.kind == "table"
+    assert last.table.cells[0].k == 2
+
+
+class Leaving(Remote):
+    """A service that is gone for good after its first call."""
+
+    calls = 0
+
+    def apply(self, body, note):
+        Leaving.calls += 1
+        there = self if Leaving.calls == 1 else Remote(f"127.0.0.1:{free_port()}", TOKEN)
+        return Remote.apply(there, body, note)
+
+
+def test_a_window_that_cannot_be_closed_says_so_and_an_apply_closes_it(
+    running, where, gate, tmp_path
+):
+    remote = Leaving(f"127.0.0.1:{running.port}", TOKEN)
+    path = table(tmp_path, 3, "code")
+    gate("apply", *where, path, service=remote.address)
+    window = calibration.Window((0, 4), minutes=1, block_s=10)
+    slept = []
+
+    with Store.open(where[1]) as store:
+        with pytest.raises(ServiceError, match=r"still calibrates \(.*gate apply"):
+            calibration.run(store, window, say=len, service=remote, sleep=slept.append)
+        left_open = read_policies(store)[-1]
+        shown = tmp_path / "table.json"
+        shown.write_text(gate("show", *where, "--json")[1])
+        code, _, _ = gate("apply", *where, str(shown), service=remote.address)
+        closed_again = read_policies(store)[-1]
+
+    assert len(slept) == 1 + calibration.TRIES
+    assert left_open.kind == "blocks"
+    assert code == 0
+    assert (closed_again.kind, closed_again.table) == ("table", left_open.table)
+
+
 def test_a_service_is_named_only_where_the_store_cannot_be_written():
     environ = {"SPECSCOPE_SERVICE": "service:7070", "SPECSCOPE_APPLY_TOKEN": TOKEN}
 
