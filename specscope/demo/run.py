@@ -26,6 +26,7 @@ from specscope.demo.processes import Processes, free_port
 from specscope.demo.progress import Progress
 from specscope.errors import DemoError
 from specscope.evaluate.blocks import load_bucket
+from specscope.gate.policies import checked, write_policy
 from specscope.report.collect import collect
 from specscope.report.model import Report
 from specscope.roll import roll
@@ -105,28 +106,25 @@ def _prepare_store(folders: Folders, job: Job) -> int:
     now = time.time_ns()
     with Store.open(_dsn(folders)) as store:
         store.migrate()
-        store.insert("policy", _policy_row(job, now))
+        write_policy(store, _policy(job), "cohorts of one class, from empty to empty", now)
     return now
 
 
-def _policy_row(job: Job, now: int) -> Any:
-    import pyarrow as pa
-
-    from specscope_agent.schemas import schema
-
-    row = {
-        "policy": job.policy,
-        "created_at": now,
-        "kind": "cohort",
-        "seed": job.seed,
-        "arms": [arm_name(k) for k in job.size.arms],
-        "block_ms": None,
-        "burn_in_ms": None,
-        "first_pair": 1,
-        "table": json.dumps({"arms": [{"name": arm_name(k), "k": k} for k in job.size.arms]}),
-        "note": "cohorts of one class, from empty to empty",
-    }
-    return pa.Table.from_pylist([row], schema=schema("policy"))
+def _policy(job: Job) -> dict[str, Any]:
+    return checked(
+        {
+            "policy": job.policy,
+            "kind": "cohort",
+            "seed": job.seed,
+            "arms": [{"name": arm_name(k), "k": k} for k in job.size.arms],
+            "block_ms": None,
+            "burn_in_ms": None,
+            "first_pair": 1,
+            "share": 1.0,
+            "table": [],
+            "default_k": 0,
+        }
+    )
 
 
 def _run_engine(

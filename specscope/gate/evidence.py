@@ -46,12 +46,23 @@ def of_epoch(
 
 def read_evidence(store: Store, epoch: str | None = None) -> Evidence:
     """All blocks of the store's experiments. Raises StoreError where it cannot be read."""
-    blocks = [BlockTime(**_frozen(row)) for row in store.rows(queries.blocks())]
+    blocks, parts = read_blocks(store)
+    return of_epoch(blocks, parts, epoch)
+
+
+def read_blocks(
+    store: Store, where: str = queries.EVERYTHING
+) -> tuple[list[BlockTime], list[BlockPart]]:
+    """Blocks that a condition on `block_time` chooses, of every epoch, and their parts."""
+    blocks = [BlockTime(**_frozen(row)) for row in store.rows(queries.blocks(where))]
+    kept = {pair_key(block) for block in blocks}
     parts = []
     for row in store.rows(queries.block_parts()):
         values = _frozen(row)
-        parts.append(BlockPart(class_=values.pop("class"), **values))
-    return of_epoch(blocks, parts, epoch)
+        part = BlockPart(class_=values.pop("class"), **values)
+        if pair_key(part) in kept:
+            parts.append(part)
+    return blocks, parts
 
 
 def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,15 +6,19 @@ Only block rollups decide; everything else says what was measured and what was l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from specscope import queries
-from specscope.evaluate.blocks import BASELINE, BlockPart, BlockTime, pair_key, pairs_of
+from specscope.evaluate.blocks import BASELINE, BlockPart, BlockTime, pairs_of
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.lossless import DigestCheck, compare_digests
-from specscope.evaluate.switch import fleet_verdict, tell
-from specscope.evaluate.verdicts import by_segment, decide
+from specscope.evaluate.switch import Story, fleet_verdict, tell
+from specscope.evaluate.verdicts import Verdict, by_segment, decide
+from specscope.gate.evidence import read_blocks
+from specscope.gate.policies import read_policies
+from specscope.gate.session import DESIGNS
 from specscope.report import model
 from specscope.report.views import headline, missing, segment_row, story_row
 from specscope.store import Store
@@ -36,11 +40,8 @@ def collect(
     Raises StoreError where the store cannot be read.
     """
     names = load_names or {}
-    blocks = [_block(row) for row in store.rows(queries.blocks(_since("first_at", since)))]
-    kept = {pair_key(block) for block in blocks}
-    parts = [_part(row) for row in store.rows(queries.block_parts())]
-    parts = [part for part in parts if pair_key(part) in kept]
-    verdicts = decide(blocks, parts, rules)
+    blocks, parts = read_blocks(store, _since("first_at", since))
+    verdicts, stories = _judge(store, blocks, parts, rules or Rules())
     fleet = fleet_verdict(verdicts)
     pairs = by_segment(pairs_of(blocks, parts))
     boots = store.rows(queries.boots(_since("started_at", since)))
@@ -54,7 +55,7 @@ def collect(
         global_action=fleet.action,
         still_needed=missing(verdicts, names),
         segments=[segment_row(v, pairs[v.epoch, v.segment], names) for v in verdicts],
-        stories=[story_row(story, names) for story in tell(blocks, parts, rules)],
+        stories=[story_row(story, names) for story in stories],
         replicas=[_replica(boot) for boot in boots],
         losses=[_loss(row) for row in store.rows(queries.losses(_since("lost_at", since)))],
         accounting=_accounting(store, since),
@@ -64,17 +65,18 @@ def collect(
     )
 
 
-def _block(row: Mapping[str, Any]) -> BlockTime:
-    return BlockTime(**_frozen(row))
-
-
-def _part(row: Mapping[str, Any]) -> BlockPart:
-    values = _frozen(row)
-    return BlockPart(class_=values.pop("class"), **values)
-
-
-def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+def _judge(
+    store: Store, blocks: Sequence[BlockTime], parts: Sequence[BlockPart], rules: Rules
+) -> tuple[list[Verdict], list[Story]]:
+    """Verdicts and stories of each kind of experiment, by the design that it ran under."""
+    kinds = {policy.number: policy.kind for policy in read_policies(store)}
+    verdicts, stories = [], []
+    for kind, (design, often) in DESIGNS.items():
+        mine = [block for block in blocks if kinds.get(block.policy, "cohort") == kind]
+        looked = replace(rules, looked_at_often=often)
+        verdicts += decide(mine, parts, looked, design)
+        stories += tell(mine, parts, looked, design)
+    return verdicts, stories
 
 
 def _digests(store: Store, since: int) -> DigestCheck:

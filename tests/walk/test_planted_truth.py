@@ -135,6 +135,7 @@ class Ends:
 
 
 def walked(folder, names):
+    torch.set_num_threads(1)  # two cores are shared with service and sidecar
     torch.manual_seed(3)
     from specscope.engine.config import ModelConfig
 
