@@ -45,7 +45,7 @@ def _device(
             "COUNTER_STUCK",
             f"{uuid}: engine activity 0 at {busy:.0f} % utilisation: stuck, not idle; "
             "bandwidth and "
-            "activity are unknown for this window",
+            "activity are unknown for this window (`dcgmi dmon -e 1001 -c 1` brings them back)",
             {"uuid": uuid, "gpu_util_percent": busy, "fields": sorted(profiling)},
         )
     for name, value in sorted(fields.items()):

@@ -7,6 +7,7 @@ Source: PyExecutor's statistics, builds of 2025 and 2026.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,7 +40,8 @@ class _Run:
     def __init__(self, input: str) -> None:
         self._input = input
         self._last: int | None = None
-        self._gaps = 0
+        self._numbers = (sys.maxsize, 0, 0)
+        """Lowest and highest iteration number, and how many were seen."""
         self._draft_ms = self._wall_ms = 0.0
         self._drafted_rounds = self._rounds = 0
         self._printed: list[float] = []
@@ -51,9 +53,9 @@ class _Run:
             if rank or number == self._last:
                 yield Finding("DUPLICATE_RANKS", "attention-DP ranks repeat rank 0's statistics")
                 return
-            if self._last is not None and number > self._last + 1:
-                self._gaps += number - self._last - 1
             self._last = number
+            low, high, seen = self._numbers
+            self._numbers = (min(low, number), max(high, number), seen + 1)
         batch = _object(found, "inflightBatchingStats")
         spec = _object(found, "specDecodingStats")
         drafts = count(spec, "numRequestsWithDraftTokens")
@@ -88,9 +90,11 @@ class _Run:
 
     def finish(self) -> Iterator[Record]:
         yield Finding("DRAINING_ENDPOINT", "/metrics empties its queue at every read")
-        if self._gaps:
+        low, high, seen = self._numbers
+        missing = high - low + 1 - seen if seen else 0
+        if missing > 0:
             yield Finding(
-                "ITERATION_GAP", f"{self._gaps} iterations are missing", {"missing": self._gaps}
+                "ITERATION_GAP", f"{missing} iterations are missing", {"missing": missing}
             )
         if len(self._printed) > 1 and self._drafts:
             mean = sum(self._printed) / len(self._printed)

@@ -106,7 +106,12 @@ class VllmLog:
         match = _ENGINE.search(head)
         index = int(match.group(1)) if match and match.group(1) else None
         self._last[process] = index
-        return self._at((process, index)).engine(line, start, at)
+        series = self._at((process, index))
+        nameless = self._series.get((process, None)) if index is not None else None
+        window = nameless.orphan(at) if nameless else None
+        if window is None:
+            return series.engine(line, start, at)
+        return [*series.adopt(window, at), *series.engine(line, start, at)]
 
     def _iteration(self, line: bytes) -> Iterable[Record]:
         match = _ITERATION.search(line)

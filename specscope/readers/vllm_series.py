@@ -19,6 +19,9 @@ _DRAFTS_ESTIMATED = Finding("DRAFTS_ESTIMATED", "drafts follow from a rounded me
 _NO_SPECULATION_SEEN = Finding("NO_SPECULATION_SEEN", "an interval without a speculation line")
 
 LONGEST_INTERVAL_S = 3600
+PAIR_S = 2
+"""The two lines of a window are printed together; the second may begin the next second."""
+
 LONGEST_BUSY_S = 60
 """V0 prints every 5 s; lines further apart have idle time between them."""
 
@@ -35,6 +38,7 @@ class Series:
         self._k: int | None = None
         self._open: dict[str, Any] | None = None
         """Fields of the window whose lines are being read."""
+        self._open_at: int | None = None
         self._at: int | None = None
         self._gap: int | None = None
         self._gaps: Counter[int] = Counter()
@@ -52,19 +56,18 @@ class Series:
             self._gaps[gap] += 1
             if gap != self._usual:
                 self._usual = self._gaps.most_common(1)[0][0]
-        records = self._close()
+        waiting = self._waiting_for(at)
+        records = [] if waiting else self._close()
         self._gap, self._at = gap, at if at is not None else self._at
         running = line.running
         if running == 0 and line.tok_s:
             running = None
             records.append(_STATE_NOT_WINDOW)
         self._tok_s = line.tok_s
-        self._open = {
-            "start": start,
-            "running": running,
-            "waiting": line.waiting,
-            "throughput_tok_s": line.tok_s,
-        }
+        self._open, self._open_at = waiting or {"start": start}, at
+        self._open["running"] = running
+        self._open["waiting"] = line.waiting
+        self._open["throughput_tok_s"] = line.tok_s
         if self._steps:
             self._open["round_ms"] = self._steps_ms / self._steps
             self._steps, self._steps_ms = 0, 0.0
@@ -90,7 +93,7 @@ class Series:
             positions += (None,) * (k - len(positions))
         if guessed:
             records.append(_DRAFTS_ESTIMATED)
-        if self._open is not None and "proposed" in self._open:
+        if self._open is not None and ("proposed" in self._open or self._apart(at)):
             records += self._close()
         window = self._open if self._open is not None else {}
         window["start"] = start or window.get("start")
@@ -104,8 +107,33 @@ class Series:
         window["printed_length"] = line.mean
         if guessed:
             window["estimated"] = ("drafts",)
-        self._open = window
+        self._open, self._open_at = window, at
         return records
+
+    def orphan(self, at: int | None) -> dict[str, Any] | None:
+        """Give up a speculation line that came before the engine line of its time, if any."""
+        window = self._waiting_for(at)
+        if window is not None:
+            self._open = None
+        return window
+
+    def adopt(self, window: dict[str, Any], at: int | None) -> list[Record]:
+        """Take in such a line, whose engine line follows."""
+        records = self._close()
+        self._open, self._open_at, self.drafted = window, at, True
+        self._k = window.get("k") or self._k
+        return records
+
+    def _waiting_for(self, at: int | None) -> dict[str, Any] | None:
+        """The open window, if it lacks just the engine line of this time."""
+        window = self._open
+        if window is None or at is None or self._open_at is None:
+            return None
+        return None if "throughput_tok_s" in window or self._apart(at) else window
+
+    def _apart(self, at: int | None) -> bool:
+        """Whether a line is too far from the open window's time to be of its pair."""
+        return at is not None and self._open_at is not None and abs(at - self._open_at) > PAIR_S
 
     def iteration(self, context: int, requests: int, elapsed_ms: float) -> None:
         """A line per step: pure decode steps give the time of a round."""

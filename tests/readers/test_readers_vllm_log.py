@@ -230,3 +230,21 @@ def test_a_line_without_positions_does_not_inherit_k():
     bare = windows(text)[1]
 
     assert (bare.k, bare.drafts, bare.accepted) == (None, None, 66)
+
+
+def test_a_speculation_line_before_its_engine_line_is_still_its_pair():
+    (first, second), (third, fourth) = pair("11:30:53"), pair("11:31:03")
+
+    found = windows("\n".join([second, first, fourth, third]) + "\n")
+
+    assert [w.drafts for w in found] == [52, 52]
+    assert [w.running for w in found] == [3, 3]
+    assert found[1].coverage == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_speculation_line_of_another_time_is_not_paired():
+    (first, second), (third, _) = pair("11:30:53"), pair("11:31:03")
+
+    found = windows("\n".join([first, third, second]) + "\n")
+
+    assert [w.drafts for w in found if w.throughput_tok_s is None] == [52]
