@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 from specscope.readers.records import Finding, Record, Window
 from specscope.readers.vllm_run import FINE, TOGETHER, Run
 from specscope.readers.vllm_spec_line import EngineLine, SpecLine
+from specscope.readers.vllm_v0 import V0Counters
 
 _STATE_NOT_WINDOW = Finding(
     "STATE_NOT_WINDOW",
@@ -21,9 +21,6 @@ _NO_SPECULATION_SEEN = Finding("NO_SPECULATION_SEEN", "an interval without a spe
 LONGEST_INTERVAL_S = 3600
 PAIR_S = 2
 """The two lines of a window are printed together; the second may begin the next second."""
-
-LONGEST_BUSY_S = 60
-"""V0 prints every 5 s; lines further apart have idle time between them."""
 
 SLACK = 1.5
 """A gap up to this many usual intervals is one interval; beyond, lines were left out (idle)."""
@@ -47,7 +44,7 @@ class Series:
         self._steps, self._steps_ms = 0, 0.0
         self._given = 0
         self._run = Run()
-        self._v0: dict[int | None, tuple[int, SpecLine]] = {}
+        self._v0 = V0Counters()
 
     def engine(self, line: EngineLine, start: str | None, at: int | None) -> list[Record]:
         """An engine line: closes the window before it and opens its own."""
@@ -76,7 +73,7 @@ class Series:
     def spec(self, line: SpecLine, start: str | None, at: int | None) -> list[Record]:
         """A speculation line: fills the open window, or makes one of its own."""
         if line.emitted is not None:
-            return list(self._spec_v0(line, start, at))
+            return self._spec_v0(line, start, at)
         records: list[Record] = []
         self.drafted = True
         if line.positions and not line.torn:
@@ -191,62 +188,13 @@ class Series:
             return spec_seconds
         return float(usual)
 
-    def _spec_v0(self, line: SpecLine, start: str | None, at: int | None) -> Iterator[Record]:
-        """Counters since the engine's start, turned into a window and into prefix counts."""
-        yield Finding("V0_CUMULATIVE", "counters since the engine's start; windows are differences")
-        key = line.k
-        time = at if at is not None else -1
-        before_at, before = self._v0.get(key, (-1, None))
-        now = (line.proposed or 0, line.accepted or 0, line.emitted or 0)
-        then = (
-            (before.proposed or 0, before.accepted or 0, before.emitted or 0)
-            if before
-            else (0,) * 3
-        )
-        if any(a < b for a, b in zip(now, then, strict=True)):
-            if 0 <= time < before_at:
-                yield Finding("OUT_OF_ORDER", "an older line follows a newer one; it is within it")
-                return
-            yield Finding("COUNTER_RESET", "a counter fell: another start of the engine")
-            before, then = None, (0, 0, 0)
-        self._v0[key] = (time, line)
-        proposed, matched, emitted = (a - b for a, b in zip(now, then, strict=True))
-        rounds = proposed // line.k if line.k and proposed % line.k == 0 else None
-        accepted = emitted - rounds if rounds is not None else None
+    def _spec_v0(self, line: SpecLine, start: str | None, at: int | None) -> list[Record]:
+        """Counters since the engine's start: a window at once, with the load of its engine line."""
+        fields, findings = self._v0.window(line, at, self._tok_s)
+        if fields is None:
+            return list(findings)
         self.drafted = True
-        yield Finding(
-            "V0_ACCEPTANCE_NOT_PREFIX",
-            "printed acceptance counts matches behind the first mismatch",
-            {
-                "printed_rate": round(matched / proposed, 4) if proposed else None,
-                "prefix_rate": round(accepted / proposed, 4)
-                if proposed and accepted is not None
-                else None,
-                "rounds_since_start": now[0] // line.k if line.k else None,
-                "efficiency": round(emitted / (rounds * (line.k + 1)), 3)
-                if rounds and line.k
-                else None,
-            },
-        )
-        seconds = float(time - before_at) if before and time > before_at >= 0 else None
-        if self._tok_s and seconds and emitted / seconds > 1.1 * self._tok_s:
-            yield Finding(
-                "V0_THROUGHPUT_UNDERCOUNT",
-                f"{emitted} tokens in {seconds:.0f} s are {emitted / seconds:.0f} tok/s; the line "
-                f"prints {self._tok_s:g}",
-                {"emitted_tok_s": round(emitted / seconds, 1), "printed_tok_s": self._tok_s},
-            )
-        busy = seconds if seconds is not None and seconds <= LONGEST_BUSY_S else None
         window = self._open or {}
-        window |= {
-            "start": start or window.get("start"),
-            "seconds": seconds,
-            "k": line.k,
-            "drafts": rounds,
-            "proposed": proposed,
-            "accepted": accepted,
-            "came_out": emitted,
-            "throughput_tok_s": emitted / busy if busy and emitted else None,
-        }
+        window |= {"start": start or window.get("start"), **fields}
         self._open, self._tok_s = None, None
-        yield self._window(window)
+        return [*findings, self._window(window)]
