@@ -10,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from specscope.engine.checks import check_device
 from specscope.engine.config import read_config
 from specscope.engine.errors import BadCheckpoint
 from specscope.engine.model import Decoder
@@ -29,6 +30,7 @@ def load_model(
     config: Path, weights: list[Path], dtype: torch.dtype = torch.float32, device: str = "cpu"
 ) -> Decoder:
     """A model from its configuration and weight files; raises as `load_checkpoint` does."""
+    check_device(device)
     with torch.device("meta"):
         model = Decoder(read_config(config))
     tensors: dict[str, Tensor] = {}

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import torch
+
 from specscope.engine.api import SamplingParams
 from specscope.engine.errors import BadGate, BadRequest, BadSetting, IncompatiblePair
 from specscope.engine.model import Decoder
@@ -30,6 +32,15 @@ def check_engine(
         return
     if len(synthetic) < k_max or not all(0 <= c <= 1 for c in synthetic):
         raise BadSetting(f"synthetic acceptance needs {k_max} rates in 0..1")
+
+
+def check_device(device: str) -> None:
+    """Raises BadSetting where torch cannot compute on `device` here."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise BadSetting(f"device {device!r} cannot be used: {reason}") from error
 
 
 def check_pair(target: Decoder, draft: Decoder) -> None:

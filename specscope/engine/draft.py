@@ -14,6 +14,7 @@ from specscope.engine.model import Decoder, KVCache
 from specscope.engine.noise import DRAFT
 from specscope.engine.sample import choose, draw_noise, shape_scores
 from specscope.engine.state import BatchState, Needs
+from specscope.engine.transfer import send
 
 CATCH_UP_CHUNK = 256
 
@@ -115,7 +116,7 @@ class ModelDrafter(Drafter):
             high = max(row for row, count in enumerate(left) if count) + 1
             widths = [min(count, CATCH_UP_CHUNK) for count in left[low:high]]
             packing = pack(tuple(widths), self.device, low)
-            behind = torch.tensor(left, device=self.device)[packing.token_rows]
+            behind = send(left, self.device)[packing.token_rows]
             positions = batch.state.ln[packing.token_rows] - 2 - behind + packing.offsets
             positions = positions.clamp(min=0)
             plan = lay_out(packing, positions, batch.extent, self.model.config, self.model.dtype)
@@ -132,7 +133,7 @@ class ModelDrafter(Drafter):
         tokens = torch.zeros((rows, most), dtype=torch.int64, device=self.device)
         shape = (rows, most, self.model.config.vocab)
         probable = torch.zeros(shape, device=self.device) if batch.needs.rejection else None
-        starts = _counts([0, *accumulate(k + 1 for k in ks)], self.device)
+        starts = send([0, *accumulate(k + 1 for k in ks)], self.device)
         padded = 0
         for step in range(most):
             width = 1 if step else self.window
@@ -158,7 +159,7 @@ class ModelDrafter(Drafter):
             if probable is not None:
                 probable[wanting, step] = scores.softmax(-1).to(probable.dtype)
         pause(self.delay_us * most)
-        return Proposal(list(ks), _counts(ks, self.device), tokens, probable, padded)
+        return Proposal(list(ks), send(list(ks), self.device), tokens, probable, padded)
 
     def advanced(self, ks: Sequence[int]) -> None:
         """Rows at k = 0 moved on by one token that was not read."""
@@ -176,8 +177,8 @@ def listed(proposals: Sequence[Sequence[int]], device: str) -> Proposal:
     widths = [len(tokens) for tokens in proposals]
     most = max(widths, default=0)
     padded = [[*tokens, *[0] * (most - len(tokens))] for tokens in proposals]
-    tokens = torch.tensor(padded, dtype=torch.int64, device=device).view(len(widths), most)
-    return Proposal(widths, _counts(widths, device), tokens)
+    tokens = send(padded, device).view(len(widths), most)
+    return Proposal(widths, send(widths, device), tokens)
 
 
 def pause(microseconds: float) -> None:
@@ -187,7 +188,3 @@ def pause(microseconds: float) -> None:
         time.sleep((microseconds - 200) * 1e-6)
     while time.perf_counter() < until:
         pass
-
-
-def _counts(widths: Sequence[int], device: str) -> Tensor:
-    return torch.tensor(list(widths), dtype=torch.int64).to(device, non_blocking=True)

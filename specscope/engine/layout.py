@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from specscope.engine.config import ModelConfig
+from specscope.engine.transfer import send
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def pack(widths: tuple[int, ...], device: str, first: int = 0) -> Packing:
     """The packing of rows that bring `widths` tokens each (0 allowed, not all of them)."""
     rows, width = len(widths), max(widths)
     if min(widths) == width:
-        index = _send(list(range(rows * width)), device)
+        index = send(list(range(rows * width)), device)
         return Packing(first, rows, width, index // width + first, index % width, None, None)
     token_rows: list[int] = []
     offsets: list[int] = []
@@ -57,7 +58,7 @@ def pack(widths: tuple[int, ...], device: str, first: int = 0) -> Packing:
         places += range(row * width, row * width + count)
         grid += [*range(start, start + count), *([0] * (width - count))]
     n = len(token_rows)
-    sent = _send(token_rows + offsets + grid + places, device)
+    sent = send(token_rows + offsets + grid + places, device)
     return Packing(first, rows, width, *sent.split((n, n, rows * width, n)))  # type: ignore[no-untyped-call]
 
 
@@ -115,11 +116,3 @@ def lay_out(
     # Added to the scores as it is: a boolean mask would be converted again in every layer.
     mask = torch.where(seen, 0.0, -torch.inf).to(dtype)
     return Layout(packing, positions, extent, mask)
-
-
-def _send(values: list[int], device: str) -> Tensor:
-    """`values` on `device` without waiting for it."""
-    host = torch.tensor(values, dtype=torch.int64)
-    if device.startswith("cuda"):
-        host = host.pin_memory()
-    return host.to(device, non_blocking=True)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from specscope.engine.api import SamplingParams
+from specscope.engine.transfer import send
 
 MAX_EOS = 8
 
@@ -83,13 +84,11 @@ class BatchState:
         self._put(self.rejection, first, [needs_of(own).rejection for own in params])
 
     def _put(self, tensor: Tensor, first: int, values: Sequence[object]) -> None:
-        tensor[first : first + len(values)] = torch.tensor(
-            values, dtype=tensor.dtype, device=self.device
-        )
+        tensor[first : first + len(values)] = send(values, self.device, tensor.dtype)
 
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copy rows over others; no target is a source."""
-        where = torch.tensor([sources, targets], device=self.device)
+        where = send([list(sources), list(targets)], self.device)
         for tensor in (
             self.tok, self.ln, self.limit, self.eos, self.alive, self.seed, self.temperature,
             self.top_p, self.top_k, self.greedy, self.rejection,

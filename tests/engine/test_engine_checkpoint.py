@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from specscope.engine.checkpoint import load_checkpoint, save_weights
 from specscope.engine.config import parse_config, write_config
-from specscope.engine.errors import BadCheckpoint, UnsupportedModel
+from specscope.engine.errors import BadCheckpoint, BadSetting, UnsupportedModel
 
 BASE = {
     "model_type": "llama", "vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2,
@@ -85,6 +85,12 @@ def test_missing_and_damaged_weights_are_named(saved):
     weights.unlink()
     with pytest.raises(BadCheckpoint, match="no weights"):
         load_checkpoint(saved)
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "abacus"])
+def test_a_device_that_is_not_there_is_named(saved, device):
+    with pytest.raises(BadSetting, match=device):
+        load_checkpoint(saved, device=device)
 
 
 def test_a_config_that_is_missing_or_not_json_is_named(tmp_path):
