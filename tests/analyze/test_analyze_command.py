@@ -3,6 +3,8 @@
 import gzip
 import json
 import shutil
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -247,3 +249,25 @@ def test_the_codes_are_there_as_json_too(capsys):
 
     assert status == 0
     assert {entry["code"] for entry in json.loads(out)} == set(CODES)
+
+
+def test_analyze_needs_the_standard_library_alone():
+    program = (
+        "import sys\n"
+        "from specscope import cli\n"
+        f"status = cli.main(['analyze', {str(DATA / 'cases')!r}])\n"
+        "foreign = {m.partition('.')[0] for m in sys.modules} - set(sys.stdlib_module_names)\n"
+        "print(*sorted(n for n in foreign - {'specscope', '__main__'} if not n.startswith('_')))\n"
+        "sys.exit(status)\n"
+    )
+
+    # -S keeps site-packages out: no rich, no numpy, no httpx.
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.splitlines()[-1] == ""
