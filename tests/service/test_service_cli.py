@@ -87,6 +87,23 @@ def test_arguments_win_over_the_environment():
     assert settings == ServiceSettings("chdb:///b", "1.2.3.4:5", "127.0.0.1:8123")
 
 
+def test_a_token_that_cannot_be_sent_is_one_line_that_does_not_repeat_it(tmp_path):
+    text = one_line(serve(SPECSCOPE_STORE=f"chdb://{tmp_path}/s", SPECSCOPE_APPLY_TOKEN="horse\n"))
+
+    assert "SPECSCOPE_APPLY_TOKEN" in text
+    assert "horse" not in text
+
+
+def test_help_says_how_policies_may_change_and_settings_keep_the_token_to_themselves():
+    settings = ServiceSettings.from_env(
+        {"SPECSCOPE_STORE": "chdb:///a", "SPECSCOPE_APPLY_TOKEN": "horse"}
+    )
+
+    assert "SPECSCOPE_APPLY_TOKEN" in serve("--help").stdout
+    assert settings.apply_token == "horse"
+    assert "horse" not in repr(settings)
+
+
 def test_names_that_kubernetes_injects_are_ignored():
     environ = {"SPECSCOPE_STORE": "chdb:///a", "SPECSCOPE_PORT": "tcp://10.0.0.1:7070"}
 
