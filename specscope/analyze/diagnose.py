@@ -9,6 +9,7 @@ from specscope.analyze.sums import Sums
 from specscope.readers.records import Finding, Window
 
 LOW_COVERAGE = 0.5
+NEARLY_ALL = 0.95
 KEEPS = 0.98
 """A position that adds less than 2 % of a round's tokens can hardly pay for its slot."""
 
@@ -87,7 +88,8 @@ def _break_even(total: Window, by_throughput: bool) -> Iterator[Finding]:
         return
     if total.emitted and total.drafts:
         tokens = total.emitted / total.drafts
-    if total.round_ms is not None:
+    # With many rounds that proposed nothing, the mean round and the drafts' length do not match.
+    if total.round_ms is not None and (total.coverage is None or total.coverage >= NEARLY_ALL):
         even = total.round_ms / tokens
         yield Finding(
             "BREAK_EVEN",
@@ -103,7 +105,8 @@ def _break_even(total: Window, by_throughput: bool) -> Iterator[Finding]:
     elif by_throughput and total.throughput_tok_s and (total.coverage or 0) >= LOW_COVERAGE:
         yield Finding(
             "BREAK_EVEN",
-            "round times are not in this input; speculation is even if target-only decoding "
+            "the time of a speculative round is not in this input; speculation is even if "
+            "target-only decoding "
             f"gives {total.throughput_tok_s:.1f} tok/s under the same load, and pays if it "
             "gives less",
             {"break_even_tok_s": round(total.throughput_tok_s, 2)},

@@ -158,7 +158,7 @@ def _devices(analysis: Analysis) -> Iterator[str]:
     yield "DEVICES"
     rows: list[tuple[str, ...]] = [("device", "field", "value", "unit")]
     for d in analysis.devices[:24]:
-        value = f"{d.value:.4g}" if d.value is not None else f"unknown ({d.reason})"
+        value = f"{d.value:.4g}" if d.value is not None else str(d.reason)
         name = (d.uuid or "-")[-12:] + (f"/{d.gpu_instance}" if d.gpu_instance else "")
         rows.append((name, d.field, value, d.unit or ""))
     yield from table(rows, (14, 32, 24, 6))

@@ -151,7 +151,12 @@ def window_json(window: Window) -> dict[str, Any]:
     for name in ("accepted_at", "position_rates", "estimated"):
         found[name] = list(found[name]) if found[name] is not None else None
     found["engine"] = None if window.engine == "unknown" else window.engine
-    found["generated"] = round(found["generated"]) if found["generated"] is not None else None
+    # Where only some pooled windows know their generated tokens, their sum belongs to those alone.
+    partly = window.covered is not None and window.covered != (window.drafts or 0) + (
+        window.accepted or 0
+    )
+    generated = None if partly else window.generated
+    found["generated"] = round(generated) if generated is not None else None
     return found
 
 

@@ -93,7 +93,9 @@ class Requests:
             self._first = (prompt, tokens, speed)
 
     def _time(self, request: Request, window: Window) -> Iterator[Record]:
-        round_ms = window.round_ms
+        # With many steps that drafted nothing, a mean step is no round.
+        few_bare = window.coverage is None or window.coverage >= FEW_BARE_STEPS
+        round_ms = window.round_ms if few_bare else None
         if request.draft_ms is not None and window.drafts and request.eval_ms:
             per_draft = request.draft_ms / window.drafts
             share = request.draft_ms / request.eval_ms
@@ -108,8 +110,7 @@ class Requests:
             yield Finding(
                 "DRAFT_SHARE",
                 f"drafting takes {per_draft:.2f} ms per draft, {share:.1%} of decoding; the "
-                "rest is "
-                "verification, sampling and steps without a draft",
+                "rest is verification, sampling and steps without a draft",
                 {"draft_ms": round(per_draft, 3), "share": round(share, 4)},
             )
         elif request.drafter_ms and round_ms:

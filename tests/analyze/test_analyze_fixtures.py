@@ -116,6 +116,17 @@ def test_round_lines_of_llamacpp_give_exact_drafts_and_draft_time():
     assert result["time"]["rounds"] == 52
 
 
+def test_steps_without_a_draft_are_not_mixed_into_the_break_even():
+    result = analyze([str(DATA / "fixtures/llamacpp-11434/server_ngram.log")]).as_json()
+
+    even = next(f for f in result["findings"] if f["code"] == "BREAK_EVEN")["evidence"]
+    tokens, seconds = 4 * 64, 1.02307 + 1.00976 + 1.62528 + 1.62236
+    assert even == {
+        "break_even_tok_s": pytest.approx(tokens / seconds, abs=0.01),
+        "input": str(DATA / "fixtures/llamacpp-11434/server_ngram.log"),
+    }
+
+
 def test_two_scrapes_of_different_starts_in_one_file_are_counted_apart():
     result = analyze([str(DATA / "fixtures/llamacpp-11434/metrics_and_timings.txt")]).as_json()
 
