@@ -60,13 +60,16 @@ def grouped(arms: Sequence[Arm]) -> tuple[list[Group], list[Finding]]:
     for scope, members in scopes.items():
         settled, found = _roles(members)
         findings += found
+        speculative = {(scope, arm.arm) for arm in settled if arm.role == "speculative"}
         for arm in settled:
             klass = dict(sorted(arm.conditions.items()))
             key = (scope, *klass.items())
             group = groups.setdefault(key, Group(scope, klass))
-            trials = group.trials.setdefault(
-                arm.arm, Trials(arm.arm, arm.role, arm.k, arm.settings)
-            )
+            name = arm.arm
+            if arm.role == "target_only" and (scope, name) in speculative:
+                name += " (no speculation)"  # one file may hold both kinds of runs under one name
+            fresh = Trials(name, arm.role, arm.k, arm.settings)
+            trials = group.trials.setdefault(name, fresh)
             trials.rows.append(arm.metrics)
             group.inputs.add(arm.input)
     return list(groups.values()), findings

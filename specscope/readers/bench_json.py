@@ -37,19 +37,18 @@ class BenchJson:
 
     def read(self, source: Source) -> Iterator[Record]:
         """The arms of all results in the file, and a window where speculation was measured."""
-        for number, document in enumerate(documents(source.stream)):
+        for document in documents(source.stream):
             results = [document] if isinstance(document, dict) else document
-            for index, result in enumerate(results if isinstance(results, list) else []):
+            for result in results if isinstance(results, list) else []:
                 if isinstance(result, dict):
-                    name = _name(source.name, result, number + index)
-                    yield from _result(source.name, name, result)
+                    yield from _result(source.name, _name(source.name, result), result)
 
 
 def _result(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
     if "benchmarks" in result and isinstance(result["benchmarks"], list):
-        for index, benchmark in enumerate(result["benchmarks"]):
+        for benchmark in result["benchmarks"]:
             if isinstance(benchmark, dict):
-                yield from _flat(input, f"{name}#{index}", _guidellm(benchmark))
+                yield from _flat(input, name, _guidellm(benchmark))
         return
     if isinstance(result.get("output_token_throughput"), dict):
         result = _aiperf(result)
@@ -169,12 +168,12 @@ def _aiperf(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _name(input: str, result: dict[str, Any], index: int) -> str:
+def _name(input: str, result: dict[str, Any]) -> str:
+    """The run's own label, else the file's name: results under one name are repetitions."""
     label = result.get("label")
     if isinstance(label, str) and label:
         return label
-    stem = Path(input).name.split(".")[0]
-    return f"{stem}#{index}" if index else stem
+    return Path(input).name.split(".")[0]
 
 
 def _traffic(result: dict[str, Any]) -> str | None:

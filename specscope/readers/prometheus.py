@@ -20,16 +20,18 @@ class Exposition:
     """Samples of the engines and of dcgm-exporter; a series seen again starts the next scrape."""
 
     name = "prometheus"
-    gates = (
+    gates = (b"_total", b"sglang:", b"DCGM_FI_")
+    marks = (
         b"vllm:",
-        b"vllm_spec_decode",
+        b"vllm_",
         b"sglang:",
         b"sglang_",
         b"llamacpp:",
+        b"llamacpp_",
         b"trtllm_",
         b"DCGM_FI_",
+        b"process_start_time_seconds",
     )
-    marks = (*gates, b"vllm_", b"llamacpp_", b"process_start_time_seconds")
 
     def __init__(self, input: str) -> None:
         self._input = input

@@ -59,10 +59,22 @@ def reader_for(head: bytes) -> Reader | None:
     return best if best.sniff(head) > 0 else None
 
 
+_PACKED = {
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+    b"\xfd7zXZ\x00": "xz",
+    b"BZh": "bzip2",
+}
+"""Packed in ways that are not seen through."""
+
+
 def shape(head: bytes) -> str:
     """What a file that no reader knows looks like, in words."""
     if not head:
         return "an empty file"
+    for magic, name in _PACKED.items():
+        if head.startswith(magic):
+            return f"a {name} archive: unpack it first"
     if looks_like_json(head):
         return "JSON without a known key"
     columns = header(head)

@@ -1,5 +1,7 @@
 """What follows from comparisons, and what does not."""
 
+import json
+
 import pytest
 from analyze_cases import actions, codes, evidence
 
@@ -199,3 +201,28 @@ def test_totals_pool_the_best_kind_of_input_only(tmp_path):
 
     assert found["totals"]["drafts"] == 400
     assert evidence(found, "OVERLAPPING_INPUTS")["left_out"][0].endswith("a.log")
+
+
+def test_one_file_may_hold_a_sweep_with_and_without_speculation(tmp_path):
+    def line(concurrency, tok_s, length):
+        return json.dumps(
+            {
+                "backend": "sglang",
+                "max_concurrency": concurrency,
+                "output_throughput": tok_s,
+                "accept_length": length,
+            }
+        )
+
+    sweep = [
+        line(1, 100.0, None),
+        line(1, 150.0, 2.4),
+        line(64, 2000.0, None),
+        line(64, 1500.0, 2.4),
+    ]
+
+    found = judge(tmp_path, sweep_jsonl="\n".join(sweep))
+
+    by_load = {v["class"]["concurrency"]: v["action"] for v in found["verdicts"]}
+    assert by_load == {1: "keep", 64: "disable"}
+    assert {c["baseline"] for c in found["comparisons"]} == {"sweep (no speculation)"}
