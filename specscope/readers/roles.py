@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import re
+from itertools import pairwise
 
 _WORDS = re.compile(r"[a-z]+\d*|\d+")
 _TARGET_ONLY = {
-    "none", "baseline", "base", "off", "vanilla", "nospec", "target", "ar", "autoregressive",
-    "without", "disabled", "plain", "clean", "false", "nodraft", "nomtp", "unassisted",
+    "none", "baseline", "vanilla", "nospec", "specoff", "autoregressive", "without", "nodraft",
+    "nomtp", "unassisted", "unspeculated", "nospeculation", "off", "disabled", "false",
 }  # fmt: skip
-_NEGATED = {
-    "spec",
-    "sd",
-    "speculation",
-    "speculative",
-    "draft",
-    "drafter",
-    "mtp",
-    "eagle",
-    "eagle3",
-}
+_WEAK = {"base", "target", "ar", "plain", "clean", "reference", "control", "original", "standard"}
+"""Words that mean target-only alone, but not beside a drafter's name (`eagle_base`)."""
+
+_DRAFTERS = {
+    "eagle", "eagle2", "eagle3", "mtp", "nextn", "ngram", "medusa", "draft", "drafter", "lookahead",
+    "lookup", "suffix", "dflash", "dspark", "spec", "sd", "speculation", "speculative",
+}  # fmt: skip
 _IN_ENGINE = re.compile(r"(?:^|[^a-z0-9])k[=_]?0(?:$|[^0-9])")
-_K = re.compile(r"(?:^|[^a-z0-9])k[=_]?(\d{1,2})(?:$|[^0-9])")
+_K = re.compile(r"(?:^|[^a-z0-9])(?:k|gamma|steps)[=_]?(\d{1,2})(?:$|[^0-9])")
 
 
 def role_of(name: str, k: int | None) -> str:
@@ -34,9 +30,14 @@ def role_of(name: str, k: int | None) -> str:
     words = _WORDS.findall(text)
     if _IN_ENGINE.search(text):
         return "k0"
-    if set(words) & _TARGET_ONLY or text in ("0", "no"):
+    found = set(words)
+    if {"on", "off"} <= found:
+        found.discard("off")  # which of several switches is off, the name does not say
+    if found & _TARGET_ONLY or text in ("0", "no"):
         return "target_only"
-    if any(a in ("no", "w", "wo", "non") and b in _NEGATED for a, b in itertools.pairwise(words)):
+    if found & _WEAK and not found & _DRAFTERS:
+        return "target_only"
+    if any(a in ("no", "non", "wo") and b in _DRAFTERS for a, b in pairwise(words)):
         return "target_only"
     if k == 0:
         return "target_only"
