@@ -25,6 +25,12 @@ def starts_before(spans: list[Span], at: float) -> Span | None:
     return spans[place - 1] if place else None
 
 
+def starts_after(spans: list[Span], at: float) -> Span | None:
+    """The first of spans, sorted by start, that starts after a point in time."""
+    place = bisect.bisect_right(spans, at, key=lambda span: span.start)
+    return spans[place] if place < len(spans) else None
+
+
 def innermost(spans: list[Span], at: float) -> Span | None:
     """The innermost of properly nested spans, sorted by start, around a point in time."""
     place = bisect.bisect_right(spans, at, key=lambda span: span.start)

@@ -11,12 +11,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf
+from statistics import median
 
 from specscope.readers.intervals import Interval, covered_by
 from specscope.readers.phases import phase_of_name, structural_phases
 from specscope.readers.records import Finding, Record, TimeParts
 from specscope.readers.round_time import ENOUGH_COVERAGE, round_time
-from specscope.readers.spans import Span, innermost, starts_before
+from specscope.readers.spans import Span, innermost, starts_after, starts_before
 
 _PREFILL = re.compile(r"prefill|extend|generation_0\(|context_[1-9]|IDLE|dummy", re.IGNORECASE)
 _DIGITS = re.compile(r"\d+")
@@ -34,11 +37,11 @@ class Timeline:
 
     def records(self) -> Iterator[Record]:
         """The time of a round and what stands out in it."""
-        steps, others = _steps(self.annotations)
+        steps, prefill = _steps(self.annotations)
         if not self.device:
-            yield from self._host_only(steps, others)
+            yield from self._host_only(steps, prefill)
             return
-        segments = _segments(steps, others)
+        segments = _segments(steps, prefill)
         if not segments:
             begin, end = min(s.start for s in self.device), max(s.end for s in self.device)
             segments = [(begin, end)]
@@ -80,12 +83,12 @@ class Timeline:
             return named
         return structural_phases(device, steps)
 
-    def _host_only(self, steps: list[Span], others: list[Span]) -> Iterator[Record]:
+    def _host_only(self, steps: list[Span], prefill: list[Span]) -> Iterator[Record]:
         """A CPU trace: phases from the host's annotations, idle unknown."""
         totals: dict[str, float] = defaultdict(float)
         found: Counter[str] = Counter()
         for span in _phase_spans(self.annotations):
-            if steps and not _in_a_round(span.start, steps, others):
+            if steps and not _in_a_round(span.start, steps, prefill):
                 continue
             phase = phase_of_name(span.name) or ""
             totals[phase] += span.end - span.start
@@ -115,7 +118,7 @@ def _phase_spans(spans: list[Span]) -> list[Span]:
 
 
 def _steps(annotations: list[Span]) -> tuple[list[Span], list[Span]]:
-    """(the rounds in order, the other outermost annotations in order)."""
+    """(the rounds in order, the prefill between them in order)."""
     outer: list[Span] = []
     for span in sorted(annotations, key=lambda s: (s.start, -s.end)):
         if not phase_of_name(span.name) and (not outer or span.end > outer[-1].end):
@@ -124,28 +127,38 @@ def _steps(annotations: list[Span]) -> tuple[list[Span], list[Span]]:
     for span in outer:
         if not _PREFILL.search(span.name):
             kinds[_DIGITS.sub("#", span.name)].append(span)
+    prefill = [span for span in outer if _PREFILL.search(span.name)]
     if not kinds:
-        return [], outer
-    steps = max(kinds.values(), key=lambda spans: sum(s.end - s.start for s in spans))
-    chosen = set(map(id, steps))
-    return steps, [span for span in outer if id(span) not in chosen]
+        return [], prefill
+    return max(kinds.values(), key=lambda spans: sum(s.end - s.start for s in spans)), prefill
 
 
-def _segments(steps: list[Span], others: list[Span]) -> list[Interval]:
-    """Stretches of rounds that nothing else interrupts; gaps between rounds belong to them."""
-    segments: list[Interval] = []
+def _segments(steps: list[Span], prefill: list[Span]) -> list[Interval]:
+    """Stretches of rounds without prefill, each from the start of a round.
+
+    What lies between two rounds belongs to the first: vLLM's annotation ends before it samples and
+    drafts. So the last round of a stretch lasts as long as the usual one, up to the next prefill.
+    """
+    starts: list[list[float]] = []
     for step in steps:
-        if segments:
-            begin, end = segments[-1]
-            between = starts_before(others, step.start)
-            if between is None or between.start < end:
-                segments[-1] = (begin, max(end, step.end))
-                continue
-        segments.append((step.start, step.end))
+        before = starts_before(prefill, step.start)
+        if starts and (before is None or before.start < starts[-1][-1]):
+            starts[-1].append(step.start)
+        else:
+            starts.append([step.start])
+    ends = {step.start: step.end for step in steps}
+    rounds = [after - first for stretch in starts for first, after in pairwise(stretch)]
+    usual = median(rounds) if rounds else 0.0
+    segments: list[Interval] = []
+    for stretch in starts:
+        last = stretch[-1]
+        following = starts_after(prefill, last)
+        limit = following.start if following else inf
+        segments.append((stretch[0], max(ends[last], min(last + usual, limit))))
     return segments
 
 
-def _in_a_round(at: float, steps: list[Span], others: list[Span]) -> bool:
-    """Whether the last annotation that began before `at` is a round."""
-    step, other = starts_before(steps, at), starts_before(others, at)
+def _in_a_round(at: float, steps: list[Span], prefill: list[Span]) -> bool:
+    """Whether a round, and not a prefill, was the last to begin before `at`."""
+    step, other = starts_before(steps, at), starts_before(prefill, at)
     return step is not None and (other is None or other.start <= step.start)

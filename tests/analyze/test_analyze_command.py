@@ -176,7 +176,7 @@ def test_a_live_endpoint_is_polled_and_its_difference_taken(capsys):
     totals = json.loads(out)["totals"]
     assert status == 0
     assert (totals["drafts"], totals["accepted"], totals["mean_length"]) == (40, 120, 4.0)
-    assert totals["seconds"] == pytest.approx(0.4, abs=0.2)
+    assert totals["seconds"] >= 0.3
     assert totals["throughput_tok_s"] > 0
 
 

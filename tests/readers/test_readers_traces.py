@@ -193,3 +193,35 @@ def test_another_sqlite_file_is_refused_with_a_reason(tmp_path):
 
     with pytest.raises(InputError, match="without CUDA activity"):
         analyze([str(tmp_path / "x.sqlite")])
+
+
+def test_work_behind_a_step_annotation_belongs_to_its_round_and_prefill_to_none():
+    events = []
+    correlation = 0
+
+    def launch(phase, start, length):
+        nonlocal correlation
+        correlation += 1
+        events.append(event("user_annotation", f"gpu_model_runner: {phase}", start, length))
+        events.append(event("cuda_runtime", "cudaLaunchKernel", start + 1, 2, correlation))
+        events.append(event("kernel", "k", start, length, correlation, device=0))
+
+    for number in range(6):
+        start = number * ROUND_US
+        if number == 3:
+            events.append(
+                event("user_annotation", "execute_context_1(900)_generation_0(0)", start, 9000)
+            )
+            launch("forward", start, 9000)
+            continue
+        events.append(event("user_annotation", "execute_context_0(0)_generation_2(8)", start, 6000))
+        launch("forward", start, 6000)
+        launch("sample", start + 6000, 500)
+        launch("draft", start + 6500, 2500)
+
+    time = times(json.dumps({"traceEvents": events}))[0]
+
+    assert time.rounds == 5
+    assert (time.verify_ms, time.sample_ms, time.draft_ms) == (6.0, 0.5, 2.5)
+    assert time.round_ms == pytest.approx(10.0)
+    assert time.idle_share == pytest.approx(0.1)
