@@ -13,57 +13,84 @@ from specscope.analyze.collect import Collector
 from specscope.analyze.result import Analysis
 from specscope.errors import InputError
 from specscope.readers.prometheus import sample
-from specscope.readers.records import Record, Scrape
+from specscope.readers.records import Finding, Record, Scrape
 from specscope.readers.source import from_stream
 from specscope.readers.trtllm_json import TrtllmJson
 
 TIMEOUT_S = 10.0
 LARGEST_ANSWER = 1 << 26
+ENGINES = ("vllm:", "sglang:", "llamacpp:", "trtllm_", "DCGM_FI_")
 
 
 def watch(
     url: str, seconds: float = 60.0, every: float = 5.0, sleep: Callable[[float], None] = time.sleep
 ) -> Analysis:
-    """Poll a URL and analyse what changed. Raises InputError where it cannot be read as metrics.
+    """Poll a URL and analyse what changed.
 
-    TensorRT-LLM answers JSON and empties its queue at every read, so every answer is kept.
+    A poll that fails after the first is left out and counted. TensorRT-LLM answers JSON and empties
+    its queue at every read, so every answer is kept.
+    Raises InputError where the URL does not answer, or not with metrics of a known engine.
     """
+    polls = Polls(url, seconds, every, sleep)
+    at, first = polls.first()
     collector = Collector()
-    answers = _answers(url, seconds, every, sleep)
-    at, first = next(answers)
     if first.lstrip()[:1] in (b"[", b"{"):
-        bodies = [first, *(body for _, body in answers)]
+        bodies = [first, *(body for _, body in polls.rest())]
         iterations = [item for body in bodies for item in _iterations(url, body)]
         source = from_stream(url, BytesIO(json.dumps(iterations).encode()))
         reader = TrtllmJson()
         collector.take(url, reader.format, reader.read(source))
     else:
-        collector.take(url, "prometheus", _scrapes(url, at, first, answers))
+        scrape = _scrape(url, at, first)
+        if not any(name.startswith(ENGINES) for name, _ in scrape.samples):
+            raise InputError(f"{url}: answers, but with no metric of a known engine")
+        collector.take(url, "prometheus", _scrapes(url, scrape, polls))
     return collector.result()
 
 
-def _scrapes(
-    url: str, at: float, first: bytes, answers: Iterator[tuple[float, bytes]]
-) -> Iterator[Record]:
-    for moment, body in [(at, first), *answers]:
-        samples = dict(
-            parsed
-            for line in body.decode("utf-8", "replace").splitlines()
-            if not line.startswith("#") and (parsed := sample(line.strip()))
-        )
-        yield Scrape(url, samples, moment)
+class Polls:
+    """Answers of one URL at even intervals from the first on."""
+
+    def __init__(
+        self, url: str, seconds: float, every: float, sleep: Callable[[float], None]
+    ) -> None:
+        self._url, self._every, self._sleep = url, every, sleep
+        self._number = max(1, round(seconds / every))
+        self._start = 0.0
+        self.failed = 0
+
+    def first(self) -> tuple[float, bytes]:
+        """(monotonic time in s, body). Raises InputError where there is no answer."""
+        body = _get(self._url)
+        self._start = time.monotonic()
+        return self._start, body
+
+    def rest(self) -> Iterator[tuple[float, bytes]]:
+        """The others, each at its own absolute time; failures are counted."""
+        for poll in range(1, self._number + 1):
+            wait = self._start + poll * self._every - time.monotonic()
+            if wait > 0:
+                self._sleep(wait)
+            try:
+                body = _get(self._url)
+            except InputError:
+                self.failed += 1
+                continue
+            yield time.monotonic(), body
 
 
-def _answers(
-    url: str, seconds: float, every: float, sleep: Callable[[float], None]
-) -> Iterator[tuple[float, bytes]]:
-    start = time.monotonic()
-    polls = max(1, round(seconds / every))
-    for poll in range(polls + 1):
-        wait = start + poll * every - time.monotonic()
-        if poll and wait > 0:
-            sleep(wait)
-        yield time.monotonic(), _get(url)
+def _scrapes(url: str, first: Scrape, polls: Polls) -> Iterator[Record]:
+    yield first
+    for at, body in polls.rest():
+        yield _scrape(url, at, body)
+    if polls.failed:
+        yield Finding("UNREADABLE", f"{polls.failed} polls failed and are left out")
+
+
+def _scrape(url: str, at: float, body: bytes) -> Scrape:
+    lines = body.decode("utf-8", "replace").splitlines()
+    parsed = (sample(line.strip()) for line in lines if not line.startswith("#"))
+    return Scrape(url, dict(found for found in parsed if found), at)
 
 
 def _get(url: str) -> bytes:

@@ -165,19 +165,75 @@ class Endpoint(BaseHTTPRequestHandler):
         """Quiet."""
 
 
-def test_a_live_endpoint_is_polled_and_its_difference_taken(capsys):
-    server = HTTPServer(("127.0.0.1", 0), Endpoint)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_port}/metrics"
+class Flaky(Endpoint):
+    """Fails every other time after the first."""
 
-    status, out, _ = run(capsys, url, "--seconds", "0.4", "--every", "0.1", "--json")
-    server.shutdown()
+    asked = 0
+
+    def do_GET(self):
+        type(self).asked += 1
+        if type(self).asked % 2 == 0:
+            self.send_error(503)
+        else:
+            super().do_GET()
+
+
+class Other(BaseHTTPRequestHandler):
+    """Metrics of something else."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"go_goroutines 7\n")
+
+    def log_message(self, *_):
+        """Quiet."""
+
+
+@pytest.fixture
+def serve():
+    servers = []
+
+    def start(handler):
+        server = HTTPServer(("127.0.0.1", 0), handler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}/metrics"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_live_endpoint_is_polled_and_its_difference_taken(serve, capsys):
+    Endpoint.scrapes = 0
+
+    status, out, _ = run(capsys, serve(Endpoint), "--seconds", "0.4", "--every", "0.1", "--json")
 
     totals = json.loads(out)["totals"]
     assert status == 0
     assert (totals["drafts"], totals["accepted"], totals["mean_length"]) == (40, 120, 4.0)
     assert totals["seconds"] >= 0.3
     assert totals["throughput_tok_s"] > 0
+
+
+def test_polls_that_fail_are_left_out_and_counted(serve, capsys):
+    Flaky.scrapes = 0
+
+    status, out, _ = run(capsys, serve(Flaky), "--seconds", "0.4", "--every", "0.1", "--json")
+
+    found = json.loads(out)
+    assert status == 0
+    assert found["totals"]["drafts"] == 20
+    assert any("2 polls failed" in f["text"] for f in found["findings"])
+
+
+def test_metrics_of_something_else_are_one_line(serve, capsys):
+    status, out, err = run(capsys, serve(Other), "--seconds", "0.1", "--every", "0.1")
+
+    assert (status, out) == (1, "")
+    assert "no metric of a known engine" in err
 
 
 def test_an_endpoint_that_does_not_answer_is_one_line(capsys):
@@ -230,13 +286,10 @@ class Iterations(BaseHTTPRequestHandler):
         """Quiet."""
 
 
-def test_every_answer_of_a_draining_endpoint_is_kept(capsys):
-    server = HTTPServer(("127.0.0.1", 0), Iterations)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_port}/metrics"
+def test_every_answer_of_a_draining_endpoint_is_kept(serve, capsys):
+    Iterations.number = 0
 
-    status, out, _ = run(capsys, url, "--seconds", "0.3", "--every", "0.1", "--json")
-    server.shutdown()
+    status, out, _ = run(capsys, serve(Iterations), "--seconds", "0.3", "--every", "0.1", "--json")
 
     found = json.loads(out)
     assert status == 0
