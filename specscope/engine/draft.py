@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from specscope.engine.api import RequestInfo
+from specscope.engine.checks import check_pair
+from specscope.engine.errors import BadSetting
 from specscope.engine.layout import lay_out, pack
 from specscope.engine.model import Decoder, KVCache
 from specscope.engine.noise import DRAFT
@@ -53,6 +55,9 @@ class Drafter:
     draws = False
     """Whether it draws as many tokens as it may, with the rows' noise."""
 
+    def check(self, target: Decoder, positions: int) -> None:
+        """Raise where it cannot draft for `target` up to that many positions."""
+
     def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:
         """Make room; called once by the engine."""
 
@@ -91,6 +96,14 @@ class ModelDrafter(Drafter):
     def __init__(self, model: Decoder, delay_us: float = 0.0) -> None:
         """`delay_us` is added for each position drafted, to study a slower draft."""
         self.model, self.delay_us = model, delay_us
+
+    def check(self, target: Decoder, positions: int) -> None:
+        """Raises IncompatiblePair or BadSetting."""
+        check_pair(target, self.model)
+        if positions > self.model.config.max_context:
+            raise BadSetting(
+                f"{positions} positions are needed, the draft has {self.model.config.max_context}"
+            )
 
     def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:
         """Make room."""

@@ -53,15 +53,15 @@ class Engine:
         Raises BadSetting where these do not fit the models.
         """
         check_engine(target, k_max, slots, capacity, synthetic)
+        drafter.check(target, capacity + k_max + 1)
         self.k_max, self.slots, self.capacity, self.gate = k_max, slots, capacity, gate
         self.observers, self.device, self.detokenize = list(observers), device, detokenize
         cache = KVCache(target.config, slots, capacity + k_max + 1, device, target.dtype)
         self.target, self.drafter = Target(target, cache), drafter
         self.state = BatchState(slots, capacity, k_max, device)
         drafter.open(slots, capacity, k_max, device)
-        self.depth = 0 if drafter.reads_texts else depth
-        if self.depth is None:
-            self.depth = int(device.startswith("cuda"))
+        wanted = int(device.startswith("cuda")) if depth is None else depth
+        self.depth = 0 if drafter.reads_texts else wanted
         self.forced = None if synthetic is None else torch.tensor(synthetic, device=device)
         self.timer = timer_for(device)
         self.rows: list[Running] = []
@@ -125,7 +125,7 @@ class Engine:
         ks = self._ask_gate()
         outcome = self._run(ks)
         self._launch(outcome, started_at, prefilled)
-        self._read(self.depth or 0)
+        self._read(self.depth)
         if not self.rows and not self.queue:
             self._read(0)
             self.rested = True

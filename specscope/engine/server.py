@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import signal
 import socket
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -188,6 +189,9 @@ def serve(pair: Pair, settings: Settings, device: str, say: Callable[[str], None
     Raises EngineError where the port is taken, BadSetting where the engine cannot be built.
     """
     service = Service(pair, settings, device)
+    # uvicorn raises the signal again once it has shut down; by then it has done its work.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
     with _bind(settings.host, settings.port) as listening:
         host, port = listening.getsockname()[:2]
         say(f"serving {pair.name} at http://{host}:{port}/v1")

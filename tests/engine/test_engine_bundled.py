@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+import torch
 
 from specscope.engine.acceptance import measure
 from specscope.engine.api import SamplingParams, fixed_gate
@@ -114,3 +115,25 @@ class Watcher:
 
     def ended(self, end):
         self.texts[end.request.id] = end.token_ids
+
+
+def test_in_bfloat16_no_emitted_token_falls_behind_the_best_by_more_than_rounding():
+    pair, texts = load_bundled(torch.bfloat16), {}
+    prompts = [pair.encode(prompt.text) for prompt in bundled_prompts()[::32]]
+    engine = Engine(
+        pair.target, ModelDrafter(pair.draft), k_max=4, slots=8, capacity=120,
+        gate=fixed_gate(4), observers=[Watcher(texts)],
+    )  # fmt: skip
+    for index, prompt in enumerate(prompts):
+        engine.submit(str(index), prompt, SamplingParams(max_new_tokens=40))
+
+    while engine.step():
+        pass
+
+    for index, prompt in enumerate(prompts):
+        said = torch.tensor(texts[str(index)])
+        with torch.inference_mode():
+            logits = pair.target.score(torch.tensor([prompt + said.tolist()]))[0].float()
+        logits = logits[len(prompt) - 1 : -1]
+        best = logits.amax(1)
+        assert (best - logits.gather(1, said[:, None]).squeeze(1)).max() <= 0.25

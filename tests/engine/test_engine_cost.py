@@ -18,10 +18,10 @@ def pair():
     return load_bundled()
 
 
-def busy_engine(pair, gate):
-    texts = [pair.encode(prompt.text) for prompt in bundled_prompts()[:BATCH]]
+def busy_engine(pair, gate, batch=BATCH):
+    texts = [pair.encode(prompt.text) for prompt in bundled_prompts()[:batch]]
     engine = Engine(
-        pair.target, ModelDrafter(pair.draft), k_max=4, slots=BATCH, capacity=400, gate=gate
+        pair.target, ModelDrafter(pair.draft), k_max=4, slots=batch, capacity=400, gate=gate
     )
     for index, text in enumerate(texts):
         params = SamplingParams(temperature=1.0, seed=index, max_new_tokens=300)
@@ -58,3 +58,18 @@ def test_a_closed_gate_costs_what_an_engine_without_drafts_costs(pair):
     full = busy_engine(pair, fixed_gate(4))
 
     assert cost_ratio(closed, full) < 0.6
+
+
+def test_throughput_grows_with_the_batch(pair):
+    took = {}
+    for batch in (1, 8, 32):
+        engine = busy_engine(pair, fixed_gate(2), batch)
+        best = np.inf
+        for _ in range(8):
+            began = time.thread_time()
+            engine.step()
+            best = min(best, time.thread_time() - began)
+        took[batch] = best
+
+    assert took[8] / 8 < 0.6 * took[1]
+    assert took[32] / 32 < 0.9 * took[8] / 8

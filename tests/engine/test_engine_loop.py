@@ -5,12 +5,12 @@ import time
 from dataclasses import replace
 
 import pytest
-from engine.tiny_models import Record, prompts, random_gate, run, tiny_model
+from engine.tiny_models import TINY, Record, prompts, random_gate, run, tiny_model
 
 from specscope.engine.api import SamplingParams, fixed_gate
 from specscope.engine.draft import ModelDrafter
 from specscope.engine.engine import Engine
-from specscope.engine.errors import BadGate, BadRequest, BadSetting, EngineError
+from specscope.engine.errors import BadGate, BadRequest, BadSetting, EngineError, IncompatiblePair
 
 GREEDY = SamplingParams(max_new_tokens=10)
 
@@ -168,6 +168,16 @@ def test_an_engine_that_cannot_work_is_not_built(target, draft, change):
     with pytest.raises(BadSetting):
         an_engine(target, draft, **change)
     assert issubclass(BadSetting, EngineError)
+
+
+def test_a_draft_that_does_not_fit_the_target_is_refused(target, draft):
+    other = tiny_model(1, replace(TINY, vocab=60))
+    short = tiny_model(1, replace(TINY, max_context=64))
+
+    with pytest.raises(IncompatiblePair, match=r"61.*60"):
+        an_engine(target, other)
+    with pytest.raises(BadSetting, match="the draft has 64"):
+        an_engine(target, short)
 
 
 def test_the_walls_of_a_busy_loop_add_up_to_its_time(target, draft):

@@ -1,0 +1,80 @@
+"""Thousands of requests, random arrivals, lengths, modes, cancels: all answered, nothing kept."""
+
+import gc
+import random
+import resource
+
+import pytest
+from engine.tiny_models import random_gate
+
+from specscope.engine.api import SamplingParams
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.engine import Engine
+from specscope.engine.ngram import NgramDrafter
+
+REQUESTS = 4000
+
+
+class Ends:
+    """Counts endings and tokens."""
+
+    def __init__(self):
+        self.reasons, self.emitted, self.told = {}, 0, 0
+
+    def round_begins(self): ...
+
+    def round_ended(self, report):
+        self.emitted += sum(report.emitted)
+
+    def admitted(self, request): ...
+
+    def ended(self, end):
+        assert end.request.id not in self.reasons
+        self.reasons[end.request.id] = end.reason
+        self.told += end.output_tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["model", "ngram"])
+def test_a_long_random_life_answers_everybody_and_keeps_nothing(target, draft, kind):
+    rng, ends = random.Random(12), Ends()
+    drafter = ModelDrafter(draft) if kind == "model" else NgramDrafter(3, 1)
+    engine = Engine(
+        target, drafter, k_max=4, slots=12, capacity=90, gate=random_gate(4), observers=[ends],
+        detokenize=lambda ids: "".join(chr(97 + t % 26) for t in ids),
+    )  # fmt: skip
+    submitted, peak_after_a_quarter = 0, 0
+
+    while submitted < REQUESTS or not engine.idle:
+        for _ in range(rng.choice((0, 0, 0, 1, 2, 6))):
+            if submitted < REQUESTS:
+                submit(engine, submitted, rng)
+                submitted += 1
+        if rng.random() < 0.1:
+            engine.abort(str(rng.randrange(max(1, submitted - 40), submitted + 2)))
+        engine.step()
+        if submitted == REQUESTS // 4:
+            peak_after_a_quarter = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    gc.collect()
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak_after_a_quarter
+    assert len(ends.reasons) == REQUESTS
+    assert set(ends.reasons.values()) == {"eos", "length", "abort", "stop"}
+    assert ends.emitted == ends.told
+    assert engine.idle
+    assert not engine.known
+    assert grown < 60_000  # KiB
+
+
+def submit(engine, index, rng):
+    params = SamplingParams(
+        temperature=rng.choice((0.0, 0.7, 1.3)),
+        top_p=rng.choice((1.0, 0.9)),
+        mode=rng.choice(("greedy", "coupled", "rejection")),
+        seed=index,
+        max_new_tokens=rng.randint(1, 40),
+        eos=(rng.randrange(61),),
+        stop=rng.choice(((), ("ab",))),
+    )
+    prompt = [rng.randrange(61) for _ in range(rng.randint(1, 60))]
+    engine.submit(str(index), prompt, params)
