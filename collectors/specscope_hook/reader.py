@@ -89,9 +89,7 @@ class RingReader:
             position, self._lost = self._words[at.W_READ], "corrupt"
         stop = position + limit_bytes
         while position < end:
-            record, after = self._record_at(position, end)
-            if record is not None and record.seq < next_seq:
-                record, after = None, position  # whole, but from a lap ago
+            record, after = self._record_at(position, end, next_seq)
             if record is None and after == position:
                 if self._suspect != position:
                     self._suspect = position
@@ -111,10 +109,11 @@ class RingReader:
             next_seq = self._tail(position, next_seq, gaps)
         return records, Cursor(position, next_seq), gaps
 
-    def _record_at(self, position: int, end: int) -> tuple[RawRecord | None, int]:
+    def _record_at(self, position: int, end: int, next_seq: int) -> tuple[RawRecord | None, int]:
         """The record at a position and the position after it.
 
-        (None, later) for a filler, (None, position) where nothing there can be trusted.
+        (None, later) for a filler, (None, position) where nothing there can be trusted: not
+        whole, or whole but from a lap ago.
         """
         index = position % self._capacity
         rest = self._capacity - index
@@ -122,6 +121,8 @@ class RingReader:
             return None, position + rest
         offset = at.DATA + index
         length, check, seq, kind, batch = at.HEAD.unpack_from(self._map, offset)
+        if seq < next_seq:
+            return None, position
         if kind == at.FILLER and length == rest - _HEAD_BYTES:
             return None, position + rest
         after = position + at.aligned(_HEAD_BYTES + length)
@@ -136,8 +137,8 @@ class RingReader:
         """The first position after a bad one at which a believable record or the end lies."""
         last = self._words[at.W_SEQ]
         for later in range(position + 8, end, 8):
-            record, _ = self._record_at(later, end)
-            if record is not None and next_seq < record.seq < last and record.kind in (1, 2):
+            record, _ = self._record_at(later, end, next_seq + 1)
+            if record is not None and record.seq < last and record.kind in (1, 2):
                 return later
         return end
 
