@@ -194,8 +194,15 @@ def test_a_device_that_never_answers_holds_no_round_back_for_ever(engine, monkey
     device.late = True
     monkeypatch.setattr(sglang_worker, "_timer_for", lambda name: CudaTimer(device))
 
-    ring = engine.serve(engine.request("a", max_new_tokens=400), accepts=lambda req: 0)
+    written = []
+
+    ring = engine.serve(
+        engine.request("a", max_new_tokens=400),
+        accepts=lambda req: 0,
+        events={350: lambda s: written.append(len(engine.ring().rounds))},
+    )
 
     assert len(ring.rounds) == 399
+    assert written[0] > 250
     assert all(r.verify_us != r.verify_us for r in ring.rounds)
     assert ring.fault == ""

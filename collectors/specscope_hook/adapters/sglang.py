@@ -146,7 +146,7 @@ def _hooks(settings: HookSettings) -> dict[str, Callable[..., Any]]:
             return original(self, batch, result)
         probe.before_results(batch, result)
         processed = original(self, batch, result)
-        probe.after_results(batch, result)
+        probe.after_results(result)
         return processed
 
     return {

@@ -1,8 +1,15 @@
-"""SGLang: the sequences of one batch, read before and after its tokens are given to them."""
+"""SGLang: the sequences of one batch, read before and after its tokens are given to them.
+
+A batch over the same sequences as the one before is the rule; what does not change of them is
+then kept, and lists are built whole.
+"""
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import add, sub
 from typing import Any
 
 from specscope_hook.adapters.sglang_requests import Requests, end_of
@@ -13,52 +20,64 @@ class Rows:
     """One value a sequence that decodes, and what else the batch worked on."""
 
     reqs: list[Any] = field(default_factory=list)
-    places: list[int] = field(default_factory=list)
+    places: list[int] | None = None  # in the batch; None where it holds no others
     given: list[int] = field(default_factory=list)  # tokens given out before the batch
-    requests: list[int] = field(default_factory=list)
-    classes: list[int] = field(default_factory=list)
+    requests: Sequence[int] = ()
+    classes: Sequence[int] = ()
     contexts: list[int] = field(default_factory=list)
     k: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
     emitted: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
+    ends: Sequence[int] = ()
+    turns: list[Any] = field(default_factory=list)  # requests that may have begun or ended
     gone: int = 0  # sequences that had ended before the batch's results were read
     prompt_tokens: int = 0
     padded_tokens: int = 0
 
 
 class RowReader:
-    """Reads batches; nothing is kept from one to the next."""
+    """Reads batches; keeps the sequences of the last one."""
 
     def __init__(self, requests: Requests) -> None:
-        self._requests = requests
+        self._running = requests.running
+        self._live: list[Any] = []
+        self._known: list[Any] = []
+        self._prompts: list[int] = []
+        self._requests = array("Q")
+        self._classes = b""
 
     # HOT PATH. Once a batch over all its sequences.
     def before(self, batch: Any) -> Rows:
         """The sequences that decode in the batch, as they are before it gives them tokens."""
         rows = Rows()
-        if batch.forward_mode.is_decode():
-            decoding = batch.reqs
-        else:
+        decoding = batch.reqs
+        if not batch.forward_mode.is_decode():
             decoding = batch.decoding_reqs or ()
             rows.prompt_tokens = sum(batch.extend_lens or ()) - len(decoding)
-        running = self._requests.running
-        for place, req in enumerate(decoding):
-            # With overlap a sequence is in one batch more than it needed.
-            if req.finished() or req.is_retracted:
-                rows.gone += 1
-                continue
-            state = running.get(req.rid)
-            if state is None:
-                continue
-            given = len(req.output_ids)
-            rows.reqs.append(req)
-            rows.places.append(place)
-            rows.given.append(given)
-            rows.requests.append(state.hashed)
-            rows.classes.append(state.class_)
-            rows.contexts.append(len(req.origin_input_ids) + given - 1)
+            rows.turns = batch.reqs
+        # With overlap a sequence is in one batch more than it needed.
+        live = [req for req in decoding if req.finished_reason is None and not req.is_retracted]
+        if live != self._live:
+            self._keep(live)
+        known = rows.reqs = self._known
+        rows.gone = len(decoding) - len(live)
+        if len(known) != len(batch.reqs):
+            places = {id(req): place for place, req in enumerate(batch.reqs)}
+            rows.places = [places[id(req)] for req in known]
+        rows.given = [len(req.output_ids) for req in known]
+        rows.contexts = list(map(add, rows.given, self._prompts))
+        rows.requests, rows.classes = self._requests, self._classes
         return rows
+
+    def _keep(self, live: list[Any]) -> None:
+        """Health checks of the engine are in batches, and not among its requests here."""
+        self._live = live
+        self._known = [req for req in live if req.rid in self._running]
+        states = [self._running[req.rid] for req in self._known]
+        # The newest token of a sequence is not in its cache yet.
+        self._prompts = [len(req.origin_input_ids) - 1 for req in self._known]
+        self._requests = array("Q", [state.hashed for state in states])
+        self._classes = bytes([state.class_ for state in states])
 
     def after(self, rows: Rows, result: Any, depth: int | None) -> None:
         """Complete the rows from what the batch made of its sequences.
@@ -66,17 +85,26 @@ class RowReader:
         depth: of the tree of proposals, where they form one; None for a chain. Proposals
         beside the deepest path can never be kept, so they are padding and not k.
         """
-        kept = result.num_correct_drafts_per_req_cpu
+        reqs, kept, k, width = rows.reqs, result.num_correct_drafts_per_req_cpu, 0, 0
+        count = len(reqs)
         if kept is None:  # no speculation, or a batch that also worked on prompts
-            k = width = 0
+            rows.accepted = [0] * count
         else:
             width = int(result.speculative_num_draft_tokens) - 1
             k = width if depth is None else min(depth, width)
-        count = len(rows.reqs)
+            rows.accepted = kept if rows.places is None else [kept[n] for n in rows.places]
         rows.k = [k] * count
-        rows.accepted = [0] * count if kept is None else [kept[place] for place in rows.places]
         rows.padded_tokens = (width - k) * count + rows.gone * (width + 1)
-        for req, given in zip(rows.reqs, rows.given, strict=True):
-            visible = req.finished_len  # tokens behind a stop are cut off
-            rows.emitted.append((len(req.output_ids) if visible is None else visible) - given)
-            rows.ends.append(0 if req.finished_reason is None else int(end_of(req)))
+        made = [len(req.output_ids) for req in reqs]
+        ended = [place for place, req in enumerate(reqs) if req.finished_reason is not None]
+        ends = bytearray(count)
+        for place in ended:
+            req = reqs[place]
+            ends[place] = end_of(req)
+            if req.finished_len is not None:  # tokens behind a stop are cut off
+                made[place] = req.finished_len
+        rows.ends = bytes(ends)
+        rows.emitted = list(map(sub, made, rows.given))
+        rows.turns = rows.turns or [reqs[place] for place in ended]
+        if ended:
+            self._live, self._known = [], []  # what they hold is not ours to keep

@@ -95,9 +95,9 @@ class SchedulerProbe:
         """A batch's tokens are about to be given to its requests."""
         self._guarded("tokens", self._read, batch, result)
 
-    def after_results(self, batch: Any, result: Any) -> None:
+    def after_results(self, result: Any) -> None:
         """They have been: some requests may have ended."""
-        self._guarded("round", self._end, batch, result)
+        self._guarded("round", self._end, result)
 
     def close(self) -> None:
         """The engine ends: write what still waits, and end the ring."""
@@ -139,7 +139,7 @@ class SchedulerProbe:
         if getattr(result, "_specscope", None) is not None:
             self._rows = self._reader.before(batch)
 
-    def _end(self, batch: Any, result: Any) -> None:
+    def _end(self, result: Any) -> None:
         rows, now = self._rows, self._now()
         if rows is None:
             return
@@ -150,4 +150,4 @@ class SchedulerProbe:
         self._writer.take(launch, rows, now, waiting=waiting, preempted=self._preempted)
         if rows.reqs:
             self._preempted = 0
-        self._requests.given(batch.reqs, now)
+        self._requests.given(rows.turns, now)

@@ -37,7 +37,7 @@ class Req:
         self.origin_input_ids = array("q", [5] * prompt)
         self.output_ids = array("q")
         self.finished_reason = self.finished_len = self.to_finish = None
-        self.is_retracted = False
+        self.is_retracted, self.retracted_in = False, 0
         self.lora_id = self.session_id = self.session = None
         self.cached_tokens = 3
         self.truth = []  # (k, accepted, emitted, context) of each of its rounds

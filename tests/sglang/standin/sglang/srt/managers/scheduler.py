@@ -74,8 +74,10 @@ class Scheduler:
 
     def _next_batch(self):
         self.running = [req for req in self.running if not (req.finished() or req.is_retracted)]
-        if self.waiting_queue:
-            new, self.waiting_queue = self.waiting_queue, []
+        # One that was retracted for this batch comes back with the next at the earliest.
+        new = [req for req in self.waiting_queue if req.retracted_in != self.plan.turns]
+        if new:
+            self.waiting_queue = [req for req in self.waiting_queue if req not in new]
             for req in new:
                 req.is_retracted = False
             lengths = [len(req.origin_input_ids) + len(req.output_ids) for req in new]
@@ -85,7 +87,7 @@ class Scheduler:
                 return ScheduleBatch([*new, *old], ForwardMode.MIXED, old, lengths)
             return ScheduleBatch(new, ForwardMode.EXTEND, None, lengths)
         if self.running:
-            return ScheduleBatch(self.running, ForwardMode.DECODE)
+            return ScheduleBatch([*self.running], ForwardMode.DECODE)
         return None
 
     def _add_request_to_queue(self, req, is_retracted=False):
@@ -130,6 +132,6 @@ class Scheduler:
 
     def retract(self, req):
         """No room for its cache: it waits again."""
-        req.is_retracted = True
+        req.is_retracted, req.retracted_in = True, self.plan.turns
         self.running.remove(req)
         self._add_request_to_queue(req, is_retracted=True)
