@@ -156,7 +156,7 @@ def test_a_new_policy_starts_with_a_clean_slate(guardrail, clock):
 def test_it_never_raises_any_k(tmp_path_factory, table, default, kind):
     policy = {"policy": 1, "kind": kind, "table": table, "default_k": default}
     if kind == "blocks":
-        policy |= {"arms": [{"name": "k0", "k": 0}], "block_ms": 10}
+        policy |= {"arms": [{"name": "k0", "k": 0}], "block_ms": 1000}
     text, clock = json.dumps(policy | {"guardrail": LIMITS}), Clock()
     guardrail = Guardrail(tmp_path_factory.mktemp("g") / "g.json", clock)
     guardrail.follow(text)
