@@ -48,14 +48,15 @@ def _result(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
     if "benchmarks" in result and isinstance(result["benchmarks"], list):
         for benchmark in result["benchmarks"]:
             if isinstance(benchmark, dict):
-                yield from _flat(input, name, _guidellm(benchmark))
+                yield from flat(input, name, _guidellm(benchmark))
         return
     if isinstance(result.get("output_token_throughput"), dict):
         result = _aiperf(result)
-    yield from _flat(input, name, result)
+    yield from flat(input, name, result)
 
 
-def _flat(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
+def flat(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
+    """The arm and, where speculation was measured, the window of one flat result."""
     tok_s = real(result, "output_throughput", "output_token_throughput", "tokens_per_second")
     tpot = real(result, "mean_tpot_ms", "median_tpot_ms")
     drafts = count(result, "spec_decode_num_drafts")

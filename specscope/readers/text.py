@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from specscope.readers.bench_text import BenchText
 from specscope.readers.lines import line_blocks, marked
 from specscope.readers.llamacpp_log import LlamaCppLog
 from specscope.readers.llamacpp_print import LlamaCppPrint
@@ -37,7 +38,7 @@ class LineParser(Protocol):
     def finish(self) -> Iterable[Record]: ...
 
 
-PARSERS = (VllmLog, SglangLog, LlamaCppLog, LlamaCppPrint, TrtllmLog, Exposition)
+PARSERS = (VllmLog, SglangLog, LlamaCppLog, LlamaCppPrint, TrtllmLog, Exposition, BenchText)
 
 
 class TextReader:

@@ -1,0 +1,98 @@
+"""What `vllm bench serve` and SGLang's bench_serving print, as people paste it.
+
+The block carries the same figures as the JSON result, rounded; position rates are in percent here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from specscope.readers.bench_json import flat
+from specscope.readers.lines import number, plain
+from specscope.readers.records import Record
+
+_LINE = re.compile(r"^\W*([A-Z][A-Za-z0-9 \-()%/.]*?):\s+(\S+)")
+_POSITION = re.compile(r"^\W*Position (\d{1,3}):\s+(\S+)")
+_KEYS = {
+    "successful requests": "completed",
+    "maximum request concurrency": "max_concurrency",
+    "max request concurrency": "max_concurrency",
+    "max reqeuest concurrency": "max_concurrency",  # as older SGLang spells it
+    "request rate configured (rps)": "request_rate",
+    "benchmark duration (s)": "duration",
+    "total generated tokens": "total_output_tokens",
+    "request throughput (req/s)": "request_throughput",
+    "output token throughput (tok/s)": "output_throughput",
+    "mean ttft (ms)": "mean_ttft_ms",
+    "mean tpot (ms)": "mean_tpot_ms",
+    "median tpot (ms)": "median_tpot_ms",
+    "mean itl (ms)": "mean_itl_ms",
+    "mean e2el (ms)": "mean_e2el_ms",
+    "mean e2e latency (ms)": "mean_e2e_latency_ms",
+    "acceptance rate (%)": "spec_decode_acceptance_rate",
+    "acceptance length": "spec_decode_acceptance_length",
+    "accept length": "accept_length",
+    "drafts": "spec_decode_num_drafts",
+    "draft tokens": "spec_decode_draft_tokens",
+    "accepted tokens": "spec_decode_accepted_tokens",
+}
+_HEADER = "Serving Benchmark Result"
+
+
+class BenchText:
+    """One arm per printed block; blocks of one file and one concurrency are repetitions."""
+
+    name = "bench-text"
+    gates = (b"Serving Benchmark Result", b"Output token throughput (tok/s):")
+    marks = (
+        b"Serving Benchmark Result",
+        b"requests:",
+        b"concurrency:",
+        b"(RPS):",
+        b"(s):",
+        b"generated tokens:",
+        b"throughput (",
+        b"(ms):",
+        b"cceptance ",
+        b"Accept length:",
+        b"Drafts:",
+        b"Draft tokens:",
+        b"Accepted tokens:",
+        b"Position ",
+    )
+
+    def __init__(self, input: str) -> None:
+        self._input = input
+        self._found: dict[str, float] = {}
+        self._positions: list[float] = []
+
+    def feed(self, line: bytes, torn: bool) -> Iterable[Record]:  # noqa: ARG002
+        text = plain(line)
+        if _HEADER in text:
+            return list(self.finish())
+        position = _POSITION.match(text)
+        if position:
+            value = number(position.group(2))
+            if value is not None and int(position.group(1)) == len(self._positions):
+                self._positions.append(value / 100)
+            return ()
+        match = _LINE.match(text)
+        key = _KEYS.get(match.group(1).lower()) if match else None
+        value = number(match.group(2)) if match else None
+        if key and value is not None:
+            # A block pasted without its header starts again with its first figure.
+            ended = list(self.finish()) if key in self._found and key == "output_throughput" else []
+            self._found[key] = value
+            return ended
+        return ()
+
+    def finish(self) -> Iterator[Record]:
+        found: dict[str, object] = dict(self._found)
+        positions, self._positions, self._found = self._positions, [], {}
+        if "output_throughput" not in found and "mean_tpot_ms" not in found:
+            return
+        if positions:
+            found["spec_decode_per_position_acceptance_rates"] = positions
+        yield from flat(self._input, Path(self._input).name.split(".")[0], found)
