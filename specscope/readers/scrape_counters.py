@@ -17,6 +17,9 @@ from specscope.readers.records import LONGEST_DRAFT, Arm, Finding, Record, Windo
 Samples = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
 FAMILIES = {"vllm:": "vllm", "llamacpp:": "llama.cpp", "trtllm_": "tensorrt-llm"}
+ENOUGH_TOKENS = 200
+"""After so many tokens a drafter that works has proposed something."""
+
 OVERCOUNT_MATTERS = 0.02
 """At most k accepted tokens per request lie behind the end of its text; below 2 % it is noise."""
 
@@ -111,6 +114,12 @@ class _Group:
             throughput_tok_s=tok_s,
             round_ms=self._round_ms(generated, accepted),
         )
+        if drafts == 0 and generated and generated >= ENOUGH_TOKENS:
+            yield Finding(
+                "DRAFTER_NEVER_USED",
+                f"{generated:.0f} tokens were generated and nothing was ever proposed",
+                {"generated": round(generated)},
+            )
         yield from self._arm(change, drafts)
         yield from self._skipped(drafts, generated)
         yield from self._ends(k, drafts, accepted, generated)

@@ -146,3 +146,18 @@ def test_nan_samples_and_timestamps_are_passed_over():
     found = scrapes("vllm:a_total 3 1700000000000\nvllm:b_total NaN\nvllm:c_total 1e3\n")
 
     assert dict(found[0].samples) == {("vllm:a_total", ()): 3.0, ("vllm:c_total", ()): 1000.0}
+
+
+def test_a_drafter_that_proposes_nothing_is_said(tmp_path):
+    text = (
+        "vllm:spec_decode_num_drafts_total 0\n"
+        "vllm:spec_decode_num_draft_tokens_total 0\n"
+        "vllm:spec_decode_num_accepted_tokens_total 0\n"
+        "vllm:generation_tokens_total 5000\n"
+    )
+
+    found = result(tmp_path, a=text)
+
+    assert "DRAFTER_NEVER_USED" in {f["code"] for f in found["findings"]}
+    assert found["verdicts"][0]["action"] == "no_data"
+    assert found["totals"]["acceptance_rate"] is None
