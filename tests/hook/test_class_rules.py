@@ -3,6 +3,8 @@
 import json
 import logging
 import os
+import re
+from pathlib import Path
 
 import pytest
 from hook_fakes import ManualClock
@@ -107,3 +109,13 @@ def test_a_file_that_is_gone_leaves_the_rules_and_is_said_once(rig, caplog):
 def test_rules_that_mean_nothing_are_refused(wrong):
     with pytest.raises(SettingsError):
         read_rules(wrong)
+
+
+def test_the_rules_in_the_documentation_are_rules():
+    page = Path(__file__).parents[2] / "docs" / "engines" / "vllm.md"
+    (text,) = re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL)
+
+    rules, default = read_rules(text)
+
+    assert [rule.class_ for rule in rules] == ["sql", "tools", "chat", "acme"]
+    assert default == "unlabelled"
