@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from statistics import median
+from typing import Any
 
 from specscope.readers.accept_rate import Definition, RateDefinition
 from specscope.readers.lines import INTEGER, fields, number, plain, whole
@@ -54,7 +54,9 @@ class SglangLog:
         ranks = {kind: int(n) for kind, n in _RANK.findall(prefix.group(2))} if prefix else {}
         service = head[: prefix.start()].strip() if prefix else ""
         key = (service, ranks.get("DP"))
-        engine = self._engines.setdefault(key, _Engine(self._input, ranks.get("DP")))
+        engine = self._engines.get(key)
+        if engine is None:
+            engine = self._engines[key] = _Engine(self._input, ranks.get("DP"))
         return engine.decode(
             fields(body.lstrip(".,")),
             prefix.group(1) if prefix else None,
@@ -73,7 +75,7 @@ class _Engine:
         self._rank: int | None = None
         self._rates = RateDefinition()
         self._definition: Definition | None = None
-        self._held: list[Window] = []
+        self._held: list[dict[str, Any]] = []
         self._usual_ms: float | None = None
 
     def decode(
@@ -92,25 +94,22 @@ class _Engine:
         rate = number(_value(found, "accept rate"))
         tok_s = number(_value(found, "gen throughput (token/s)"))
         running = whole(_value(found, "#running-req"))
-        window = Window(
-            self._input,
-            "sglang",
-            start=start,
-            engine_index=self._index,
-            printed_rate=rate,
-            printed_length=length,
-            running=running,
-            waiting=whole(_value(found, "#queue-req")),
-            throughput_tok_s=tok_s,
+        values: dict[str, Any] = {
+            "start": start,
+            "printed_rate": rate,
+            "printed_length": length,
+            "running": running,
+            "waiting": whole(_value(found, "#queue-req")),
+            "throughput_tok_s": tok_s,
             # Without speculation a step gives one token to each request.
-            round_ms=1000 * (length or 1.0) * (running or 1) / tok_s if tok_s else None,
-        )
+            "round_ms": 1000 * (length or 1.0) * (running or 1) / tok_s if tok_s else None,
+        }
         if self._definition is not None:
-            yield from self._given(window)
+            yield from self._given(values)
             return
         if length is not None and rate is not None:
             self._rates.see(length, rate)
-        self._held.append(window)
+        self._held.append(values)
         if len(self._held) >= HOLD:
             yield from self.finish()
 
@@ -119,35 +118,35 @@ class _Engine:
         if self._definition is None and self._held:
             self._definition = self._rates.decide()
             yield from self._said()
-            timed = [window.round_ms for window in self._held if window.round_ms is not None]
+            timed = [held["round_ms"] for held in self._held if held["round_ms"] is not None]
             if len(timed) >= FEW:
                 self._usual_ms = median(timed)
-        for window in self._held:
-            yield from self._given(window)
+        for held in self._held:
+            yield from self._given(held)
         self._held = []
 
-    def _given(self, window: Window) -> Iterator[Record]:
+    def _given(self, found: dict[str, Any]) -> Iterator[Record]:
         """A window in strict terms; without its speed where it covers idle time."""
-        window = self._converted(window)
-        ms, usual = window.round_ms, self._usual_ms
-        if ms is None:
-            yield window
-        elif usual is None or ms > IDLE_FACTOR * usual:
+        self._convert(found)
+        ms, usual = found["round_ms"], self._usual_ms
+        if ms is not None and (usual is None or ms > IDLE_FACTOR * usual):
             yield Finding(
                 "IDLE_WINDOW",
                 "a decode line covers the time since the start or since the last request",
-                {"printed_tok_s": window.throughput_tok_s},
+                {"printed_tok_s": found["throughput_tok_s"]},
             )
-            yield replace(window, throughput_tok_s=None, round_ms=None, excluded="covers idle time")
+            found |= {"throughput_tok_s": None, "round_ms": None, "excluded": "covers idle time"}
             # Of a short log only the first line is suspect.
             self._usual_ms = ms if usual is None else usual
-        else:
+        elif ms is not None and usual is not None:
             self._usual_ms = usual + 0.05 * (ms - usual)  # follows a growing context
-            yield window
+        yield Window(self._input, "sglang", engine_index=self._index, **found)
 
     def _said(self) -> Iterator[Finding]:
         seen = [
-            w for w in self._held if w.acceptance_rate is not None and w.mean_length is not None
+            held["printed_rate"]
+            for held in self._held
+            if held["printed_rate"] is not None and held["printed_length"] is not None
         ]
         if not seen or self._definition is None:
             return
@@ -157,23 +156,22 @@ class _Engine:
             "strict": "ACCEPT_RATE_STRICT",
             "ambiguous": "ACCEPT_RATE_AMBIGUOUS",
         }[name]
-        printed = [w.acceptance_rate for w in seen[:8]]
         yield Finding(
             code,
             f"accept rate is {name.replace('_', ' ')}"
             + (f" with {k + 1} draft tokens, {k} proposed" if k else ""),
-            {"accept_rate_definition": name, "k": k, "printed": printed},
+            {"accept_rate_definition": name, "k": k, "printed": seen[:8]},
         )
 
-    def _converted(self, window: Window) -> Window:
+    def _convert(self, found: dict[str, Any]) -> None:
+        """k, and the strict rate: accepted / proposed without the bonus token."""
         definition = self._definition or Definition("ambiguous", None)
-        length, k = window.mean_length, definition.k
+        length, k = found["printed_length"], definition.k
         if length is not None and length < 1:
-            return window  # impossible, and said so where windows are normalised
-        if definition.name == "strict":
-            return replace(window, k=k)
-        rate = (length - 1) / k if length is not None and k else None
-        return replace(window, k=k, printed_rate=rate)
+            return  # impossible, and said so where windows are normalised
+        found["k"] = k
+        if definition.name != "strict":
+            found["printed_rate"] = (length - 1) / k if length is not None and k else None
 
 
 def _value(found: dict[str, list[str]], name: str) -> str | None:

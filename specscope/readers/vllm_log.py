@@ -103,8 +103,7 @@ class VllmLog:
         if line is None:
             return ()
         process, start, at = self._place(head)
-        match = _ENGINE.search(head)
-        index = int(match.group(1)) if match and match.group(1) else None
+        index = _engine_index(head)
         self._last[process] = index
         series = self._at((process, index))
         nameless = self._series.get((process, None)) if index is not None else None
@@ -172,6 +171,14 @@ class VllmLog:
         if series is None:
             series = self._series[key] = Series(self._input, key[1])
         return series
+
+
+def _engine_index(head: str) -> int | None:
+    """The index before `Avg prompt ...`; engines print it with three digits."""
+    if head[-12:-5] == "Engine " and head[-5:-2].isdigit():
+        return int(head[-5:-2])
+    match = _ENGINE.search(head)
+    return int(match.group(1)) if match else None
 
 
 def _process(head: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from specscope.readers.lines import INTEGER, REAL, fields, number, whole
 
@@ -17,14 +17,21 @@ _CURRENT = re.compile(
 )
 """The spelling since 0.10.2, read at once because most lines of a long log are of this kind."""
 
+_EARLIER = re.compile(
+    rf" Draft acceptance rate: {REAL}%, Mean acceptance length: {REAL}, "
+    rf"(?:Accepted throughput: {REAL} tokens/s, Drafted throughput: {REAL} tokens/s, )?"
+    rf"Accepted: {INTEGER} tokens, Drafted: {INTEGER} tokens, "
+    r"Per-position acceptance rate: ([01.\d, ]+)$"
+)
+"""The spelling from 0.8.5 on, with or without throughput."""
+
 _ENGINE = re.compile(
     rf"generation throughput: {REAL} tokens/s(?:.*?Running: {INTEGER} reqs)?"
     rf"(?:.*?(?:Waiting|Pending): {INTEGER} reqs)?"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLine:
+class EngineLine(NamedTuple):
     """Load of the interval before, and the state at print time."""
 
     tok_s: float | None
@@ -45,8 +52,7 @@ class EngineLine:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SpecLine:
+class SpecLine(NamedTuple):
     """What the line prints. `emitted` marks a V0 line, whose counts are cumulative."""
 
     accepted: int | None
@@ -66,7 +72,7 @@ class SpecLine:
 
         torn: the file ends in this line without a newline, so its last value may be cut.
         """
-        line = cls._current(body)
+        line = None if torn else cls._usual(body)
         if line is not None:
             return line
         found = fields(body)
@@ -100,14 +106,18 @@ class SpecLine:
         )
 
     @classmethod
-    def _current(cls, body: str) -> SpecLine | None:
-        """The whole line in today's spelling; None for any other, and for one that is cut."""
+    def _usual(cls, body: str) -> SpecLine | None:
+        """A whole line in one of the two long-lived spellings; None for any other."""
         match = _CURRENT.match(body)
-        if match is None:
+        if match:
+            mean, accepted_s, drafted_s, kept, drafted, rates, percent = match.groups()
+        elif match := _EARLIER.match(body):
+            percent, mean, accepted_s, drafted_s, kept, drafted, rates = match.groups()
+        else:
             return None
-        mean, accepted_s, drafted_s, kept, drafted, rates, percent = match.groups()
+        rates = rates.rstrip()
         parts = rates.split(", ")
-        if len(rates) != 7 * len(parts) - 2:  # three decimals each
+        if len(rates) != 7 * len(parts) - 2:  # three decimals each: none is cut
             return None
         try:
             return cls(
@@ -117,8 +127,8 @@ class SpecLine:
                 None,
                 float(percent) / 100,
                 float(mean),
-                float(accepted_s),
-                float(drafted_s),
+                float(accepted_s) if accepted_s else None,
+                float(drafted_s) if drafted_s else None,
                 tuple(map(float, parts)),
                 False,
             )
