@@ -21,7 +21,7 @@ class Verb(NamedTuple):
 
 VERBS = {
     "demo": Verb("specscope.demo.cli", "all", "everything on one machine, ending with verdicts"),
-    "analyze": Verb("specscope.analyze.cli", "report", "a verdict from logs, metrics and traces"),
+    "analyze": Verb("specscope.analyze.cli", "", "a verdict from logs, metrics and traces"),
     "report": Verb("specscope.report.cli", "report", "the weekly report"),
     "gate": Verb("specscope.gate.cli", "report", "the table that decides the draft length"),
     "serve": Verb("specscope.service.cli", "server", "the ingest service with its store"),
