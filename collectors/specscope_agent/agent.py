@@ -77,6 +77,8 @@ class Agent:
         """One turn: every ring drained once, the policy where it belongs."""
         self.rings.refresh()
         living = [ring for ring in self.rings.open if ring.reader.writer_alive]
+        if not living:
+            self.sampler.forget()
         device_rows = rows_by_ring(self.sampler.take(), living)
         for ring in self.rings.open:
             self._survive("drain", self._drain.empty, ring, device_rows.get(ring.source, ()))

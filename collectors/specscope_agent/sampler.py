@@ -58,6 +58,12 @@ class Sampler:
             self._readings.clear()
         return taken
 
+    def forget(self) -> None:
+        """Drop what was read, since nobody serves; reasons are then said again to who does."""
+        with self._lock:
+            self._readings.clear()
+            self._said.clear()
+
     def windows(self, uuids: Sequence[str]) -> list[Window]:
         """Recent means of `dram_active` over these devices, or over all where none is named."""
         with self._lock:

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -24,11 +23,11 @@ from specscope.engine.bundled import Pair, bundled_prompts, load_bundled
 from specscope.engine.card import model_card
 from specscope.engine.draft import ModelDrafter
 from specscope.engine.engine import Engine
+from specscope.engine.plugins import EngineInfo
 from specscope_hook.adapters.reference import ReferenceObserver
+from specscope_hook.adapters.reference_plugin import boot_of
 from specscope_hook.attach import attach
-from specscope_hook.boot import new_boot
 from specscope_hook.recorder import Recorder
-from specscope_hook.records import Boot
 from specscope_hook.settings import HookSettings
 
 PROMPT_TOKENS = 48
@@ -61,7 +60,8 @@ class Cohorts:
             )
         self._job = job
         self._gate = ArmGate()
-        self.ring, self._recorder = attach(settings, _boot(settings, pair, max(job.size.arms)))
+        boot = boot_of(_info(pair, max(job.size.arms)), settings)
+        self.ring, self._recorder = attach(settings, boot)
         self._engine = Engine(
             pair.target,
             ModelDrafter(pair.draft),
@@ -140,25 +140,17 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _boot(settings: HookSettings, pair: Pair, k_max: int) -> Boot:
+def _info(pair: Pair, k_max: int) -> EngineInfo:
     card = model_card(pair)
-    target, draft = card["target"], card["draft"]
-    return new_boot(
-        settings,
-        engine="reference",
-        engine_version=version("specscope"),
-        target=f"bundled target, {target['parameters'] / 1e6:.1f} M parameters",
-        draft=f"bundled draft, {draft['parameters'] / 1e6:.2f} M parameters",
-        method="draft_model",
+    return EngineInfo(
+        target=f"bundled target, {card['target']['parameters'] / 1e6:.1f} M parameters",
+        draft=f"bundled draft, {card['draft']['parameters'] / 1e6:.2f} M parameters",
+        method="model",
+        k=0,
         k_max=k_max,
-        parameters=target["parameters"],
-        active_parameters=target["active_parameters"],
-        bytes_per_weight=target["bytes_per_weight"],
-        kv_bytes_per_token=target["kv_bytes_per_token"],
-        layers=target["layers"],
-        draft_parameters=draft["parameters"],
-        draft_bytes_per_weight=draft["bytes_per_weight"],
-        draft_kv_bytes_per_token=draft["kv_bytes_per_token"],
+        dtype="float32",
+        device="cpu",
+        card=card,
     )
 
 

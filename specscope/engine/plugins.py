@@ -23,6 +23,8 @@ class EngineInfo:
     draft: str
     method: str
     """model or ngram."""
+    k: int
+    """Draft length where no gate says another."""
     k_max: int
     dtype: str
     device: str

@@ -55,6 +55,7 @@ class Service:
             target=pair.name,
             draft=f"{pair.name}-draft" if settings.drafter == "model" else "ngram",
             method=settings.drafter,
+            k=settings.k,
             k_max=max(settings.k, 1),
             dtype=str(pair.target.dtype).removeprefix("torch."),
             device=device,

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from specscope_agent.sampler import MEAN_GAP_S, gap_s
+from specscope_agent.sampler import MEAN_GAP_S, Sampler, gap_s
 from specscope_agent.windows import Window
 
 SOURCE = Path(__file__).with_name("simulated_nvml.c")
@@ -101,6 +101,16 @@ def test_a_reason_is_said_once_and_not_every_second(library):
 
     assert [r["field"] for r in second + third if r["reason"]] == []
     assert by_field(third)["power"]["value"] == 412.5
+
+
+def test_a_reason_said_while_nobody_served_is_said_again_to_the_first_who_does():
+    sampler = Sampler()
+    sampler.sample()
+    sampler.forget()
+
+    sampler.sample()
+
+    assert [bool(reading.reason) for reading in sampler.take()] == [True]
 
 
 def test_mig_instances_are_read_apart(library):

@@ -1,0 +1,85 @@
+"""The reference engine's entry point: a served engine is recorded, and follows the policy.
+
+Silent unless SPECSCOPE_RINGS is set. Whatever is wrong, the engine serves; one line says why it
+is not recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from specscope_hook.adapters.reference import ReferenceObserver
+from specscope_hook.attach import attach
+from specscope_hook.blocks import Blocks
+from specscope_hook.boot import hook_version, new_boot
+from specscope_hook.errors import HookError
+from specscope_hook.records import Boot
+from specscope_hook.settings import HookSettings, complaints
+
+log = logging.getLogger("specscope")
+
+
+def register(info: Any) -> tuple[list[ReferenceObserver], PolicyGate] | None:
+    """Attach to an engine that says what defines it; None where the hook is off.
+
+    info: target, draft, method, k, k_max, dtype, card; see the engine's EngineInfo.
+    """
+    for complaint in complaints(os.environ):
+        log.warning("specscope: %s", complaint)
+    try:
+        settings = HookSettings.from_env(os.environ)
+        if settings.rings is None:
+            return None
+        boot = boot_of(info, settings)
+        ring, recorder = attach(settings, boot)
+    except HookError as error:
+        log.error("specscope is off, serving goes on: %s", error)
+        return None
+    blocks = Blocks(ring, recorder, boot.replica, boot.boot)
+    return [ReferenceObserver(recorder)], PolicyGate(blocks, info.k, info.k_max)
+
+
+class PolicyGate:
+    """The engine's gate: the policy in force, or the engine's own k where there is none."""
+
+    def __init__(self, blocks: Blocks, k: int, k_max: int) -> None:
+        self._blocks, self._k, self._k_max = blocks, k, k_max
+
+    def __call__(self, sequences: Sequence[Any], waiting: int) -> list[int]:
+        """k of each sequence; asked once a round, which is when blocks turn."""
+        self._blocks.turn()
+        batch = len(sequences)
+        return [self._of(sequence, batch, waiting) for sequence in sequences]
+
+    def _of(self, sequence: Any, batch: int, waiting: int) -> int:
+        request = sequence.request
+        k = self._blocks.k(
+            request.label, sequence.context, request.params.max_new_tokens, batch, waiting
+        )
+        return self._k if k is None else min(k, self._k_max)
+
+
+def boot_of(info: Any, settings: HookSettings) -> Boot:
+    """The Boot of an engine, with its model cards."""
+    target, draft = info.card["target"], info.card.get("draft", {})
+    return new_boot(
+        settings,
+        engine="reference",
+        engine_version=hook_version(),
+        target=info.target,
+        draft=info.draft or None,
+        quantisation=info.dtype,
+        method="draft_model" if info.method == "model" else info.method,
+        k_max=info.k_max,
+        parameters=target["parameters"],
+        active_parameters=target["active_parameters"],
+        bytes_per_weight=target["bytes_per_weight"],
+        kv_bytes_per_token=target["kv_bytes_per_token"],
+        layers=target["layers"],
+        draft_parameters=draft.get("parameters"),
+        draft_bytes_per_weight=draft.get("bytes_per_weight"),
+        draft_kv_bytes_per_token=draft.get("kv_bytes_per_token"),
+    )
