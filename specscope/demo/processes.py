@@ -36,6 +36,7 @@ class Processes:
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._children: dict[str, subprocess.Popen[str]] = {}
+        self._finite: set[str] = set()
 
     def start(
         self,
@@ -44,8 +45,12 @@ class Processes:
         environment: Mapping[str, str],
         *,
         stdout: int | None = None,
+        finite: bool = False,
     ) -> subprocess.Popen[str]:
-        """Start a child; its output goes to `<logs>/<name>.log` unless `stdout` says otherwise."""
+        """Start a child; its output goes to `<logs>/<name>.log` unless `stdout` says otherwise.
+
+        finite: it ends by itself; another one that ends before it is told to has gone missing.
+        """
         log = (self._logs / f"{name}.log").open("w")
         with log:
             child = subprocess.Popen(
@@ -59,25 +64,31 @@ class Processes:
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
         self._children[name] = child
+        if finite:
+            self._finite.add(name)
         return child
 
     def check(self) -> None:
-        """Raise DemoError with the last line of its log if a child has ended with an error."""
-        for name, child in self._children.items():
-            if child.poll() not in (None, 0):
-                raise DemoError(
-                    f"{name} ended with code {child.returncode}: {self._last_line(name)}"
-                )
+        """Raise DemoError with the last line of its log if a child has ended untimely."""
+        for name in self._children:
+            self._check(name)
+
+    def _check(self, name: str) -> None:
+        code = self._children[name].poll()
+        if code == 0 and name not in self._finite:
+            raise DemoError(f"{name} ended before its time: {self._last_line(name)}")
+        if code not in (None, 0):
+            raise DemoError(f"{name} ended with code {code}: {self._last_line(name)}")
 
     def stop(self, name: str) -> None:
         """Ask a child to finish and wait; kill it when it does not.
 
-        Raises DemoError where it had to be killed or ended with an error: what it held is not
-        to be trusted then.
+        Raises DemoError where it had ended untimely, had to be killed or ended with an error:
+        what it held is not to be trusted then.
         """
+        self._check(name)
         child = self._children.pop(name)
-        if child.poll() is None:
-            child.send_signal(signal.SIGTERM)
+        child.send_signal(signal.SIGTERM)  # nothing, where it has ended
         try:
             code = child.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

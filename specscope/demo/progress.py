@@ -18,18 +18,24 @@ class Progress:
         self._size = size
         self._replicate = -1
         self._blocks = 0
-        self._per_replicate = 0
+        self._moving = False
         self._began = time.monotonic()
 
     def stage(self, text: str) -> None:
         """A new stage begins."""
+        self.end_line()
         self._console.print(f"[{self._elapsed()}] {text}", markup=False, highlight=False)
+
+    def end_line(self) -> None:
+        """What follows begins on a line of its own."""
+        if self._moving:
+            self._console.file.write("\n")
+            self._moving = False
 
     def event(self, event: dict[str, Any]) -> None:
         """What the engine's process said."""
         if event["event"] == "ready":
             classes = event["classes"]
-            self._per_replicate = len(classes) * len(LOADS) * len(self._size.arms)
             self.stage(
                 f"measuring {', '.join(classes)} under {len(LOADS)} loads, "
                 f"{len(self._size.arms)} draft lengths in random order"
@@ -48,8 +54,7 @@ class Progress:
             )
             self._console.file.write(f"{text:<78}")
             self._console.file.flush()
-            if self._blocks % self._per_replicate == 0 and number + 1 == self._size.replicates:
-                self._console.file.write("\n")
+            self._moving = True
         elif number != self._replicate:
             self.stage(f"replicate {number + 1} of at most {self._size.replicates}")
         self._replicate = number

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,7 @@ from specscope.store import Store
 POLICY = 1
 START_SECONDS = 60.0
 SHARED_MEMORY = Path("/dev/shm")
+ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # what ends a process from outside, and may be caught
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,11 @@ def run(out: Path, size: Size, progress: Progress, *, seed: int | None = None) -
 
     Raises DemoError where a part ends early, StoreBusy where another demonstration uses `out`.
     """
-    folders = Folders(out)
+    with _tidy_ending():
+        return _run(Folders(out), size, progress, seed)
+
+
+def _run(folders: Folders, size: Size, progress: Progress, seed: int | None) -> Report:
     for folder in (folders.spool, folders.logs, folders.rings):
         folder.mkdir(parents=True, exist_ok=True)
     job = Job(POLICY, secrets.randbits(31) if seed is None else seed, size, _spare_core())
@@ -83,6 +91,7 @@ def run(out: Path, size: Size, progress: Progress, *, seed: int | None = None) -
             _run_engine(processes, environment, job, progress)
             progress.stage("shipping the last batches")
             processes.stop("agent")
+            _check_spool(folders)
             processes.stop("service")
         progress.stage("rolling up and deciding")
         with Store.open(_dsn(folders)) as store:
@@ -95,7 +104,21 @@ def run(out: Path, size: Size, progress: Progress, *, seed: int | None = None) -
                 notes=notes(),
             )
     finally:
+        progress.end_line()
         _remove(folders.rings)
+
+
+@contextmanager
+def _tidy_ending() -> Iterator[None]:
+    """What ends this process from outside ends it as Ctrl-C does: rings take memory."""
+    main = threading.current_thread() is threading.main_thread()
+    heeded = [one for one in ENDINGS if main and signal.getsignal(one) != signal.SIG_IGN]
+    before = {one: signal.signal(one, signal.default_int_handler) for one in heeded}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def _prepare_store(folders: Folders, job: Job) -> int:
@@ -135,11 +158,25 @@ def _run_engine(
         [sys.executable, "-m", "specscope.demo.driver", job.to_json()],
         {**environment, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
+        finite=True,
     )
+    done = False
     for event in _events(engine):
         processes.check()
         progress.event(event)
+        done = event["event"] == "done"
+    if not done:
+        engine.wait()
+        processes.check()
+        raise DemoError("engine ended before it had run its blocks")
     processes.stop("engine")
+
+
+def _check_spool(folders: Folders) -> None:
+    """Raise DemoError where the sidecar has left batches behind: the evidence is not whole."""
+    left = sum(1 for _ in folders.spool.glob("*/*.batch"))
+    if left:
+        raise DemoError(f"{left} batches did not reach the service; they wait in {folders.spool}")
 
 
 def _events(engine: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:

@@ -75,3 +75,22 @@ def test_a_child_that_fails_is_named_with_its_last_words(tmp_path):
 
         with pytest.raises(DemoError, match="engine ended with code 1: no model"):
             processes.check()
+
+
+def test_a_child_that_ends_before_its_time_is_missed_even_if_it_ends_well(tmp_path):
+    with Processes(tmp_path) as processes:
+        processes.start("agent", [sys.executable, "-c", "print('told to go')"], os.environ).wait()
+
+        with pytest.raises(DemoError, match="agent ended before its time: told to go"):
+            processes.check()
+        with pytest.raises(DemoError, match="agent ended before its time"):
+            processes.stop("agent")
+
+
+def test_a_child_that_is_to_end_by_itself_may(tmp_path):
+    with Processes(tmp_path) as processes:
+        child = processes.start("engine", [sys.executable, "-c", ""], os.environ, finite=True)
+        child.wait()
+
+        processes.check()
+        processes.stop("engine")
