@@ -56,6 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 1
+    except OSError as error:  # a file or folder that cannot be read or written
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"specscope {verb}: {where}{error.strerror or error}", file=sys.stderr)
+        return 1
     except Exception as error:
         if not _named(error):
             raise

@@ -12,7 +12,8 @@ SpecscopeError
 ├── InputError          a file that cannot be read as what it should be
 └── DemoError           a part of the demonstration ended early
 
-`cli.main` turns each into one line and exit code 1; anything else is a bug.
+`cli.main` turns each, and what the system refuses (OSError), into one line and exit code 1;
+anything else is a bug.
 """
 
 from __future__ import annotations

@@ -117,6 +117,17 @@ def test_a_file_that_nothing_reads_is_named_with_what_was_tried(tmp_path):
     assert "poem.txt" in said
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    out = str(tmp_path / "file" / "out")
+
+    for words in (("demo", "--quick"), ("dashboards", "render")):
+        said = one_line(specscope(*words, "--out", out))
+
+        assert said.startswith(f"specscope {words[0]}: {tmp_path}/file")
+        assert said.endswith(": Not a directory")
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path):
     assert "absent.log" in one_line(specscope("analyze", str(tmp_path / "absent.log")))
 
