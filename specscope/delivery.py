@@ -59,9 +59,9 @@ def reconciliation(where: str = EVERYTHING) -> str:
     """Records that the hook numbered, and where they went, by boot. [records]
 
     Tables `batch` and, by replica and boot, `loss`; time `stored_at`. `recorded` counts from
-    the first record to the last that a batch accounts for; `lost` only what the ring's own
-    numbers cover (a request part is made of rounds, and has none). Nothing is unaccounted for
-    where recorded = rounds + requests + lost.
+    the first record to the last that a batch accounts for; `lost`, within those, only what the
+    ring's own numbers cover (a request part is made of rounds, and has none). Nothing is
+    unaccounted for where recorded = rounds + requests + lost.
     """
     return f"""
         SELECT replica, boot, recorded, rounds, requests, ifNull(lost, 0) AS lost,
@@ -73,8 +73,14 @@ def reconciliation(where: str = EVERYTHING) -> str:
             FROM (SELECT * FROM batch FINAL WHERE {where}) AS b GROUP BY replica, boot
         ) AS stored
         LEFT ANY JOIN (
-            SELECT replica, boot, sum(ifNull(count, 0)) AS lost, countIf(isNull(count)) AS unknown
-            FROM loss FINAL WHERE table IN ('ring', 'round', 'request')
+            SELECT replica, boot, sum(ifNull(l.count, 0)) AS lost,
+                countIf(isNull(l.count)) AS unknown
+            FROM (SELECT * FROM loss FINAL WHERE table IN ('ring', 'round', 'request')) AS l
+            INNER JOIN (
+                SELECT replica, boot, min(first_seq) AS begins, max(next_seq) AS ends
+                FROM (SELECT * FROM batch FINAL WHERE {where}) GROUP BY replica, boot
+            ) AS numbered USING (replica, boot)
+            WHERE isNull(l.count) OR ifNull(l.first_seq, begins) BETWEEN begins AND ends - 1
             GROUP BY replica, boot
         ) AS gone USING (replica, boot)
         ORDER BY replica, boot"""

@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from store.traffic import Traffic
 
+from specscope import queries
 from specscope.errors import SchemaDrift, StoreBusy, StoreError
 from specscope.store import Store, error_code
 from specscope.tables import LAYOUTS, RECORDS, column_type, create_on_cluster, sorting_key
@@ -168,6 +170,30 @@ def test_a_loss_that_names_its_first_record_counts_once_whenever_it_is_reported(
 
     rows = store.rows("SELECT first_seq, count() AS rows FROM loss FINAL GROUP BY first_seq")
     assert sorted((row["first_seq"] or 0, row["rows"]) for row in rows) == [(0, 2), (7, 1)]
+
+
+def test_a_period_is_reconciled_with_the_losses_of_its_own_records_alone(store):
+    source, now = {"replica": "r", "boot": "b"}, time.time_ns()
+    counts = {"rounds": 97, "request_parts": 0, "requests": 0, "losses": 1}
+    batches = [
+        {"number": n + 1, "first_seq": n * 100, "next_seq": n * 100 + 100, "stored_at": now + n}
+        for n in range(3)
+    ]
+    loss = {"lost_at": now, "table": "ring", "reason": "ring_full", "count": 3, "detail": ""}
+    losses = [source | loss | {"first_seq": n * 100 + 96} for n in range(3)]
+    store.insert(
+        "batch",
+        pa.Table.from_pylist([source | counts | batch for batch in batches], schema("batch")),
+    )
+    store.insert("loss", pa.Table.from_pylist(losses, schema("loss")))
+
+    whole, last_two, second = (
+        store.rows(queries.reconciliation(where))[0] for where in ("1", "number > 1", "number = 2")
+    )
+
+    assert (whole["recorded"], whole["lost"], whole["unaccounted"]) == (300, 9, 0)
+    assert (last_two["recorded"], last_two["lost"], last_two["unaccounted"]) == (200, 6, 0)
+    assert (second["recorded"], second["lost"], second["unaccounted"]) == (100, 3, 0)
 
 
 def test_parameters_are_bound_and_never_read_as_sql(store):
