@@ -13,7 +13,7 @@ COLOURS = {"keep": "green", "set_k": "green", "disable": "red", "engine_fault": 
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the headline, a line a segment, the story, and whether the evidence is whole."""
+    """Print the headline, a line a segment, the story, and what of the evidence was lost."""
     console.print(Text(report.headline, style="bold"))
     console.print(_table(report.segments))
     for story in report.stories:
@@ -24,6 +24,13 @@ def show(report: Report, console: Console) -> None:
         f"+ {accounting.lost} lost" + ("" if accounting.closed else ": these do not add up"),
         highlight=False,
     )
+    for loss in report.losses:
+        count = "unknown number" if loss.count is None else loss.count
+        console.print(
+            f"- lost: {count} of {loss.table}, {loss.replica}: {loss.meaning} ({loss.reason})",
+            markup=False,
+            highlight=False,
+        )
     for line in (*report.findings, *report.notes):
         console.print(f"- {line}", markup=False, highlight=False)
 

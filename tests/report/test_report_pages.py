@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 from reports import a_report, a_segment, an_arm
@@ -64,6 +65,17 @@ def test_numbers_that_do_not_add_up_are_said():
     show(a_report(accounting=accounting), Console(file=text, width=80))
 
     assert "do not add up" in " ".join(text.getvalue().split())
+
+
+def test_the_terminal_names_each_loss_and_an_unknown_number_of_records():
+    text = io.StringIO()
+    (loss,) = a_report().losses[:1]
+    tail = replace(loss, replica="r7", reason="tail_unknown", count=None, meaning="cut off")
+
+    show(a_report(losses=[tail]), Console(file=text, width=80))
+
+    assert "- lost: unknown number of" in text.getvalue()
+    assert "r7: cut off (tail_unknown)" in " ".join(text.getvalue().split())
 
 
 def test_the_deciding_arm_is_the_one_kept_or_the_best_of_those_that_lose():
