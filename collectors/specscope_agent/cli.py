@@ -6,8 +6,12 @@ import logging
 import os
 import signal
 import threading
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from typing import Any
+
+from specscope_hook.settings import KNOWN
+
+OURS = ("RINGS", "SERVICE", "SPOOL", "SPOOL_BYTES", "OTLP", "SAMPLE", "METRICS_PORT")
 
 
 def add_parser(subparsers: Any) -> None:
@@ -16,7 +20,10 @@ def add_parser(subparsers: Any) -> None:
         "agent",
         help="the sidecar in the serving pod",
         description="Drain the rings in SPECSCOPE_RINGS and ship what they hold to "
-        "SPECSCOPE_SERVICE. `specscope doctor` lists every setting.",
+        "SPECSCOPE_SERVICE.",
+        epilog="settings, from the environment:\n"
+        + "\n".join(f"  SPECSCOPE_{name:13} {KNOWN[f'SPECSCOPE_{name}']}" for name in OURS),
+        formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--verbose", action="store_true", help="say more on standard error")
     parser.set_defaults(run=agent)
