@@ -33,6 +33,7 @@ NEVER_RUN = {
     "CUDA event timing": "written, resolved without a sync; no GPU has run it yet",
     "CUDA graphs of the reference engine": "not written yet; the engine runs eagerly on a GPU",
     "vLLM V2 model runner": "written from its source; only the V1 runner has been run",
+    "SGLang with a GPU": "its hook registry and classes were run, its server never",
 }
 
 
