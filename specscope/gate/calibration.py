@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from specscope.errors import ServiceError, StoreError
+from specscope.errors import ServiceError, StoreError, UsageError
 from specscope.gate.policies import (
     HoldOut,
     newest_with_table,
@@ -52,17 +52,26 @@ def run(
     window: Window,
     *,
     say: Callable[[str], object],
+    default_k: int | None = None,
     service: Remote | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], int] = time.time_ns,
 ) -> int:
     """Start the window, wait, and put the table back, whatever happens in between.
 
-    Returns the number of the policy that did so.
+    default_k: what the engine runs by itself. A policy cannot be taken back, so where no table
+    was ever in force this one stays.
+
+    Returns the number of the policy that did so. Raises UsageError where there is neither.
     """
     policies = read_policies(store)
     before = newest_with_table(policies)
-    table = GateTable() if before is None else before.table
+    if before is None and default_k is None:
+        raise UsageError(
+            "no table is in force, so there is none to put back: --default-k says which draft "
+            "length the engine runs now, and after the window"
+        )
+    table = GateTable((), default_k or 0) if before is None else before.table
     arms = tuple(f"k{k}" for k in window.lengths)
     hold_out = HoldOut(1.0, window.block_s, window.block_s / 4, arms)
     started = next_table(policies, table, now=clock(), hold_out=hold_out)

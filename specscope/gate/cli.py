@@ -123,6 +123,12 @@ def _calibrate(verbs: Any) -> None:
     parser.add_argument("--minutes", type=seconds, required=True, help="how long it may last")
     parser.add_argument("--block-s", type=seconds, default=120.0, help="length of a block")
     parser.add_argument(
+        "--default-k",
+        type=int,
+        help="draft length that the engine runs by itself, and again after the window; needed "
+        "where no table is in force",
+    )
+    parser.add_argument(
         "--approve", action="store_true", help="without this it only says what it would do"
     )
     _through(parser)

@@ -121,7 +121,9 @@ def calibrate(args: Namespace) -> int:
         return _say(args, [*lines, "nothing is started (--approve)"], asdict(window))
     with _store(args) as store:
         service = _service(args, store)
-        number = calibration.run(store, window, say=_aside, service=service)
+        number = calibration.run(
+            store, window, say=_aside, default_k=args.default_k, service=service
+        )
     return _say(args, [f"policy {number} has put the table back"], {"policy": number})
 
 

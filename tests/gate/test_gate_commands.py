@@ -255,3 +255,23 @@ def test_a_calibration_puts_the_table_back(tmp_path, interrupted):
     assert [arm["name"] for arm in policies[1].body["arms"]] == ["k0", "k2", "k4"]
     assert policies[2].table == table
     assert schema("policy").names
+
+
+def test_a_calibration_without_a_table_before_it_turns_nothing_off(tmp_path):
+    window = calibration.Window((0, 4), minutes=1, block_s=10)
+
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        store.migrate()
+        with pytest.raises(UsageError, match="--default-k"):
+            calibration.run(store, window, say=len, sleep=len, clock=lambda: NOW)
+        refused = read_policies(store)
+        calibration.run(
+            store, window, say=len, default_k=4, sleep=lambda _: None, clock=lambda: NOW
+        )
+        policies = read_policies(store)
+
+    assert refused == []
+    assert [(p.kind, p.table) for p in policies] == [
+        ("blocks", GateTable((), 4)),
+        ("table", GateTable((), 4)),
+    ]
