@@ -41,7 +41,7 @@ class AgentSettings:
             service=_address(environ, "SPECSCOPE_SERVICE"),
             otlp=environ.get("SPECSCOPE_OTLP") or None,
             sample=_share(environ, "SPECSCOPE_SAMPLE", 0.01),
-            metrics_port=_whole(environ, "SPECSCOPE_METRICS_PORT", 0) or None,
+            metrics_port=_port(environ, "SPECSCOPE_METRICS_PORT"),
         )
 
 
@@ -50,6 +50,13 @@ def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
     if not text.isascii() or not text.isdigit():
         raise SettingsError(f"{name}={text!r} is not a whole number")
     return int(text)
+
+
+def _port(environ: Mapping[str, str], name: str) -> int | None:
+    port = _whole(environ, name, 0)
+    if port > 65535:
+        raise SettingsError(f"{name}={port} is no port: at most 65535")
+    return port or None
 
 
 def _share(environ: Mapping[str, str], name: str, default: float) -> float:
@@ -65,6 +72,7 @@ def _share(environ: Mapping[str, str], name: str, default: float) -> float:
 
 def _address(environ: Mapping[str, str], name: str) -> str | None:
     text = environ.get(name) or None
-    if text and not text.rpartition(":")[2].isdigit():
+    host, _, port = (text or "").rpartition(":")
+    if text and not (host and port.isdigit()):
         raise SettingsError(f"{name}={text!r} is not host:port")
     return text
