@@ -25,9 +25,10 @@ def show(report: Report, console: Console) -> None:
         highlight=False,
     )
     for loss in report.losses:
-        count = "unknown number" if loss.count is None else loss.count
+        count = "an unknown number of" if loss.count is None else loss.count
         console.print(
-            f"- lost: {count} of {loss.table}, {loss.replica}: {loss.meaning} ({loss.reason})",
+            f"- lost: {count} {loss.table} records of {loss.replica}: {loss.meaning} "
+            f"({loss.reason})",
             markup=False,
             highlight=False,
         )

@@ -74,7 +74,7 @@ def test_the_terminal_names_each_loss_and_an_unknown_number_of_records():
 
     show(a_report(losses=[tail]), Console(file=text, width=80))
 
-    assert "- lost: unknown number of" in text.getvalue()
+    assert "- lost: an unknown number of" in text.getvalue()
     assert "r7: cut off (tail_unknown)" in " ".join(text.getvalue().split())
 
 
