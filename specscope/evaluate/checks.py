@@ -1,4 +1,4 @@
-"""Whether blocks may be compared at all: same requests, fair split, agreeing twins."""
+"""Whether blocks may be compared: arms that ran, same requests, fair split, agreeing twins."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from scipy import stats
 
 from specscope.evaluate import ratio
-from specscope.evaluate.blocks import Pair
+from specscope.evaluate.blocks import BlockTime, Pair, arm_k
 
 Design = Literal["cohort", "switchback", "closed_loop"]
 """How traffic reaches the blocks: the same fixed requests in each of a pair; open arrivals that
@@ -23,6 +23,8 @@ that a faster arm rightly serves more."""
 SRM_LEVEL = 1e-3
 TWIN_MARK = "'"
 TWIN_RATIO = (0.7, 1.4)
+# Proposals a round beyond an arm's draft length: what an engine planned before a block began.
+SPILL = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,10 @@ class Usable:
 
 
 def usable_pairs(pairs: Iterable[Pair], design: Design) -> Usable:
-    """Leave out the pairs whose blocks did not serve the same traffic.
+    """Leave out the pairs in which an arm did not run, or whose blocks served other traffic.
+
+    A block is named after its arm by the hook; an engine that does not follow the policy drafts
+    on, and its `k0` would be compared with itself.
 
     cohort: every block of a pair must have served the same number of requests of the same
     classes. otherwise traffic differs by chance, and `sample_ratio_p` judges all pairs together.
@@ -42,11 +47,18 @@ def usable_pairs(pairs: Iterable[Pair], design: Design) -> Usable:
     kept, left_out = [], Counter[str]()
     for pair in pairs:
         served = {(block.requests, block.classes) for block in pair.blocks.values()}
-        if design == "cohort" and len(served) > 1:
+        if any(_drafted_beyond(name, block) for name, block in pair.blocks.items()):
+            left_out["the engine drafted more than the arm says"] += 1
+        elif design == "cohort" and len(served) > 1:
             left_out["blocks served different requests"] += 1
         else:
             kept.append(pair)
     return Usable(tuple(kept), dict(left_out))
+
+
+def _drafted_beyond(arm: str, block: BlockTime) -> bool:
+    k = arm_k(arm)
+    return k is not None and block.proposed > (k + SPILL) * block.request_rounds
 
 
 def sample_ratio_p(pairs: Sequence[Pair], arm: str, baseline: str) -> float:

@@ -211,6 +211,32 @@ def test_blocks_that_served_different_requests_are_left_out_and_counted():
     assert verdict.left_out == (("blocks served different requests", 3),)
 
 
+@pytest.mark.parametrize("design", ["cohort", "switchback"])
+def test_an_engine_that_follows_no_arm_gets_no_verdict_about_them(design):
+    times, parts = rows({"sql": WIN})
+    speculative = [time for time in times if time.arm == "k4"]
+    drafts_on = [dataclasses.replace(time, arm="k0") for time in speculative]
+
+    (verdict,) = decide(speculative + drafts_on, parts, design=design)
+
+    assert verdict.action == "inconclusive"
+    assert verdict.left_out == (("the engine drafted more than the arm says", 20),)
+    assert fleet_verdict([verdict]).action == "inconclusive"
+
+
+def test_drafts_that_were_planned_before_a_block_began_do_not_void_it():
+    times, parts = rows({"sql": WIN})
+    spilt = [
+        dataclasses.replace(t, proposed=t.request_rounds // 50) if t.arm == "k0" else t
+        for t in times
+    ]
+
+    (verdict,) = decide(spilt, parts)
+
+    assert (verdict.action, verdict.k) == ("set_k", 4)
+    assert verdict.left_out == ()
+
+
 def test_a_router_that_sees_the_arm_voids_a_switchback():
     times, parts = rows({"sql": WIN}, requests=100)
     skewed = [dataclasses.replace(t, requests=80) if t.arm == "k0" else t for t in times]
