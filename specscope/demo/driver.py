@@ -79,7 +79,7 @@ class Cohorts:
         texts = self.prompts[block.label]
         for place, (prompt, seed) in enumerate(zip(block.prompts, block.seeds, strict=True)):
             self._engine.submit(
-                f"{block.pair}/{place}/{block.arm}",
+                f"{block.pair}/{block.load.name}/{place}/{block.arm}",
                 texts[prompt],
                 SamplingParams(
                     temperature=TEMPERATURE,

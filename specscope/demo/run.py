@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,6 +94,8 @@ def _run(folders: Folders, size: Size, progress: Progress, seed: int | None) -> 
             processes.stop("agent")
             _check_spool(folders)
             processes.stop("service")
+        # All of it has arrived; a later run would take what its rings left behind for a loss.
+        shutil.rmtree(folders.spool)
         progress.stage("rolling up and deciding")
         with Store.open(_dsn(folders)) as store:
             roll(store, everything=True)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from specscope.store import Store
+
 COMMAND = [sys.executable, "-m", "specscope", "demo", "--quick"]
 CLASSES = {"json", "prose", "python", "sql"}
 
@@ -56,11 +58,17 @@ def test_a_quick_run_ends_with_a_verdict_for_every_kind_of_text(tmp_path):
     assert report["outputs_differing"] == 0
     assert rings_in_memory() == before
     assert processes_of(tmp_path) == set()
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        (rounds,) = store.rows("SELECT sum(emitted) AS tokens FROM round FINAL")
+        (requests,) = store.rows("SELECT sum(output_tokens) AS tokens FROM request FINAL")
+    assert rounds == requests
+    assert not (tmp_path / "spool").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_an_interrupt_leaves_no_process_and_no_ring_behind(tmp_path):
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_no_process_and_no_ring_behind(tmp_path, how):
     before = rings_in_memory()
     run = subprocess.Popen(
         [*COMMAND, "--out", str(tmp_path)],
@@ -73,7 +81,7 @@ def test_an_interrupt_leaves_no_process_and_no_ring_behind(tmp_path):
             break
     time.sleep(3)
 
-    run.send_signal(signal.SIGINT)
+    run.send_signal(how)
     _, said = run.communicate(timeout=60)
 
     assert run.returncode == 1
