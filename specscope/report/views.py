@@ -22,6 +22,7 @@ FLEET_WORDS = {
     "inconclusive": "Undecided: the evidence does not tell yet.",
     "no_data": "No data: no experiment ran in this period.",
 }
+GAINS_SO_FAR = "Speculate selectively: it pays for some of this traffic, the rest is undecided."
 
 
 def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
@@ -29,11 +30,12 @@ def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
     if not verdicts:
         return FLEET_WORDS[fleet.action]
     wins = sum(v.action in ("keep", "set_k") for v in verdicts)
-    losses = sum(v.action in ("disable", "no_difference") for v in verdicts)
+    losses = sum(v.action in ("disable", "no_difference", "route") for v in verdicts)
     rest = len(verdicts) - wins - losses
     undecided = f", {rest} undecided" if rest else ""
+    words = GAINS_SO_FAR if wins and rest and not losses else FLEET_WORDS[fleet.action]
     return (
-        f"{FLEET_WORDS[fleet.action]} Of {len(verdicts)} kinds of traffic "
+        f"{words} Of {len(verdicts)} kinds of traffic "
         f"{wins} {'gain' if wins != 1 else 'gains'}, {losses} "
         f"{'do' if losses != 1 else 'does'} not{undecided}."
     )

@@ -7,13 +7,17 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from reports import a_report, a_segment, an_arm
 from rich.console import Console
 
+from specscope.evaluate.blocks import Segment
+from specscope.evaluate.switch import fleet_verdict
 from specscope.report.render import deciding_arm, to_html, to_json, verdict, write
 from specscope.report.terminal import show
+from specscope.report.views import headline
 
 
 def test_the_page_carries_everything_inside_itself():
@@ -45,6 +49,26 @@ def test_a_report_without_evidence_still_reads(tmp_path):
 
     assert page.stat().st_size > 1000
     assert "nan" not in page.read_text().lower().split("</style>")[1].split("<svg")[0]
+
+
+@pytest.mark.parametrize(
+    ("actions", "said"),
+    [
+        (("keep", "inconclusive"), "pays for some of this traffic, the rest is undecided. Of 2"),
+        (("keep", "disable"), "pays for some of this traffic and not for all. Of 2"),
+        (("disable", "route"), "no kind of traffic measured here gains. Of 2"),
+    ],
+)
+def test_the_headline_takes_undecided_traffic_for_neither_gain_nor_loss(actions, said):
+    verdicts = [
+        SimpleNamespace(action=action, segment=Segment(action), pairs_needed=None)
+        for action in actions
+    ]
+
+    text = headline(verdicts, fleet_verdict(verdicts))
+
+    assert said in text
+    assert ("undecided" in text) == ("inconclusive" in actions)
 
 
 def test_the_terminal_shows_each_segment_with_its_verdict_in_80_columns():
