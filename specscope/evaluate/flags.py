@@ -14,12 +14,18 @@ from specscope.evaluate.traces import INCONSISTENT_BASELINE, VERIFY_FLOOR
 # processors a product of three rows is a few percent faster than one of a single row.
 _SURELY_TOO_FAST = 0.9
 
+BASELINE_DRAFTS = "BASELINE_DRAFTS"
+# Of a target-only block's time that may go into drafts before it is none.
+_DRAFT_SHARE = 0.02
+
 
 def find_flags(
     pairs: Sequence[Pair], arms: Sequence[str], design: Design, level: float
 ) -> set[str]:
-    """INCONSISTENT_BASELINE, SAMPLE_RATIO and TWINS_DIFFER, where they hold for any arm."""
+    """INCONSISTENT_BASELINE, SAMPLE_RATIO, TWINS_DIFFER, BASELINE_DRAFTS, where they hold."""
     flags = set()
+    if _baseline_drafts(pairs):
+        flags.add(BASELINE_DRAFTS)
     for arm in arms:
         if _verify_too_fast(pairs, arm, level):
             flags.add(INCONSISTENT_BASELINE)
@@ -32,6 +38,13 @@ def find_flags(
     if twins is not None and not twins.passed:
         flags.add("TWINS_DIFFER")
     return flags
+
+
+def _baseline_drafts(pairs: Sequence[Pair]) -> bool:
+    """Whether k0 pays for drafts that are then thrown away, which makes every arm look better."""
+    blocks = [pair.blocks[BASELINE] for pair in pairs if BASELINE in pair.blocks]
+    drafting = sum(block.draft_us or 0.0 for block in blocks)
+    return drafting > _DRAFT_SHARE * sum(block.wall_us for block in blocks)
 
 
 def _verify_too_fast(pairs: Sequence[Pair], arm: str, level: float) -> bool:

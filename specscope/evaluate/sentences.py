@@ -12,6 +12,8 @@ from specscope.evaluate.objectives import exceeds
 from specscope.evaluate.summary import ArmSummary
 
 _FLAGS = {
+    "BASELINE_DRAFTS": "BASELINE_DRAFTS: k0 pays for drafts that are thrown away, so every arm "
+    "looks better than it is; the baseline must not draft",
     "INCONSISTENT_BASELINE": "INCONSISTENT_BASELINE: a verify pass took less time than a "
     "target-only step of the same batch, which cannot be; compare clocks before believing this",
     "SAMPLE_RATIO": "SAMPLE_RATIO: the arms did not receive a fair share of the requests; the "

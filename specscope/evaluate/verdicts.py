@@ -33,7 +33,7 @@ from specscope.evaluate.choice import (
 )
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.diagnosis import Diagnosis
-from specscope.evaluate.flags import find_flags
+from specscope.evaluate.flags import BASELINE_DRAFTS, find_flags
 from specscope.evaluate.multiplicity import bonferroni
 from specscope.evaluate.objectives import Objective
 from specscope.evaluate.sentences import describe_cause, explain
@@ -140,6 +140,9 @@ def _verdict(
     decided = choice.action not in ("inconclusive", "collect_baseline")
     action = choice.action
     if "SAMPLE_RATIO" in flags or "TWINS_DIFFER" in flags:
+        action, decided = "not_comparable", False
+    # What loses even to a baseline that pays for drafts loses all the more to a true one.
+    if BASELINE_DRAFTS in flags and decided and action != "disable":
         action, decided = "not_comparable", False
     needed = _pairs_needed(pairs, choice, rules, comparisons, decided, objective)
     confidence = "none" if not decided else "low" if thin or grade == "none" else "high"

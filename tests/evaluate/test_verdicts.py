@@ -199,6 +199,21 @@ def test_a_kernel_that_likes_few_rows_or_a_single_pair_is_no_contradiction(share
     assert verdict.flags == ()
 
 
+@pytest.mark.parametrize(("kind", "action"), [(WIN, "not_comparable"), (LOSE, "disable")])
+def test_of_a_baseline_that_pays_for_drafts_only_a_loss_is_believed(kind, action):
+    times, parts = rows({"sql": kind})
+    drafting = [
+        dataclasses.replace(t, draft_us=0.1 * t.wall_us) if t.arm == "k0" else t for t in times
+    ]
+
+    (verdict,) = decide(drafting, parts)
+
+    assert verdict.action == action
+    assert verdict.flags == ("BASELINE_DRAFTS",)
+    assert verdict.grade == "none"
+    assert "BASELINE_DRAFTS" in verdict.reasons[0]
+
+
 def test_blocks_that_served_different_requests_are_left_out_and_counted():
     times, parts = rows({"sql": WIN})
     broken = [
