@@ -85,7 +85,7 @@ def story_row(story: Story, loads: LoadNames) -> model.Story:
     """One switch against a gate. The switch that a person would flip first is the longest k."""
     naive = max(story.switches, key=lambda one: one.k or 0)
     return model.Story(
-        load=loads.get(story.load or "", f"load {story.load}"),
+        load=loads.get(story.load or "", story.load or "unknown"),
         switches=[_switch(one) for one in story.switches],
         naive_k=naive.k or 0,
         best_k=story.best.k or 0,

@@ -96,7 +96,8 @@ def test_times_that_never_come_do_not_hold_rounds_back_for_ever(scheduler):
     assert math.isnan(rounds[-1].verify_us)
 
 
-def test_a_step_planned_before_the_one_before_is_read_belongs_to_its_own_block(scheduler):
+def test_a_step_planned_before_the_one_before_is_read_belongs_to_its_own_block(tmp_path):
+    scheduler = Scheduler(tmp_path, request_k=True)
     policy = {"policy": 4, "kind": "blocks", "block_ms": 60_000, "share": 1.0}
     policy["arms"] = [{"name": "k0"}]
     started(scheduler, "a")
@@ -112,6 +113,17 @@ def test_a_step_planned_before_the_one_before_is_read_belongs_to_its_own_block(s
         (0, None),
         (4, "k0"),
     ]
+
+
+def test_an_engine_that_does_not_follow_the_policy_is_not_recorded_as_an_arm(scheduler):
+    policy = {"policy": 4, "kind": "blocks", "block_ms": 60_000, "share": 1.0}
+    policy["arms"] = [{"name": "k0"}]
+    started(scheduler, "a")
+    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+
+    scheduler.finish_step(scheduler.plan({"a": 2}))
+
+    assert [round_.policy for round_ in scheduler.records()[0]] == [0, 0]
 
 
 def test_a_request_that_ended_while_its_next_step_was_in_flight_is_not_in_that_step(scheduler):

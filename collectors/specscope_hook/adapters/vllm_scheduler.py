@@ -121,7 +121,8 @@ class SchedulerProbe:
     # --- rounds --------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        self._blocks.turn()
+        if self._request_k:  # an arm that the engine does not follow must not be recorded as one
+            self._blocks.turn()
         if not self._last_end:
             self._scheduled_at = self._now()
 
