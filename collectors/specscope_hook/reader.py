@@ -151,6 +151,8 @@ class RingReader:
         if check != at.drop_check(dropped_at, seq) or dropped_at != position:
             if self.writer_alive:  # then the note is being written, or more records are
                 return next_seq
+            if words[at.W_WRITE] != position:  # it wrote on after we looked, and ended: not yet
+                return next_seq
             seq = words[at.W_SEQ]
         if seq > next_seq:
             gaps.append(Gap(next_seq, seq - next_seq, self._lost))

@@ -71,6 +71,29 @@ def test_a_drop_at_the_tail_is_told_once(ring, reader):
     assert cursor.next_seq == reader.next_seq
 
 
+def test_records_written_while_the_reader_looks_at_a_dying_writer_are_not_a_loss(tmp_path):
+    ring = Ring.create(tmp_path / "r0-b0.ring", a_boot(), 4096)
+    ring.push(ROUND, b"first", 1)
+
+    class Late(RingReader):
+        """The writer's last words fall between the reader's look at the end and at the tail."""
+
+        def _tail(self, position, next_seq, gaps):
+            if ring.open:
+                ring.push(ROUND, b"last", 1)
+                ring.close()
+            return super()._tail(position, next_seq, gaps)
+
+    reader = Late.open(ring.path)
+
+    records, cursor, gaps = reader.pull(Cursor(), 1 << 20)
+    more, _, later_gaps = reader.pull(cursor, 1 << 20)
+    reader.close()
+
+    assert [record.payload for record in records + more] == [b"first", b"last"]
+    assert gaps == later_gaps == []
+
+
 def test_drops_between_records_are_a_gap_between_them(ring, reader):
     kept = filled(ring)
     _, cursor, _ = reader.pull(Cursor(), 1)

@@ -42,6 +42,7 @@ def sglang_source():
 def sglang(request, monkeypatch):
     """The stand-in package, fresh; its registry is a stand-in too, or SGLang's own."""
     forget_sglang()
+    request.addfinalizer(forget_sglang)  # a skip below leaves the stand-in imported otherwise
     monkeypatch.syspath_prepend(str(HERE / "standin"))
     package = importlib.import_module("sglang")
     if request.param == "real":
@@ -51,8 +52,7 @@ def sglang(request, monkeypatch):
         module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, name, module)
         spec.loader.exec_module(module)
-    yield package
-    forget_sglang()
+    return package
 
 
 class Engine:

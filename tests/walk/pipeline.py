@@ -86,6 +86,10 @@ class Pipeline:
         process = self.running.pop(name)
         assert process.wait(within) == 0, (self.folder / f"{name}.log").read_text()[-2000:]
 
+    def shipped(self):
+        """Whether the sidecar has removed every ring, which it does when all is acknowledged."""
+        return not any(self.rings.iterdir())
+
     def until(self, condition, seconds):
         deadline = time.monotonic() + seconds
         while not condition():

@@ -33,7 +33,7 @@ def test_recorded_is_stored_plus_lost_after_two_dozen_kills(pipeline):
     pipeline.until(pipeline.healthy, 60)
     for i in range(2):
         pipeline.finish(f"traffic{i}", within=300)
-    pipeline.until(lambda: shipped(pipeline), 120)
+    pipeline.until(pipeline.shipped, 120)
     pipeline.stop("agent", within=120)
     pipeline.stop("service", within=120)
 
@@ -57,18 +57,13 @@ def test_a_service_that_dies_between_insert_and_acknowledgement_stores_once(pipe
     pipeline.running.pop("service")
     pipeline.service()
     pipeline.finish("traffic")
-    pipeline.until(lambda: shipped(pipeline), 90)
+    pipeline.until(pipeline.shipped, 90)
     pipeline.stop("agent")
     pipeline.stop("service")
 
     counts = recount(pipeline, [log])
     assert counts["recorded"] == counts["stored"] > 2500
     assert (counts["lost"], counts["twice"], counts["wrong_sum"]) == (0, 0, 0)
-
-
-def shipped(pipeline):
-    """Whether the sidecar has removed every ring, which it does when all is acknowledged."""
-    return not any(pipeline.rings.iterdir())
 
 
 def recount(pipeline, logs):

@@ -148,6 +148,7 @@ def walked(folder, names):
         pipeline.service()
         pipeline.agent()
         run_experiment(pipeline, model, names)
+        pipeline.until(pipeline.shipped, 60)
         pipeline.stop("agent")
         pipeline.stop("service")
         with Store.open(pipeline.store) as store:

@@ -60,6 +60,7 @@ def served(pipeline):
     pipeline.until(lambda: followed(pipeline), 30)
     answers = {label: complete(port, label) for label in ("prose", "sql")}
     pipeline.stop("engine")
+    pipeline.until(pipeline.shipped, 60)
     pipeline.stop("agent")
     pipeline.stop("service")
     with Store.open(pipeline.store) as store:
