@@ -38,11 +38,17 @@ def sglang_source():
     return Path(path)
 
 
-@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.sglang)])
-def sglang(request, monkeypatch):
-    """The stand-in package, fresh; its registry is a stand-in too, or SGLang's own."""
+@pytest.fixture
+def forgotten():
+    """No SGLang imported, before and after, whatever a skip leaves behind."""
     forget_sglang()
-    request.addfinalizer(forget_sglang)  # a skip below leaves the stand-in imported otherwise
+    yield
+    forget_sglang()
+
+
+@pytest.fixture(params=["stand-in", pytest.param("real", marks=pytest.mark.sglang)])
+def sglang(request, monkeypatch, forgotten):
+    """The stand-in package, fresh; its registry is a stand-in too, or SGLang's own."""
     monkeypatch.syspath_prepend(str(HERE / "standin"))
     package = importlib.import_module("sglang")
     if request.param == "real":
