@@ -26,6 +26,7 @@ ACTION_WORDS = {
 }
 
 
+THIN = "thin evidence: "
 ABOUT_AN_ARM = re.compile(r"(\S+) (runs at|yields) ")
 
 
@@ -70,13 +71,22 @@ def deciding_arm(segment: SegmentRow) -> ArmRow | None:
 def why(segment: SegmentRow) -> str:
     """The reasons for the table: of the sentences about single arms, only the deciding arm's."""
     best = deciding_arm(segment)
+    arm = best.arm if best else ""
     kept = [
-        sentence
+        _thin_of(arm, sentence)
         for sentence in segment.reasons
-        if not (match := ABOUT_AN_ARM.match(sentence))
-        or (best is not None and match[1] == best.arm and match[2] == "yields")
+        if not (match := ABOUT_AN_ARM.match(sentence)) or (match[1] == arm and match[2] == "yields")
     ]
-    return "; ".join(kept)
+    return "; ".join(sentence for sentence in kept if sentence)
+
+
+def _thin_of(arm: str, sentence: str) -> str:
+    """What one arm still lacks, of a sentence that lists every arm's; others as they are."""
+    if not sentence.startswith(THIN):
+        return sentence
+    lacks = sentence.removeprefix(THIN).split("; ")
+    mine = [lack.partition(" has ")[2] for lack in lacks if lack.startswith(f"{arm} has ")]
+    return f"{THIN}{', '.join(mine)}" if mine else ""
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from specscope.evaluate.blocks import Segment
 from specscope.evaluate.switch import fleet_verdict
-from specscope.report.render import deciding_arm, to_html, to_json, verdict, write
+from specscope.report.render import deciding_arm, to_html, to_json, verdict, why, write
 from specscope.report.terminal import show
 from specscope.report.views import headline
 
@@ -112,6 +112,22 @@ def test_the_deciding_arm_is_the_one_kept_or_the_best_of_those_that_lose():
     assert deciding_arm(lost).arm == "k2"
     assert deciding_arm(a_segment(arms=[])) is None
     assert verdict(lost) == "disable"
+
+
+def test_the_table_says_what_the_deciding_arm_yields_and_lacks_and_no_more():
+    segment = a_segment(
+        reasons=[
+            "k2 runs at 1.3 of k0 (1.2 to 1.4, 18 pairs)",
+            "k2 yields 1.80 tokens a round and breaks even at 1.40",
+            "k4 yields 2.60 tokens a round and breaks even at 1.70",
+            "thin evidence: k2 has 18 of 20 pairs; k4 has 18 of 20 pairs; k4 has 9 of 30 requests",
+        ]
+    )
+
+    assert why(segment) == (
+        "k4 yields 2.60 tokens a round and breaks even at 1.70; "
+        "thin evidence: 18 of 20 pairs, 9 of 30 requests"
+    )
 
 
 CHROMIUM = shutil.which("chromium")
