@@ -150,6 +150,8 @@ class Agent:
 def run(settings: AgentSettings, stop: threading.Event) -> None:
     """Be the sidecar until `stop` is set. Raises AgentError where it cannot start."""
     agent = Agent(settings)
+    if not settings.service:
+        log.warning("SPECSCOPE_SERVICE is not set: batches stay in the spool %s", settings.spool)
     if settings.metrics_port:
         try:
             agent.metrics.serve(settings.metrics_port)

@@ -40,10 +40,6 @@ def agent(args: Namespace) -> int:
         level=logging.INFO if args.verbose else logging.WARNING,
         format="specscope agent: %(message)s",
     )
-    if not settings.service:
-        logging.getLogger("specscope.agent").warning(
-            "SPECSCOPE_SERVICE is not set: batches stay in the spool %s", settings.spool
-        )
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

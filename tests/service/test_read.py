@@ -170,7 +170,7 @@ def test_the_connections_of_the_endpoint_cannot_write_even_past_the_guard(runnin
 
 
 def test_reading_does_not_hold_up_writing(running, url):
-    slow = "SELECT sum(sipHash64(number)) FROM numbers(50000000)"
+    slow = "SELECT sum(sipHash64(number)) FROM numbers(900000000)"
     done = threading.Event()
 
     with ThreadPoolExecutor(2) as pool:
