@@ -20,6 +20,8 @@ from chart_rendering import (
     values_of,
 )
 
+from specscope_hook.settings import KNOWN
+
 CUSTOM = {"ServiceMonitor", "PodMonitor"}  # of the Prometheus operator: not in Kubernetes' schemas
 
 
@@ -145,12 +147,10 @@ def test_no_service_name_makes_kubernetes_inject_a_setting_of_ours(manifests):
 
 
 def test_every_setting_is_one_that_the_product_knows(manifests):
-    settings = pytest.importorskip("specscope_hook.settings")
-
     for _, pod in pods(manifests):
         for container in containers(pod):
             names = {n for n in environment(container) if n.startswith("SPECSCOPE_")}
-            assert names <= set(settings.KNOWN)
+            assert names <= set(KNOWN)
 
 
 def test_images_are_targets_of_the_dockerfile(manifests):

@@ -13,6 +13,8 @@ import pytest
 import yaml
 from chart_rendering import ROOT
 
+from specscope_hook.settings import KNOWN
+
 DEPLOY = ROOT / "deploy"
 VARIABLE = re.compile(r"\$\{(\w+)(:-([^}]*))?\}")
 
@@ -92,11 +94,9 @@ def test_every_variable_has_a_default_and_none_looks_like_a_setting_of_ours():
 
 
 def test_every_setting_is_one_that_the_product_knows(services):
-    settings = pytest.importorskip("specscope_hook.settings")
-
     for service in services.values():
         ours = {name for name in service["environment"] if name.startswith("SPECSCOPE_")}
-        assert ours <= set(settings.KNOWN)
+        assert ours <= set(KNOWN)
 
 
 def test_nobody_changes_policies_through_the_service_unless_a_token_is_set(services):

@@ -47,9 +47,6 @@ def test_the_deployed_verbs_are_these():
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_it_is_understood(command):
-    if command[0] == "engine":
-        pytest.importorskip("specscope.engine.cli", reason="the engine has no server yet")
-
     args = build_parser(command[0]).parse_args(command)
 
     assert args.verb in VERBS

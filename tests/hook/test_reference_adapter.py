@@ -3,14 +3,13 @@
 import pytest
 from hook_fakes import a_boot, drained
 
+from specscope.engine import api
 from specscope_hook.adapters.reference import ReferenceObserver
 from specscope_hook.columns import End
 from specscope_hook.digest import token_digest
 from specscope_hook.payload import decode
 from specscope_hook.recorder import Recorder
 from specscope_hook.ring import NAME_CLASS, Ring, RingReader
-
-api = pytest.importorskip("specscope.engine.api")
 
 
 @pytest.fixture

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from specscope_hook.boot import new_boot
+from specscope_hook.facts import cuda_devices, number, sizes_on_disk
 from specscope_hook.records import Boot
 from specscope_hook.settings import HookSettings
-from specscope_hook.weights import weights_of
 
 _METHODS = {"standalone": "draft_model", "nextn": "mtp", "frozen_kv_mtp": "mtp"}
 
@@ -21,8 +20,10 @@ def sglang_boot(scheduler: Any, settings: HookSettings, version: str) -> Boot:
     name = scheduler.spec_algorithm.name.lower()
     draft = spec.speculative_draft_model_path if name not in ("none", "ngram") else None
     text = scheduler.model_config.hf_text_config
-    experts = _number(text, "num_experts", "num_local_experts", "n_routed_experts")
-    card = _card("", str(model.model_path)) | (_card("draft_", str(draft)) if draft else {})
+    experts = number(text, "num_experts", "num_local_experts", "n_routed_experts")
+    card = sizes_on_disk("", str(model.model_path)) | (
+        sizes_on_disk("draft_", str(draft)) if draft else {}
+    )
     dtype = str(scheduler.model_config.dtype).removeprefix("torch.")
     return new_boot(
         settings,
@@ -39,11 +40,11 @@ def sglang_boot(scheduler: Any, settings: HookSettings, version: str) -> Boot:
         expert_parallel=parallel.ep_size,
         rank=parallel.dp_rank if parallel.dp_rank is not None else parallel.attn_dp_rank,
         kv_bytes_per_token=_kv_bytes(scheduler, parallel.attn_tp_size),
-        layers=_number(text, "num_hidden_layers"),
+        layers=number(text, "num_hidden_layers"),
         experts=experts,
         active_parameters=None if experts else card.get("parameters"),
         **card,
-        **_devices(scheduler.device),
+        **(cuda_devices() if scheduler.device == "cuda" else {}),
     )
 
 
@@ -72,43 +73,3 @@ def _kv_bytes(scheduler: Any, ranks: int) -> int | None:
         return int((keys + values) / (pool.size + pool.page_size) * ranks)
     except Exception:  # caches of several kinds: then it is unknown
         return None
-
-
-def _card(prefix: str, model: str) -> dict[str, Any]:
-    """Parameters and bytes a weight of a model on disk; nothing where its files are not."""
-    directory = Path(model)
-    if not directory.is_dir():
-        try:
-            from huggingface_hub import snapshot_download
-
-            directory = Path(snapshot_download(model, local_files_only=True))
-        except Exception:  # whatever it raises: the sizes are then unknown
-            return {}
-    found = weights_of(directory)
-    if found is None:
-        return {}
-    return {
-        f"{prefix}parameters": found.count,
-        f"{prefix}bytes_per_weight": found.size / found.count,
-    }
-
-
-def _number(config: Any, *names: str) -> int | None:
-    for name in names:
-        value = getattr(config, name, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    return None
-
-
-def _devices(device: str) -> dict[str, Any]:
-    """Name and id of the devices that this process sees; nothing on a CPU."""
-    if device != "cuda":
-        return {}
-    import torch
-
-    properties = [torch.cuda.get_device_properties(n) for n in range(torch.cuda.device_count())]
-    return {
-        "gpu_type": properties[0].name,
-        "gpu_uuids": [str(each.uuid) for each in properties if hasattr(each, "uuid")],
-    }

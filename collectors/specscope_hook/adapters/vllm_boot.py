@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from specscope_hook.boot import new_boot
+from specscope_hook.facts import cuda_devices, number, sizes_on_disk
 from specscope_hook.records import Boot
 from specscope_hook.settings import HookSettings
-from specscope_hook.weights import weights_of
 
 
 def vllm_boot(config: Any, kv_cache: Any, settings: HookSettings, version: str) -> Boot:
     """config: VllmConfig; kv_cache: KVCacheConfig."""
     model, parallel, spec = config.model_config, config.parallel_config, config.speculative_config
     text = getattr(model, "hf_text_config", None)
-    experts = _number(text, "num_experts", "num_local_experts", "n_routed_experts")
+    experts = number(text, "num_experts", "num_local_experts", "n_routed_experts")
     draft = str(spec.model) if spec is not None and _has_draft(spec) else None
-    card = _card("", str(model.model)) | (_card("draft_", draft) if draft else {})
+    card = sizes_on_disk("", str(model.model)) | (sizes_on_disk("draft_", draft) if draft else {})
     kv_bytes = _kv_bytes(kv_cache, parallel.tensor_parallel_size)
     return new_boot(
         settings,
@@ -38,11 +37,11 @@ def vllm_boot(config: Any, kv_cache: Any, settings: HookSettings, version: str) 
         role=_role(config.kv_transfer_config),
         kv_bytes_per_token=kv_bytes.get(False),
         draft_kv_bytes_per_token=kv_bytes.get(True),
-        layers=_number(text, "num_hidden_layers"),
+        layers=number(text, "num_hidden_layers"),
         experts=experts,
         active_parameters=None if experts else card.get("parameters"),
         **card,
-        **_devices(),
+        **cuda_devices(),
     )
 
 
@@ -71,43 +70,3 @@ def _kv_bytes(kv_cache: Any, ranks: int) -> dict[bool, int]:
             total[is_draft] = total.get(is_draft, 0) + spec.page_size_bytes * ranks
     size = sizes.pop()
     return {is_draft: amount // size for is_draft, amount in total.items()}
-
-
-def _card(prefix: str, model: str) -> dict[str, Any]:
-    """Parameters and bytes a weight of a model on disk; nothing where its files are not."""
-    directory = Path(model)
-    if not directory.is_dir():
-        try:
-            from huggingface_hub import snapshot_download
-
-            directory = Path(snapshot_download(model, local_files_only=True))
-        except Exception:  # whatever it raises: the sizes are then unknown
-            return {}
-    found = weights_of(directory)
-    if found is None:
-        return {}
-    return {
-        f"{prefix}parameters": found.count,
-        f"{prefix}bytes_per_weight": found.size / found.count,
-    }
-
-
-def _number(config: Any, *names: str) -> int | None:
-    for name in names:
-        value = getattr(config, name, None)
-        if isinstance(value, int) and value > 0:
-            return value
-    return None
-
-
-def _devices() -> dict[str, Any]:
-    """Name and driver of the devices; nothing on a CPU."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return {}
-    properties = [torch.cuda.get_device_properties(n) for n in range(torch.cuda.device_count())]
-    return {
-        "gpu_type": properties[0].name,
-        "gpu_uuids": [str(each.uuid) for each in properties if hasattr(each, "uuid")],
-    }
