@@ -13,6 +13,7 @@ import torch
 
 from specscope.engine.api import Gate, Observer, RequestInfo, SamplingParams
 from specscope.engine.checks import check_engine, check_gate, check_request
+from specscope.engine.clock import Clock, SystemClock
 from specscope.engine.draft import Batch, Drafter
 from specscope.engine.errors import BadRequest
 from specscope.engine.flight import Flight, Part, report_of
@@ -42,6 +43,7 @@ class Engine:
         detokenize: Detokenize | None = None,
         synthetic: Sequence[float] | None = None,
         depth: int | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """k_max: longest draft. slots: sequences at once. capacity: tokens of one sequence.
 
@@ -49,6 +51,7 @@ class Engine:
         synthetic: conditional acceptance by position, forced upon the verifier: load is real,
         text is not the target's.
         depth: rounds in flight when results are read; 0 on a CPU, 1 on a GPU, if not given.
+        clock: what all times are read from; the machine's, if not given.
 
         Raises BadSetting where these do not fit the models.
         """
@@ -63,7 +66,8 @@ class Engine:
         wanted = int(device.startswith("cuda")) if depth is None else depth
         self.depth = 0 if drafter.reads_texts else wanted
         self.forced = None if synthetic is None else torch.tensor(synthetic, device=device)
-        self.timer = timer_for(device)
+        self.clock = clock or SystemClock()
+        self.timer = timer_for(device, self.clock)
         self.rows: list[Running] = []
         self.queue: deque[Running] = deque()
         self.flights: deque[Flight] = deque()
@@ -95,9 +99,9 @@ class Engine:
         if id in self.known:
             raise BadRequest(f"request {id!r} is running already")
         self.known.add(id)
-        info = RequestInfo(id, label, len(prompt_ids), params, time.time_ns(), session)
+        info = RequestInfo(id, label, len(prompt_ids), params, self.clock.unix_ns(), session)
         limit = min(len(prompt_ids) + params.max_new_tokens, self.capacity)
-        self.queue.append(Running(info, list(prompt_ids), limit, listener))
+        self.queue.append(Running(info, list(prompt_ids), limit, listener, self.clock))
 
     def abort(self, id: str) -> None:
         """End a request before the next round; unknown or ended ones are ignored.
@@ -114,7 +118,7 @@ class Engine:
             self._read(0)
             self.rested = True
             return False
-        started_at = time.time_ns() if self.rested else self.ended_at
+        started_at = self.clock.unix_ns() if self.rested else self.ended_at
         for observer in self.observers:
             observer.round_begins()
         self.timer.begin(self.rested)
@@ -147,7 +151,7 @@ class Engine:
         first = len(self.rows)
         while self.queue and len(self.rows) < self.slots:
             running = self.queue.popleft()
-            running.admitted = time.perf_counter()
+            running.admitted = self.clock.monotonic_ns()
             self.drafter.admitted(len(self.rows), running.text)
             self.rows.append(running)
             for observer in self.observers:
@@ -155,13 +159,13 @@ class Engine:
         new = self.rows[first:]
         if not new:
             return 0
-        began = time.perf_counter()
+        began = self.clock.monotonic_ns()
         with self.timer.part("prefill"), torch.inference_mode():
             self.state.admit(first, [(running.text, running.info.params) for running in new])
             lengths = [running.info.prompt_tokens for running in new]
             read = self.target.prefill(self.state, first, lengths, PREFILL_CHUNK)
         for running in new:
-            running.prefill_s = time.perf_counter() - began
+            running.prefill = self.clock.monotonic_ns() - began
         return read
 
     def _ask_gate(self) -> list[int]:
@@ -192,7 +196,7 @@ class Engine:
         result = outcome.result.to("cpu", non_blocking=True)
         contexts = [len(row.text) for row in self.rows]
         measured, waiting = self.timer.end(), len(self.queue)
-        self.ended_at = time.time_ns()
+        self.ended_at = self.clock.unix_ns()
         rows = list(self.rows)
         self.flights.append(
             Flight(rows, contexts, result, outcome, measured, started_at, waiting, prefilled)

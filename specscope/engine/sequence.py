@@ -1,10 +1,10 @@
 """A request's life on the host: its text so far, its times, and how it ends."""
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from specscope.engine.api import RequestEnd, RequestInfo, SequenceState
+from specscope.engine.clock import Clock
 from specscope.engine.state import Needs, needs_of
 
 Detokenize = Callable[[Sequence[int]], str]
@@ -17,16 +17,18 @@ class Running:
     info: RequestInfo
     text: list[int]
     limit: int  # tokens at which it ends for length
-    listener: Callable[[Sequence[int]], None] | None = None
+    listener: Callable[[Sequence[int]], None] | None
+    clock: Clock
     needs: Needs = field(init=False)
-    submitted: float = field(default_factory=time.perf_counter)
-    admitted: float | None = None
-    prefill_s: float = 0.0
-    first_token: float | None = None
-    last_token: float | None = None
+    submitted: int = field(init=False)  # this and what follows in ns of the clock
+    admitted: int | None = None
+    prefill: int = 0
+    first_token: int | None = None
+    last_token: int | None = None
 
     def __post_init__(self) -> None:
         self.needs = needs_of(self.info.params)
+        self.submitted = self.clock.monotonic_ns()
 
     @property
     def output(self) -> list[int]:
@@ -39,8 +41,8 @@ class Running:
 
     def extend(self, block: Sequence[int], detokenize: Detokenize | None) -> tuple[int, str]:
         """Append a round's tokens; how many were kept, and how the text ended ("none" if not)."""
-        self.last_token = time.perf_counter()
-        self.first_token = self.first_token or self.last_token
+        self.last_token = self.clock.monotonic_ns()
+        self.first_token = self.last_token if self.first_token is None else self.first_token
         params = self.info.params
         for count, token in enumerate(block, 1):
             self.text.append(token)
@@ -52,18 +54,18 @@ class Running:
 
     def end(self, reason: str) -> RequestEnd:
         """The account of its life, as of now."""
-        now = time.perf_counter()
+        now = self.clock.monotonic_ns()
         first, last = self.first_token, self.last_token
-        decoded = first is not None and last is not None
+        admitted = now if self.admitted is None else self.admitted
         return RequestEnd(
             request=self.info,
             output_tokens=len(self.text) - self.info.prompt_tokens,
             token_ids=self.output,
-            queue_ms=1e3 * ((self.admitted or now) - self.submitted),
-            prefill_ms=1e3 * self.prefill_s,
-            ttft_ms=1e3 * (first - self.submitted) if first is not None else 0.0,
-            decode_ms=1e3 * (last - first) if decoded and last and first else 0.0,
-            e2e_ms=1e3 * (now - self.submitted),
+            queue_ms=1e-6 * (admitted - self.submitted),
+            prefill_ms=1e-6 * self.prefill,
+            ttft_ms=0.0 if first is None else 1e-6 * (first - self.submitted),
+            decode_ms=0.0 if first is None or last is None else 1e-6 * (last - first),
+            e2e_ms=1e-6 * (now - self.submitted),
             preemptions=0,
             reason=reason,
         )

@@ -5,13 +5,14 @@ records events into the stream and reads them once the last has passed; what it 
 the stream's time between two events, launch gaps inside included. It has never run on a GPU.
 """
 
-import time
 from collections import deque
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Protocol
 
 import torch
+
+from specscope.engine.clock import Clock, SystemClock
 
 PARTS = ("prefill", "catchup", "draft", "verify", "sample")
 
@@ -84,18 +85,19 @@ class _Known:
 
 
 class HostTimer:
-    """perf_counter_ns at every mark."""
+    """Reads the host's clock at every mark."""
 
     source = "host"
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.now = (clock or SystemClock()).monotonic_ns
         self.ended = self.began = self.started = 0
         self.current = Durations()
         self.contexts = {name: Part(self, name) for name in PARTS}
 
     def begin(self, after_idle: bool) -> None:
         """See Timer."""
-        self.began = time.perf_counter_ns() if after_idle else self.ended
+        self.began = self.now() if after_idle else self.ended
         self.current = Durations()
 
     def part(self, name: str) -> Part:
@@ -104,15 +106,15 @@ class HostTimer:
 
     def start(self) -> None:
         """A part starts."""
-        self.started = time.perf_counter_ns()
+        self.started = self.now()
 
     def stop(self, name: str) -> None:
         """It stops."""
-        self.current.parts[name] += (time.perf_counter_ns() - self.started) / 1e3
+        self.current.parts[name] += (self.now() - self.started) / 1e3
 
     def end(self) -> _Known:
         """See Timer."""
-        self.ended = time.perf_counter_ns()
+        self.ended = self.now()
         self.current.wall = (self.ended - self.began) / 1e3
         return _Known(self.current)
 
@@ -179,6 +181,6 @@ class _Pending:
         return durations
 
 
-def timer_for(device: str) -> HostTimer | CudaTimer:
+def timer_for(device: str, clock: Clock | None = None) -> HostTimer | CudaTimer:
     """Events where there is a stream, the host's clock elsewhere."""
-    return CudaTimer() if device.startswith("cuda") else HostTimer()
+    return CudaTimer() if device.startswith("cuda") else HostTimer(clock)
