@@ -1,0 +1,81 @@
+"""What a round of the reference engine costs as the gate closes and the batch grows.
+
+    python bench/engine_cost.py [ROUNDS]
+
+Two engines run the bundled models turn by turn, a round each, so that whatever else the machine
+does falls on both; prints the median of the rounds' ratios, in processor time of this thread.
+Budgets: half the rows at k = 0 cost at most 0.8 of all rows at k = 4; a closed gate costs at most
+1.05 of an engine without a draft; a row of a batch of 8 at most 0.6 of a row alone, and of 32 at
+most 0.9 of a row of 8. Exits 1 where one is missed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from statistics import median
+
+import torch
+
+from specscope.engine.api import Gate, SamplingParams, fixed_gate
+from specscope.engine.bundled import Pair, bundled_prompts, load_bundled
+from specscope.engine.draft import Drafter, ModelDrafter
+from specscope.engine.engine import Engine
+
+BATCH, K = 32, 4
+
+
+def busy(pair: Pair, gate: Gate, batch: int = BATCH, drafter: Drafter | None = None) -> Engine:
+    """An engine with every row in use, its prompts read."""
+    assert pair.draft is not None
+    drafter = drafter or ModelDrafter(pair.draft)
+    engine = Engine(pair.target, drafter, k_max=K, slots=batch, capacity=400, gate=gate)
+    for place, prompt in enumerate(bundled_prompts()[:batch]):
+        params = SamplingParams(temperature=1.0, seed=place, max_new_tokens=300, eos=())
+        engine.submit(str(place), pair.encode(prompt.text), params)
+    for _ in range(2):
+        engine.step()
+    return engine
+
+
+def ratio(one: Engine, other: Engine, rounds: int) -> float:
+    """Median over rounds of the time of `one` in terms of `other`'s."""
+    ratios = []
+    for turn in range(rounds):
+        spent = {}
+        for engine in (one, other) if turn % 2 else (other, one):
+            began = time.thread_time()
+            engine.step()
+            spent[engine] = time.thread_time() - began
+        ratios.append(spent[one] / spent[other])
+    return median(ratios)
+
+
+def every_other(k: int) -> Gate:
+    """k for one half of the rows, 0 for the rest."""
+    return lambda sequences, _: [k * (place % 2) for place in range(len(sequences))]
+
+
+def main(rounds: int) -> int:
+    """Print a line a budget; 1 where one is missed."""
+    torch.set_num_threads(1)
+    pair = load_bundled()
+    closed, some = fixed_gate(0), fixed_gate(2)
+    one, few, many = (busy(pair, some, batch) for batch in (1, 8, BATCH))
+    undrafted = busy(pair, closed, drafter=Drafter())
+    lines = [
+        ("half the rows at k = 0", busy(pair, every_other(K)), busy(pair, fixed_gate(K)), 1, 0.8),
+        ("closed gate, to no draft", busy(pair, closed), undrafted, 1, 1.05),
+        ("a row of 8, to one alone", few, one, 8, 0.6),
+        ("a row of 32, to one of 8", many, few, 4, 0.9),
+    ]
+    missed = 0
+    for name, engine, other, rows, budget in lines:
+        found = ratio(engine, other, rounds) / rows
+        missed += found > budget
+        sys.stdout.write(f"{name:26} {found:6.3f}  (budget {budget})\n")
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 20))
