@@ -1,7 +1,14 @@
-"""What all tests share."""
+"""What all tests share: how generated examples are drawn.
 
-from hypothesis import settings
+No example is timed: how long one takes says something about the machine, not about the code; what
+code costs is measured in bench/. The same examples come every time, so that a run that fails fails
+again; `pytest --hypothesis-profile explore` looks for new ones.
+"""
 
-# A deadline measures the machine; budgets are measured as ratios, in bench/.
-settings.register_profile("shared-machine", deadline=None)
-settings.load_profile("shared-machine")
+from hypothesis import HealthCheck, settings
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+UNTIMED = {"deadline": None, "suppress_health_check": SLOW}
+settings.register_profile("repeatable", derandomize=True, **UNTIMED)
+settings.register_profile("explore", print_blob=True, **UNTIMED)
+settings.load_profile("repeatable")

@@ -16,6 +16,8 @@ from specscope_agent.rings import Rings
 from specscope_hook.recorder import Recorder
 from specscope_hook.ring import ROUND, Cursor
 
+# The folder is emptied by each example itself.
+UNCHECKED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 SUMS = ("sequences", "proposed", "accepted", "emitted", "context")
 
 
@@ -48,9 +50,7 @@ def opened(folder):
     return rings.open
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=UNCHECKED)
 @given(
     seed=st.integers(0, 2**32),
     batches=st.lists(st.integers(0, 9), min_size=1, max_size=40),
@@ -103,9 +103,7 @@ def test_a_round_is_the_sum_of_its_request_parts_and_a_request_of_its_own(
     assert ended == {request: per_request[request] for request in ended} == truth[0].outputs
 
 
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=30, suppress_health_check=UNCHECKED)
 @given(seed=st.integers(0, 2**32), batches=st.lists(st.integers(0, 20), min_size=1, max_size=20))
 def test_the_sums_by_class_add_up_to_the_round(folder, seed, batches):
     classes = ("sql", "prose", "json", "python", "")

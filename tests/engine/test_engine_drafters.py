@@ -23,7 +23,7 @@ def plain_search(text, longest, shortest, k):
     return []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=30),
     st.lists(st.integers(1, 4), max_size=8),

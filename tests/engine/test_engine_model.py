@@ -13,7 +13,7 @@ from specscope.engine.layout import lay_out, pack
 from specscope.engine.model import KVCache
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=3, max_size=3), min_size=1, max_size=6))
 def test_cutting_texts_into_ragged_passes_changes_no_logit(passes):
     passes = [widths for widths in passes if any(widths)]

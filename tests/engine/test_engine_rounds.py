@@ -165,7 +165,7 @@ def test_declaring_any_emitted_token_the_end_cuts_the_text_there(target, draft, 
             assert record.ends["0"].reason == "eos"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 5), st.integers(1, 24), st.integers(0, 23))
 def test_the_end_of_text_and_the_limit_fall_where_target_only_decoding_has_them(k, limit, place):
     target = tiny_model(0)

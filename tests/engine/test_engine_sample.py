@@ -19,7 +19,7 @@ def state_with(*params):
     return state
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.sampled_from([-3.0, -1.0, 0.0, 0.5, 0.5, 2.0, 4.0]), min_size=6, max_size=6),
     st.integers(0, 8),

@@ -72,7 +72,7 @@ def parts(draw):
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(blocks(), max_size=20),
     st.lists(parts(), max_size=10),
@@ -97,7 +97,7 @@ def test_any_rows_give_a_verdict_or_silence(rows, kinds, design, objective, ofte
             assert {"k0"} & {e.baseline for e in verdict.speedups}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(blocks(), max_size=20), st.randoms())
 def test_the_order_of_rows_and_second_deliveries_do_not_matter(rows, random):
     shuffled = rows + rows[: len(rows) // 2]

@@ -32,12 +32,12 @@ LOSE = Kind({0: 1.0, 2: 1.15, 4: 1.2}, COST)
 NOW = 1_800_000_000 * 10**9
 
 
-def put_blocks(store, kinds, tpot_ms=None):
+def put_blocks(store, kinds, tpot_ms=None, hours_ago=1):
     times, parts = rows(kinds)
     if tpot_ms is not None:
         slow = {"tpot_bins": (bin_of(tpot_ms),), "tpot_counts": (8,)}
         times = [dataclasses.replace(t, **slow) for t in times]
-    began = time.time_ns() - 3600 * 10**9
+    began = time.time_ns() - hours_ago * 3600 * 10**9
     store.migrate()
     for table, values in (("block_time", times), ("block_part", parts)):
         plain = []
@@ -133,6 +133,24 @@ def test_a_class_that_waits_too_long_in_every_arm_is_routed(tmp_path, capsys):
     assert "enable, k 0 -> 4" in free
     assert "sql 0-1k 65-256 at load 5-16: route, k = 0" in bound
     assert "route sql: to a pool of its own" in bound
+
+
+def test_evidence_is_that_of_the_last_week_unless_more_is_asked_for(tmp_path, capsys):
+    where = f"chdb://{tmp_path}/store"
+    with Store.open(where) as store:
+        put_blocks(store, {"sql": WIN}, hours_ago=24 * 20)
+
+    _, week, _ = run(capsys, "recommend", "--store", where)
+    _, month, _ = run(capsys, "recommend", "--store", where, "--since", "4w", "--json")
+
+    assert "nothing to recommend" in week
+    (move,) = json.loads(month)["moves"]
+    assert (move["class"], move["rule"]) == ("sql", "enable")
+    assert move["context"] == "0-1k"  # the parts came along
+
+    with pytest.raises(SystemExit) as usage:
+        main(["gate", "recommend", "--store", where, "--since", "soon"])
+    assert usage.value.code == 2
 
 
 def test_export_and_plan_and_json(dsn, capsys):
