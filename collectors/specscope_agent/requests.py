@@ -34,6 +34,7 @@ def request_columns(seq: NDArray[np.uint64], values: NDArray[Any], names: Names)
         },
         **{name: known(values[name], runs) for name in ("output_tokens", "preemptions", "digest")},
         **{name: values[name] for name in ("temperature", "top_p")},
+        "content": known(values["content"], values["content"] == 0),
         "guided": values["guided"] != 0,
         "adapter": looked_up(names.adapters, values["adapter"]),
         **{name: finite(values[name]) for name in _MILLISECONDS},

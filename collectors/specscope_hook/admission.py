@@ -28,6 +28,7 @@ class Admission:
     adapter: int
     arm: int
     guided: int
+    content: int = 0
 
 
 def packed(
@@ -55,6 +56,7 @@ def packed(
         a.admitted_at,
         ended_at,
         digest,
+        a.content,
         a.policy,
         a.pair,
         last_pair,

@@ -11,7 +11,7 @@ from dataclasses import field, fields
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-SCHEMA_VERSION = 1  # rises when the ring's layout changes; stored tables only ever gain columns
+SCHEMA_VERSION = 2  # rises when the ring's layout changes; stored tables only ever gain columns
 
 
 class End(IntEnum):

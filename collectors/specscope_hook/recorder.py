@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+from array import array
+from collections.abc import Iterable
 from typing import Any
 
 from specscope_hook.admission import Admission, packed
@@ -51,6 +53,15 @@ class Recorder:
     def request_hash(self, id: str) -> int:
         """Salted hash of a request's (or a session's) id; never 0."""
         text = str(id).encode(errors="replace")
+        raw = hashlib.blake2b(text, digest_size=8, key=self._salt).digest()
+        return int.from_bytes(raw, "little") or 1
+
+    def content_hash(self, prompt: Iterable[int], *settings: object) -> int:
+        """Salted hash of prompt token ids and all else that shapes the output; never 0.
+
+        Only for requests whose output these decide: greedy or coupled sampling.
+        """
+        text = array("q", prompt).tobytes() + repr(settings).encode(errors="replace")
         raw = hashlib.blake2b(text, digest_size=8, key=self._salt).digest()
         return int.from_bytes(raw, "little") or 1
 
@@ -261,6 +272,7 @@ class Recorder:
         top_p: float = 1.0,
         adapter: int = OTHER,
         guided: bool = False,
+        content: int = 0,
     ) -> Admission | None:
         """Write a request's admission; what comes back goes to `ended`. None once detached."""
         try:
@@ -279,6 +291,7 @@ class Recorder:
                 adapter,
                 self._arm,
                 int(guided),
+                content,
             )
             self._push(REQUEST, packed(admission))
         except Exception as error:

@@ -82,6 +82,12 @@ class RingRequest:
     admitted_at: int = column("time", "ns", "when the engine took it in")
     ended_at: int = column("time", "ns", "when it ended; 0 at admission")
     digest: int = column("u64", "1", "of the output token ids; 0 at admission")
+    content: int = column(
+        "u64",
+        "1",
+        "salted digest of the prompt and all that shapes its output, where these decide the output "
+        "(greedy or coupled sampling); 0 where they do not or are not known",
+    )
     policy: int = column("u32", "1", "policy in force at admission; 0 where none was")
     pair: int = column("u32", "1", "pair at admission; 0 outside an experiment")
     last_pair: int = column("u32", "1", "pair at the end; 0 outside an experiment")
@@ -284,6 +290,12 @@ class Request:
     preemptions: int | None = column("u32?", "1", "times it was put back into the queue")
     reason: str = column("label", "1", "how it ended: none while it runs, eos, length, stop, abort")
     digest: int | None = column("u64?", "1", "of the output token ids")
+    content: int | None = column(
+        "u64?",
+        "1",
+        "salted digest of the prompt and all that shapes its output; requests that share it must "
+        "have the same output; unknown where chance decides the output",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,8 @@ class RequestInfo:
     """Unix time in nanoseconds."""
     session: str = ""
     """What the client says belongs together: a conversation, or one prompt in several arms."""
+    prompt: tuple[int, ...] = ()
+    """Token ids."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,7 +99,8 @@ class Engine:
         if id in self.known:
             raise BadRequest(f"request {id!r} is running already")
         self.known.add(id)
-        info = RequestInfo(id, label, len(prompt_ids), params, self.clock.unix_ns(), session)
+        prompt = tuple(prompt_ids)
+        info = RequestInfo(id, label, len(prompt), params, self.clock.unix_ns(), session, prompt)
         limit = min(len(prompt_ids) + params.max_new_tokens, self.capacity)
         self.queue.append(Running(info, list(prompt_ids), limit, listener, self.clock))
 

@@ -187,6 +187,10 @@ def test_a_hash_depends_on_the_salt_and_on_nothing_else(rig):
     assert rig.recorder.request_hash("a") != rig.recorder.request_hash("b")
     assert rig.recorder.request_hash("a") != other.request_hash("a")
     assert rig.recorder.request_hash("\udcff") != 0
+    assert rig.recorder.content_hash([1, 2], "a") == rig.recorder.content_hash((1, 2), "a")
+    assert rig.recorder.content_hash([1, 2], "a") != rig.recorder.content_hash([1, 2], "b")
+    assert rig.recorder.content_hash([1, 2]) != rig.recorder.content_hash([12])
+    assert rig.recorder.content_hash([1, 2]) != other.content_hash([1, 2])
 
 
 def test_a_request_without_a_label_is_unlabelled(rig):

@@ -91,3 +91,22 @@ def test_a_report_of_another_shape_detaches_and_raises_nothing(rig):
 def test_equal_texts_have_equal_digests_and_other_texts_others():
     assert token_digest([1, 23]) == token_digest([1, 23])
     assert token_digest([1, 23]) != token_digest([12, 3])
+
+
+def content_of(rig, id_, prompt=(1, 2, 3), **settings):
+    recorder, reader = rig
+    params = api.SamplingParams(max_new_tokens=64, **settings)
+    ReferenceObserver(recorder).admitted(
+        api.RequestInfo(id_, "sql", len(prompt), params, 1_700_000_000_000_000_000, "", prompt)
+    )
+    return decode(drained(reader)[0][-1]).content
+
+
+def test_requests_share_a_content_where_they_must_share_their_output(rig):
+    coupled = {"temperature": 1.0, "seed": 5, "mode": "coupled"}
+
+    assert content_of(rig, "a") == content_of(rig, "b", seed=9) != 0
+    assert content_of(rig, "c", **coupled) == content_of(rig, "d", **coupled) != 0
+    assert content_of(rig, "e", prompt=(1, 2)) != content_of(rig, "f")
+    assert content_of(rig, "g", **coupled | {"seed": 6}) != content_of(rig, "h", **coupled)
+    assert content_of(rig, "i", temperature=1.0, mode="rejection") == 0

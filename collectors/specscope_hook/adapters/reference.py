@@ -50,8 +50,19 @@ class ReferenceObserver:
             temperature=0.0 if request.params.greedy else request.params.temperature,
             top_p=request.params.top_p,
             cached_tokens=0,
+            content=self._content(request),
         )
         self._running[request.id] = (hashed, class_, admission)
+
+    def _content(self, request: Any) -> int:
+        """Of a request whose text its prompt and settings decide: 0 for rejection sampling."""
+        params, prompt = request.params, request.prompt
+        if not prompt or not (params.greedy or params.mode == "coupled"):
+            return 0
+        chance = () if params.greedy else (params.temperature, params.top_p, params.top_k)
+        seed = None if params.greedy else params.seed
+        limits = params.max_new_tokens, params.stop, params.eos
+        return self._recorder.content_hash(prompt, chance, seed, *limits)
 
     def round_ended(self, report: Any) -> None:
         """A RoundReport: write its round."""

@@ -17,6 +17,11 @@ from specscope_hook.rules import ClassRules, Facts
 NAN = math.nan
 _HEALTH_CHECK = "HEALTH_CHECK"  # SGLang's own probes of itself begin with it
 _GUIDES = ("json_schema", "regex", "ebnf", "structural_tag")
+_SHAPES = (
+    *_GUIDES, "max_new_tokens", "min_new_tokens", "stop_strs", "stop_token_ids", "ignore_eos",
+    "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "custom_params",
+)  # fmt: skip
+"""Sampling parameters that shape a greedy output."""
 
 
 @dataclass(slots=True)
@@ -85,9 +90,17 @@ class Requests:
             top_p=sampling.top_p,
             adapter=recorder.adapter_id(adapter),
             guided=guided,
+            content=self._content(req, adapter) if temperature == 0 else 0,
             **said,
         )
         self.running[req.rid] = Running(hashed, class_, admission, self._now())
+
+    def _content(self, req: Any, adapter: str) -> int:
+        """Of a greedy request; 0 where more than token ids make the prompt."""
+        if not req.origin_input_ids or getattr(req, "multimodal_inputs", None):
+            return 0
+        shape = [repr(getattr(req.sampling_params, name, None)) for name in _SHAPES]
+        return self._recorder.content_hash(req.origin_input_ids, adapter, *shape)
 
     def _adapter(self, lora_id: str | None) -> str:
         """An adapter's name; its id where the worker does not say the name."""

@@ -26,6 +26,11 @@ from specscope_hook.settings import HookSettings
 from specscope_hook.timers import CudaTimer, HostTimer, Part, Step, Timer
 
 NAN = math.nan
+_SHAPES = (
+    "max_length", "min_length", "max_new_tokens", "eos_token_id", "repetition_penalty",
+    "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens", "stop_strings",
+)  # fmt: skip
+"""Parameters of a generation that shape a greedy output."""
 
 
 def transformers_boot(model: Any, settings: HookSettings, **known: Any) -> Boot:
@@ -123,6 +128,7 @@ class TransformersHook:
             requested_output=max(0, config.max_length - prompt) if config.max_length else 0,
             temperature=float(config.temperature or 0.0) if sampled else 0.0,
             top_p=float(config.top_p or 1.0) if sampled else 1.0,
+            content=0 if sampled else self._content(bound["input_ids"], config),
         )
         self._call = _Call(admission, class_, prompt, self._now(), _eos(config))
         get_candidates, update = made.get_candidates, made.update_candidate_strategy
@@ -138,6 +144,10 @@ class TransformersHook:
             return update(input_ids, scores, num_matches)
 
         made.get_candidates, made.update_candidate_strategy = timed_candidates, timed_update
+
+    def _content(self, input_ids: Any, config: Any) -> int:
+        shape = [repr(getattr(config, name, None)) for name in _SHAPES]
+        return self._recorder.content_hash(input_ids[0].tolist(), *shape)
 
     def _end_call(self, result: Any, arrived: int) -> None:
         call, self._call = self._call, None

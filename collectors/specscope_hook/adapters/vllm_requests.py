@@ -15,6 +15,12 @@ from specscope_hook.recorder import Recorder
 from specscope_hook.rules import ClassRules, Facts
 
 NAN = math.nan
+_SHAPES = (
+    "min_tokens", "stop", "stop_token_ids", "ignore_eos", "include_stop_str_in_output",
+    "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "bad_words",
+    "allowed_token_ids", "structured_outputs",
+)  # fmt: skip
+"""Sampling parameters that shape a greedy output."""
 
 
 @dataclass(slots=True)
@@ -79,12 +85,22 @@ class Requests:
             top_p=sampling.top_p,
             adapter=recorder.adapter_id(adapter),
             guided=guided,
+            content=self._content(request, adapter),
         )
         # The front end stamped the arrival on the wall's clock, in another process.
         arrived = self._now() - max(0, unix - int(request.arrival_time * 1e9))
         self.running[id_] = Running(
             id_, request, hashed, class_, label, admission, arrived, request.max_tokens
         )
+
+    def _content(self, request: Any, adapter: str) -> int:
+        """Of a greedy request; 0 for others, and where more than token ids make the prompt."""
+        prompt = getattr(request, "prompt_token_ids", None)
+        sampling = request.sampling_params
+        if not prompt or sampling.temperature > 0 or getattr(request, "mm_features", None):
+            return 0
+        shape = [repr(getattr(sampling, name, None)) for name in _SHAPES]
+        return self._recorder.content_hash(prompt, adapter, request.max_tokens, *shape)
 
     def scheduled(self, ids: Iterable[str]) -> None:
         """Work on these begins."""
