@@ -257,10 +257,12 @@ def blocks(where: str = EVERYTHING) -> str:
 def block_parts(where: str = EVERYTHING) -> str:
     """Every block by segment and draft length, as the evaluator reads it. [1]
 
-    Table `block_part`; it has no time: choose by policy or pair.
+    Table `block_time`, times `first_at` and `last_at`: the parts of the blocks that it chooses.
     """
     return f"""
-        SELECT * EXCEPT (version) FROM block_part FINAL WHERE {where}
+        SELECT * EXCEPT (version) FROM block_part FINAL
+        WHERE (epoch, policy, replica, boot, pair, arm) IN (
+            SELECT epoch, policy, replica, boot, pair, arm FROM block_time FINAL WHERE {where})
         ORDER BY epoch, policy, replica, boot, pair, arm, class, k"""
 
 

@@ -6,6 +6,8 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
+from specscope.period import DEFAULT, period
+
 ENGINE_NAMES = ("vllm", "sglang", "tensorrt-llm", "specscope")
 
 
@@ -155,6 +157,9 @@ def _verb(verbs: Any, name: str, text: str) -> ArgumentParser:
 
 
 def _evidence(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--since", type=period, default=DEFAULT, help="how far back evidence reaches: 24h, 7d, 4w"
+    )
     parser.add_argument("--epoch", help="whose evidence counts; the one that ran last, by default")
     parser.add_argument(
         "--default-k", type=int, help="draft length in force where no table is; 0 by default"

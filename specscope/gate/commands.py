@@ -147,7 +147,8 @@ def _percent(value: float | None) -> str:
 
 
 def _read(store: Store, args: Namespace) -> Reading:
-    return read(store, default_k=args.default_k, epoch=args.epoch)
+    since = time.time_ns() - args.since
+    return read(store, default_k=args.default_k, epoch=args.epoch, since=since)
 
 
 def _advice(args: Namespace, reading: Reading) -> Recommendation:

@@ -8,6 +8,7 @@ from typing import Any
 
 from specscope import queries
 from specscope.evaluate.blocks import BlockPart, BlockTime, pair_key
+from specscope.period import since_condition
 from specscope.store import Store
 
 
@@ -44,9 +45,12 @@ def of_epoch(
     )
 
 
-def read_evidence(store: Store, epoch: str | None = None) -> Evidence:
-    """All blocks of the store's experiments. Raises StoreError where it cannot be read."""
-    blocks, parts = read_blocks(store)
+def read_evidence(store: Store, epoch: str | None = None, since: int = 0) -> Evidence:
+    """Blocks of the store's experiments that began since a time, ns since 1970.
+
+    Raises StoreError where it cannot be read.
+    """
+    blocks, parts = read_blocks(store, since_condition("first_at", since))
     return of_epoch(blocks, parts, epoch)
 
 
@@ -55,13 +59,10 @@ def read_blocks(
 ) -> tuple[list[BlockTime], list[BlockPart]]:
     """Blocks that a condition on `block_time` chooses, of every epoch, and their parts."""
     blocks = [BlockTime(**_frozen(row)) for row in store.rows(queries.blocks(where))]
-    kept = {pair_key(block) for block in blocks}
     parts = []
-    for row in store.rows(queries.block_parts()):
+    for row in store.rows(queries.block_parts(where)):
         values = _frozen(row)
-        part = BlockPart(class_=values.pop("class"), **values)
-        if pair_key(part) in kept:
-            parts.append(part)
+        parts.append(BlockPart(class_=values.pop("class"), **values))
     return blocks, parts
 
 

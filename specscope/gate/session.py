@@ -39,13 +39,17 @@ class Reading:
     notes: tuple[str, ...]
 
 
-def read(store: Store, *, default_k: int | None = None, epoch: str | None = None) -> Reading:
-    """Read policies and evidence. default_k: in force where no policy is; None for 0.
+def read(
+    store: Store, *, default_k: int | None = None, epoch: str | None = None, since: int = 0
+) -> Reading:
+    """Read policies, and evidence that began since a time, ns since 1970.
+
+    default_k: in force where no policy is; None for 0.
 
     Blocks of one kind of experiment are used, that of the newest policy which ran any.
     """
     policies = read_policies(store)
-    evidence = read_evidence(store, epoch)
+    evidence = read_evidence(store, epoch, since)
     kinds = {policy.number: policy.kind for policy in policies}
     ran = sorted({block.policy for block in evidence.blocks})
     kind = next((kinds[n] for n in reversed(ran) if kinds.get(n) in DESIGNS), "cohort")

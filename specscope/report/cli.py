@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import time
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-UNITS_NS = {"h": 3600 * 10**9, "d": 24 * 3600 * 10**9, "w": 7 * 24 * 3600 * 10**9}
+from specscope.period import DEFAULT, period
 
 
 def add_parser(subparsers: Any) -> None:
@@ -19,18 +18,10 @@ def add_parser(subparsers: Any) -> None:
         description="Writes report.html, report.md and report.json from a store's rollups.",
     )
     parser.add_argument("--store", help="destination; SPECSCOPE_STORE by default")
-    parser.add_argument("--since", type=period, default="7d", help="how far back: 24h, 7d, 4w")
+    parser.add_argument("--since", type=period, default=DEFAULT, help="how far back: 24h, 7d, 4w")
     parser.add_argument("--out", type=Path, default=Path("report"), help="folder to write to")
     parser.add_argument("--json", action="store_true", help="print report.json too")
     parser.set_defaults(run=run)
-
-
-def period(text: str) -> int:
-    """A length of time such as 24h, 7d or 4w. [ns]"""
-    match = re.fullmatch(r"([1-9]\d*)([hdw])", text)
-    if not match:
-        raise ArgumentTypeError(f"{text!r} is not a period such as 24h, 7d or 4w")
-    return int(match[1]) * UNITS_NS[match[2]]
 
 
 def run(args: Namespace) -> int:

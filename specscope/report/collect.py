@@ -19,6 +19,7 @@ from specscope.evaluate.verdicts import Verdict, by_segment, decide
 from specscope.gate.evidence import read_blocks
 from specscope.gate.policies import read_policies
 from specscope.gate.session import DESIGNS
+from specscope.period import since_condition
 from specscope.report import model
 from specscope.report.views import headline, missing, segment_row, story_row
 from specscope.store import Store
@@ -40,11 +41,11 @@ def collect(
     Raises StoreError where the store cannot be read.
     """
     names = load_names or {}
-    blocks, parts = read_blocks(store, _since("first_at", since))
+    blocks, parts = read_blocks(store, since_condition("first_at", since))
     verdicts, stories = _judge(store, blocks, parts, rules or Rules())
     fleet = fleet_verdict(verdicts)
     pairs = by_segment(pairs_of(blocks, parts))
-    boots = store.rows(queries.boots(_since("started_at", since)))
+    boots = store.rows(queries.boots(since_condition("started_at", since)))
     digests = _digests(store, since)
     return model.Report(
         title=title,
@@ -57,7 +58,9 @@ def collect(
         segments=[segment_row(v, pairs[v.epoch, v.segment], names) for v in verdicts],
         stories=[story_row(story, names) for story in stories],
         replicas=[_replica(boot) for boot in boots],
-        losses=[_loss(row) for row in store.rows(queries.losses(_since("lost_at", since)))],
+        losses=[
+            _loss(row) for row in store.rows(queries.losses(since_condition("lost_at", since)))
+        ],
         accounting=_accounting(store, since),
         outputs_compared=digests.compared,
         outputs_differing=digests.differing,
@@ -82,7 +85,7 @@ def _judge(
 def _digests(store: Store, since: int) -> DigestCheck:
     """Outputs of the same request in several arms; where sampling is coupled they are equal."""
     outputs: dict[object, dict[str, int]] = {}
-    for row in store.rows(queries.outputs(_since("admitted_at", since))):
+    for row in store.rows(queries.outputs(since_condition("admitted_at", since))):
         if row["session"] is not None and row["digest"] is not None:
             key = row["replica"], row["boot"], row["pair"], row["session"]
             outputs.setdefault(key, {})[row["arm"]] = row["digest"]
@@ -90,7 +93,7 @@ def _digests(store: Store, since: int) -> DigestCheck:
 
 
 def _accounting(store: Store, since: int) -> model.Accounting:
-    rows = store.rows(queries.reconciliation(_since("stored_at", since)))
+    rows = store.rows(queries.reconciliation(since_condition("stored_at", since)))
     return model.Accounting(
         recorded=sum(row["recorded"] for row in rows),
         stored=sum(row["rounds"] + row["requests"] for row in rows),
@@ -117,11 +120,6 @@ def _loss(row: Mapping[str, Any]) -> model.LossRow:
         count=row["count"],
         meaning=LOSS_REASONS.get(row["reason"], "not a reason that this version knows"),
     )
-
-
-def _since(column: str, since: int) -> str:
-    """Condition on a time column, from ns since 1970."""
-    return f"{column} >= fromUnixTimestamp64Nano(toInt64({since}))"
 
 
 def _moment(ns: int | None) -> datetime | None:

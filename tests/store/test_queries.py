@@ -89,9 +89,6 @@ def test_a_condition_that_nothing_meets_gives_nothing_or_unknown(filled, name):
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_condition_may_use_the_time_that_the_docstring_names(filled, name):
     found = re.search(r"times? `(\w+)`", inspect.getdoc(FUNCTIONS[name]))
-    if not found:
-        assert name == "block_parts"
-        return
     moment = "toDateTime64('2020-01-01 00:00:00', 9, 'UTC')"
 
     late = filled.rows(FUNCTIONS[name](f"{found[1]} > {moment} AND {found[1]} < now64() + 99"))
