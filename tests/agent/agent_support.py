@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import grpc
 import numpy as np
 import pyarrow as pa
+from ports import own_port
 
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.source import Source
@@ -146,13 +147,13 @@ class Served:
 
     def __init__(self) -> None:
         self.service = KeepingService()
-        self.port = 0
+        self.port = own_port()
         self.start()
 
     def start(self) -> None:
         self._server = grpc.server(futures.ThreadPoolExecutor(8))
         add_TelemetryServicer_to_server(self.service, self._server)
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        assert self._server.add_insecure_port(self.address) == self.port
         self._server.start()
 
     def stop(self) -> None:

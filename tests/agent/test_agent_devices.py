@@ -24,11 +24,14 @@ SOURCE = Path(__file__).with_name("simulated_nvml.c")
 SCRIPT = """
 import json, sys, time
 from specscope_agent.sampler import Sampler
+passed_ms = 0
+time.monotonic = lambda: passed_ms / 1e3
+time.time_ns = lambda: 1_790_000_000_000_000_000 + passed_ms * 1_000_000
 sampler, turns = Sampler(), []
 for _ in range(int(sys.argv[1])):
     sampler.sample()
     turns.append([reading._asdict() for reading in sampler.take()])
-    time.sleep(0.12)
+    passed_ms += 120
 print(json.dumps({"turns": turns, "windows": sampler.windows(sys.argv[2:])}))
 """
 
@@ -50,7 +53,7 @@ def played(machine, folder=None, turns=2, uuids=()):
     if folder:
         environment["LD_LIBRARY_PATH"] = str(folder)
     command = [sys.executable, "-c", SCRIPT, str(turns), *uuids]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -65,7 +68,7 @@ def test_hopper_reports_activity_over_a_window(library):
     assert "dram_active" not in by_field(first)
     dram = by_field(second)["dram_active"]
     assert (dram["value"], dram["unit"], dram["reason"]) == (0.625, "1", "")
-    assert dram["window_ms"] >= 100
+    assert dram["window_ms"] == pytest.approx(120)
     assert by_field(second)["pcie_sent"]["value"] == 3 * 1024**2
     power = by_field(second)["power"]
     assert (power["value"], power["unit"], power["window_ms"]) == (412.5, "W", None)
@@ -83,7 +86,7 @@ def test_windows_adjoin_and_are_means_over_the_named_devices(library):
 
     assert [window.dram_active for window in windows] == [0.625] * 3
     for before, after in itertools.pairwise(windows):
-        assert abs(after.began_at - before.ended_at) < 20e6
+        assert abs(after.began_at - before.ended_at) < 1000  # ns, of rounding
     assert played("hopper", library, 2, ["GPU-of-another"])["windows"] == []
 
 

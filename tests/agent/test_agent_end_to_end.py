@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,8 @@ from urllib.request import urlopen
 import numpy as np
 import pytest
 from agent_support import Served, Traffic, a_boot, ring_at
+from ports import own_port
+from waiting import PATIENCE_S, until
 
 from specscope_agent import telemetry_pb2 as wire
 from specscope_hook.recorder import Recorder
@@ -50,13 +51,6 @@ def sidecar(rings, service=None, **more):
         process.stderr.close()
 
 
-def until(condition, seconds=20.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
 def test_what_an_engine_recorded_arrives_whole_and_the_ring_is_removed(rings, served):
     ring = ring_at(rings, a_boot())
     traffic = Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(1))
@@ -68,7 +62,7 @@ def test_what_an_engine_recorded_arrives_whole_and_the_ring_is_removed(rings, se
         ring.close()
         until(lambda: not list(rings.iterdir()))
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0, process.stderr.read()
+        assert process.wait(PATIENCE_S) == 0, process.stderr.read()
 
     service = served.service
     assert len(service.rows("round")) == traffic.rounds
@@ -109,23 +103,23 @@ def test_sigterm_drains_what_was_written_last(rings, served):
         for _ in range(50):
             traffic.round(2)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0, process.stderr.read()
+        assert process.wait(PATIENCE_S) == 0, process.stderr.read()
 
     assert len(served.service.rows("round")) == traffic.rounds
 
 
 def test_a_writer_that_was_killed_leaves_an_unknown_tail(rings, served, tmp_path):
-    script = tmp_path / "writer.py"
+    script, here = tmp_path / "writer.py", os.path.dirname(__file__)
     script.write_text(
         "import os, sys, signal, pathlib, numpy as np\n"
-        f"sys.path.insert(0, {os.path.dirname(__file__)!r})\n"
+        f"sys.path += {[here, os.path.dirname(here)]!r}\n"
         "from agent_support import *\n"
         f"ring = ring_at(pathlib.Path({str(rings)!r}), a_boot())\n"
         "traffic = Traffic(Recorder(ring, salt=b's'), np.random.default_rng(4))\n"
         "for _ in range(20): traffic.round(2)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
-    subprocess.run([sys.executable, str(script)], check=False)
+    assert subprocess.run([sys.executable, str(script)]).returncode == -signal.SIGKILL
 
     with sidecar(rings, served.address):
         until(lambda: not list(rings.iterdir()))
@@ -228,18 +222,18 @@ def test_without_a_device_there_is_a_row_that_says_why(rings, served):
 def test_its_own_metrics_can_be_scraped(rings, served):
     ring = ring_at(rings, a_boot())
     traffic = Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(12))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = own_port()
 
     with sidecar(rings, served.address, SPECSCOPE_METRICS_PORT=str(port)):
         for _ in range(10):
             traffic.round(2)
-        until(lambda: served.service.rows("round"))
-        until(lambda: "specscope_agent_connected 1.0" in scraped(port))
-        text = scraped(port)
-
-    assert 'specscope_agent_rows_total{table="round"} 10.0' in text
-    assert "specscope_agent_rings 1.0" in text
+        until(lambda: len(served.service.rows("round")) == 10)
+        for line in (
+            'specscope_agent_rows_total{table="round"} 10.0',
+            "specscope_agent_connected 1.0",
+            "specscope_agent_rings 1.0",
+        ):
+            until(lambda line=line: line in scraped(port))
 
 
 def scraped(port):
@@ -259,17 +253,17 @@ def scraped(port):
 )
 def test_a_wrong_setting_is_one_line_and_exit_code_1(rings, settings, said):
     with sidecar(rings, **settings) as process:
-        assert process.wait(20) == 1
+        assert process.wait(PATIENCE_S) == 1
         lines = process.stderr.read().splitlines()
 
     assert len(lines) == 1
     assert said in lines[0]
 
 
-def test_a_second_sidecar_on_the_same_spool_is_refused(rings):
-    with sidecar(rings):
-        until((rings.parent / "spool" / "lock").exists)
-        time.sleep(0.3)
-        with sidecar(rings) as second:
-            assert second.wait(20) == 1
-            assert "another agent" in second.stderr.read()
+def test_of_two_sidecars_on_the_same_spool_one_is_refused(rings):
+    with sidecar(rings) as one, sidecar(rings) as other:
+        refused = until(lambda: next((s for s in (one, other) if s.poll() is not None), None))
+
+        assert refused.returncode == 1
+        assert "another agent" in refused.stderr.read()
+        assert (other if refused is one else one).poll() is None

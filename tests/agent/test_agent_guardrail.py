@@ -173,3 +173,24 @@ def test_limits_that_are_no_numbers_are_no_limits():
     assert Limits.of('{"guardrail": {"gap_p95_ms": "soon"}}') == Limits()
     assert Limits.of('{"guardrail": 7}') == Limits()
     assert Limits.of("") == Limits()
+
+
+def test_what_it_held_is_known_again_after_a_restart(guardrail, clock, tmp_path):
+    minutes(guardrail, clock, 3, rounds(emitted=1))
+    held = guardrail.held
+
+    again = Guardrail(tmp_path / "guardrail.json", clock)
+    again.follow(POLICY)
+
+    assert again.held == held
+    assert held.policy == 3
+    assert held.until - held.fired_at == pytest.approx(FIRST_WAIT_S * 1e9)
+    assert json.loads(held.detail)["reason"] == "1.00 tokens per round where 1.5 break even"
+
+
+def test_what_it_held_under_one_policy_is_not_said_of_another(guardrail, clock):
+    minutes(guardrail, clock, 3, rounds(emitted=1))
+
+    guardrail.follow(POLICY.replace('"policy": 3', '"policy": 4'))
+
+    assert guardrail.held is None

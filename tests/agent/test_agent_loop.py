@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from agent_support import Traffic, a_boot, ring_at
 
 from specscope_agent.agent import Agent
+from specscope_agent.guardrail import Held
 from specscope_agent.settings import AgentSettings
 from specscope_agent.source import Source
 from specscope_agent.ticks import ticks
@@ -231,17 +231,55 @@ def test_a_disk_that_fails_for_a_while_loses_nothing(rings, agent, monkeypatch):
     ring.close()
 
 
-def test_deadlines_are_absolute_and_late_ones_are_said():
-    import threading
+class Stopwatch:
+    """A stop event whose waiting takes no time, with the clock that it moves, in ms."""
 
-    stop, began, seen = threading.Event(), time.monotonic(), []
+    def __init__(self, monkeypatch):
+        self.now, self.stopped = 0, False
+        monkeypatch.setattr("specscope_agent.ticks.time.monotonic", lambda: self.now / 1000)
+
+    def is_set(self):
+        return self.stopped
+
+    def wait(self, seconds):
+        self.now += round(seconds * 1000)
+        return self.stopped
+
+
+def test_deadlines_are_absolute_and_late_ones_are_said(monkeypatch):
+    stop, seen = Stopwatch(monkeypatch), []
+
     for late in ticks(0.05, stop):
-        seen.append((round((time.monotonic() - began) / 0.05, 1), late))
-        if len(seen) == 2:
-            time.sleep(0.13)
-        elif len(seen) == 5:
-            stop.set()
+        seen.append((stop.now, late))
+        stop.now += 130 if len(seen) == 2 else 10
+        stop.stopped = len(seen) == 5
 
-    assert [late for _, late in seen] == [False, False, True, False, False]
-    on_time = [at for at, late in seen if not late]
-    assert all(abs(at - round(at)) < 0.35 for at in on_time)
+    # The work of the second turn outlasts the deadlines at 100 and 150 ms.
+    assert seen == [(0, False), (50, False), (180, True), (200, False), (250, False)]
+
+
+def test_a_guardrail_that_fired_is_said_once_a_boot_even_by_the_next_agent(rings, agent):
+    boot = a_boot()
+    traffic = Traffic(Recorder(ring_at(rings, boot), salt=b"s"), np.random.default_rng(1))
+    held = Held(
+        policy=3, fired_at=1_790_000_000 * 10**9, until=1_790_001_800 * 10**9, reason="slow"
+    )
+
+    def said(running):
+        traffic.round(4)
+        running.guardrail.held = held
+        running.tick()
+        running.tick()
+        _, losses = spooled(running, Source(boot.replica, boot.boot))
+        return [loss for loss in losses if loss["reason"] == "guardrail"]
+
+    first = agent()
+    found = said(first)
+    first.close()
+    second = agent()
+    again = said(second)
+
+    assert found == again  # the same batch still waits, and no other says it
+    (loss,) = found
+    assert (loss["table"], loss["count"], loss["lost_at"]) == ("block", 1, held.fired_at)
+    assert loss["detail"] == held.detail

@@ -6,6 +6,7 @@ import time
 
 import pytest
 from agent_support import Served
+from waiting import until
 
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.loss import Losses
@@ -54,13 +55,6 @@ def uplink(served, spool):
     yield start
     for link in links:
         link.close()
-
-
-def until(condition, seconds=10.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 def test_batches_arrive_in_order_and_leave_the_spool(served, spool, uplink):
@@ -117,10 +111,10 @@ def test_what_was_sent_and_not_acknowledged_is_sent_again(served, spool, uplink)
     served.stop()
     served.service.acknowledge.set()
     served.start()
-    until(lambda: not spool.waiting(SOURCE))
+    until(lambda: link.counts.acknowledged == 3)
 
+    assert not spool.waiting(SOURCE)
     assert served.service.received == [(SOURCE, n) for n in (1, 2, 3, 1, 2, 3)]
-    assert link.counts.acknowledged == 3
 
 
 def test_a_source_that_appears_later_is_named_in_a_new_hello(served, spool, uplink):
