@@ -131,18 +131,27 @@ SETTLED = f"""
 TIMED = "(ifNull(output_tokens, 0) > 1 AND isNotNull(decode_ms))"
 TPOT_BIN = log_bin("ifNull(decode_ms, 1) / greatest(ifNull(output_tokens, 2) - 1, 1)")
 
+DRAM = "(isNotNull(r.dram_active) AND isNotNull(r.wall_us))"
+
+# What may make a request's acceptance its own: its adapter, a grammar.
+KIND = """trim(BOTH ' ' FROM
+            concat(ifNull(q.adapter, ''), if(ifNull(q.guided, false), ' guided', '')))"""
+
 EPOCHS = "(SELECT replica, boot, any(epoch) AS epoch FROM boot GROUP BY replica, boot)"
 
 BLOCK_TIME = f"""
 INSERT INTO block_time (epoch, policy, replica, boot, pair, arm, requests, rounds, request_rounds,
     classes, k, wall_us, draft_us, verify_us, sample_us, idle_us, catchup_us, prefill_us, n_q,
     n_kv, proposed, accepted, emitted, prefill_tokens, padded_tokens, first_at, last_at,
-    gap_bins, gap_counts, tpot_bins, tpot_counts, version)
+    gap_bins, gap_counts, tpot_bins, tpot_counts, full_tokens, invalid, preempted, model_bytes,
+    dram_busy_us, dram_seen_us, prompt_tokens, cached_tokens, ended_requests, output_tokens,
+    ttft_us, first_tokens, version)
 SELECT ifNull(b.epoch, ''), t.policy_, t.replica, t.boot, t.pair_, t.arm_,
     ifNull(q.requests, 0), t.rounds, t.request_rounds, t.classes, t.k_, t.wall_us, t.draft_us,
     t.verify_us, t.sample_us, t.idle_us, t.catchup_us, t.prefill_us, t.n_q_, t.n_kv_,
     t.proposed_, t.accepted_, t.emitted_, t.prefill_, t.padded_, t.first_at, t.last_at,
-    g.gaps.1, g.gaps.2, q.tpots.1, q.tpots.2, {{version:UInt64}}
+    g.gaps.1, g.gaps.2, q.tpots.1, q.tpots.2, t.full_, t.invalid_, t.preempted_, t.bytes_, t.busy_,
+    t.seen_, q.prompt_, q.cached_, q.ended_, q.output_, q.ttft_, q.firsts_, {{version:UInt64}}
 FROM (
     SELECT {BLOCK_KEY},
         count() AS rounds, sum(r.batch) AS request_rounds,
@@ -150,6 +159,11 @@ FROM (
         sum(r.n_q) AS n_q_, sum(r.n_kv) AS n_kv_, sum(r.proposed) AS proposed_,
         sum(r.accepted) AS accepted_, sum(r.emitted) AS emitted_,
         sum(r.prefill_tokens) AS prefill_, sum(r.padded_tokens) AS padded_,
+        sum(r.batch * (r.k + 1)) AS full_, sum(r.invalid) AS invalid_,
+        sum(r.preempted) AS preempted_,
+        if(countIf(r.model_bytes IS NULL) = 0, sum(r.model_bytes), NULL) AS bytes_,
+        if(countIf({DRAM}) = 0, NULL, sumIf(r.dram_active * r.wall_us, {DRAM})) AS busy_,
+        if(countIf({DRAM}) = 0, NULL, sumIf(r.wall_us, {DRAM})) AS seen_,
         min(r.started_at) AS first_at, max(r.started_at) AS last_at
     FROM ({SETTLED}) AS r
     GROUP BY policy_, replica, boot, pair_, arm_
@@ -157,7 +171,12 @@ FROM (
 ) AS t
 LEFT ANY JOIN (
     SELECT {BLOCK_KEY}, count() AS requests,
-        sumMap(if({TIMED}, [{TPOT_BIN}], []), if({TIMED}, [toUInt64(1)], [])) AS tpots
+        sumMap(if({TIMED}, [{TPOT_BIN}], []), if({TIMED}, [toUInt64(1)], [])) AS tpots,
+        sum(prompt_tokens) AS prompt_,
+        if(countIf(isNull(cached_tokens)) = 0, sum(cached_tokens), NULL) AS cached_,
+        countIf(isNotNull(output_tokens)) AS ended_, sum(output_tokens) AS output_,
+        if(countIf(isNotNull(ttft_ms)) = 0, NULL, 1000 * sum(ttft_ms)) AS ttft_,
+        countIf(isNotNull(ttft_ms)) AS firsts_
     FROM request FINAL
     WHERE admitted_at >= fromUnixTimestamp64Nano({{from:Int64}}, 'UTC')
         AND admitted_at < fromUnixTimestamp64Nano({{to:Int64}}, 'UTC')
@@ -178,18 +197,22 @@ SETTINGS join_use_nulls = 1"""
 BLOCK_PART = f"""
 INSERT INTO block_part (epoch, policy, replica, boot, pair, arm, class, context_bucket,
     output_bucket, k, request_rounds, proposed, accepted, emitted, tested, kept, censored,
-    requests, version)
+    requests, kinds, kind_rounds, kind_emitted, kind_tested, kind_kept, version)
 SELECT epoch, policy_, replica, boot, pair_, arm_, class, context_bucket, output_bucket, k_,
     {POSITIONS},
     sum(if(e < a + 1 AND least(a, e) < k_, n, 0)) AS censored,
     uniqExactMerge(who) AS requests,
+    (sumMap([kind], [n], [n * e],
+        [if(k_ > 0 AND (e >= a + 1 OR (a > 0 AND e > 0)), n, 0)],
+        [if(k_ > 0 AND a > 0 AND e > 0, n, 0)]) AS by_kind).1,
+    by_kind.2, by_kind.3, by_kind.4, by_kind.5,
     {{version:UInt64}}
 FROM (
     SELECT ifNull(b.epoch, '') AS epoch, p.policy_ AS policy_, p.replica AS replica,
         p.boot AS boot, p.pair_ AS pair_, p.arm_ AS arm_, p.class AS class,
         {CONTEXT.sql("q.prompt_tokens")} AS context_bucket,
         if(isNull(q.prompt_tokens), 'unknown', {OUTPUT.sql("q.requested_output")}) AS output_bucket,
-        k_, a, e, count() AS n, uniqExactState(p.request) AS who
+        {KIND} AS kind, k_, a, e, count() AS n, uniqExactState(p.request) AS who
     FROM (
         SELECT {BLOCK_KEY}, request, class, first_seq, k_, a, e
         FROM request_part FINAL {ROUNDS_OF_PARTS}
@@ -204,7 +227,8 @@ FROM (
         AND p.pair_ = s.pair_ AND p.arm_ = s.arm_
     LEFT ANY JOIN (
         SELECT replica, boot, request, any(prompt_tokens) AS prompt_tokens,
-            any(requested_output) AS requested_output
+            any(requested_output) AS requested_output, any(adapter) AS adapter,
+            any(guided) AS guided
         FROM request
         WHERE admitted_at >= fromUnixTimestamp64Nano({{from:Int64}}, 'UTC')
             AND admitted_at < fromUnixTimestamp64Nano({{to:Int64}}, 'UTC')
@@ -213,7 +237,7 @@ FROM (
     LEFT ANY JOIN {EPOCHS} AS b ON p.replica = b.replica AND p.boot = b.boot
     WHERE p.first_seq >= s.settled_seq
     GROUP BY epoch, policy_, replica, boot, pair_, arm_, class, context_bucket, output_bucket,
-        k_, a, e
+        kind, k_, a, e
 )
 GROUP BY epoch, policy_, replica, boot, pair_, arm_, class, context_bucket, output_bucket, k_
 SETTINGS join_use_nulls = 1"""

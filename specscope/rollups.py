@@ -50,6 +50,22 @@ class BlockTime:
     gap_counts: list[int] = column("u64[]", "1", "chunks in each bin")
     tpot_bins: list[int] = column("i16[]", "1", "log-histogram of time per output token")
     tpot_counts: list[int] = column("u64[]", "1", "requests admitted in it, in each bin")
+    full_tokens: int | None = column(
+        "u64?", "tokens", "query positions if each sequence had drafted as long as the longest"
+    )
+    invalid: int | None = column("u64?", "tokens", "proposals that a grammar refused")
+    preempted: int | None = column("u64?", "requests", "put back into the queue")
+    model_bytes: int | None = column("u64?", "bytes", "that its rounds had to move")
+    dram_busy_us: float | None = column(
+        "f64?", "us", "that the device's memory was busy, over the rounds where it is known"
+    )
+    dram_seen_us: float | None = column("f64?", "us", "wall time of those rounds")
+    prompt_tokens: int | None = column("u64?", "tokens", "of requests admitted in it")
+    cached_tokens: int | None = column("u64?", "tokens", "of these found in a prefix cache")
+    ended_requests: int | None = column("u64?", "requests", "admitted in it, and ended")
+    output_tokens: int | None = column("u64?", "tokens", "of those, in all")
+    ttft_us: float | None = column("f64?", "us", "from arrival to the first token, sum")
+    first_tokens: int | None = column("u64?", "requests", "whose first token that sum counts")
     version: int = column("u64", "ns", "when it was computed; the later row stands")
 
 
@@ -79,6 +95,17 @@ class BlockPart:
         "u64", "rounds", "that the end of the text cut short, before a proposal was refused"
     )
     requests: int = column("u64", "requests", "that took part")
+    kinds: list[str] = column(
+        "label[]",
+        "1",
+        "adapters of its requests, `guided` added where a grammar constrains them; empty for plain",
+    )
+    kind_rounds: list[int] = column("u64[]", "rounds", "of each kind")
+    kind_emitted: list[int] = column("u64[]", "tokens", "of each kind, came out")
+    kind_tested: list[int] = column(
+        "u64[]", "rounds", "of each kind that tested the first position"
+    )
+    kind_kept: list[int] = column("u64[]", "rounds", "of each kind that kept the first position")
     version: int = column("u64", "ns", "when it was computed; the later row stands")
 
 

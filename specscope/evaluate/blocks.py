@@ -18,7 +18,10 @@ BASELINE = "k0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTime:
-    """What one arm's block took and yielded, over all its rounds. Unknown times are None."""
+    """What one arm's block took and yielded, over all its rounds. Unknown times are None.
+
+    void: why its pair must not be compared, in words; empty where it may. Not a stored column.
+    """
 
     epoch: str
     policy: int
@@ -51,6 +54,19 @@ class BlockTime:
     gap_counts: tuple[int, ...] = ()
     tpot_bins: tuple[int, ...] = ()
     tpot_counts: tuple[int, ...] = ()
+    full_tokens: int | None = None
+    invalid: int | None = None
+    preempted: int | None = None
+    model_bytes: int | None = None
+    dram_busy_us: float | None = None
+    dram_seen_us: float | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    ended_requests: int | None = None
+    output_tokens: int | None = None
+    ttft_us: float | None = None
+    first_tokens: int | None = None
+    void: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +91,11 @@ class BlockPart:
     kept: tuple[int, ...] = ()
     censored: int = 0
     requests: int = 0
+    kinds: tuple[str, ...] = ()
+    kind_rounds: tuple[int, ...] = ()
+    kind_emitted: tuple[int, ...] = ()
+    kind_tested: tuple[int, ...] = ()
+    kind_kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -181,6 +202,7 @@ def merge_blocks(rows: Sequence[BlockTime]) -> BlockTime:
         changes |= {f"{kind}_bins": bins, f"{kind}_counts": counts}
     changes["classes"] = tuple(sorted({name for row in rows for name in row.classes}))
     changes["k"] = max(row.k for row in rows)
+    changes["void"] = next((row.void for row in rows if row.void), "")
     changes["first_at"] = min(row.first_at for row in rows)
     changes["last_at"] = max(row.last_at for row in rows)
     return replace(first, **changes)
@@ -217,7 +239,8 @@ _SUMMED = tuple(
     for field in fields(BlockTime)
     if field.name.endswith(("_us", "_tokens"))
     or field.name in {"requests", "rounds", "request_rounds", "n_q", "n_kv"}
-    or field.name in {"proposed", "accepted", "emitted"}
+    or field.name in {"proposed", "accepted", "emitted", "invalid", "preempted"}
+    or field.name in {"model_bytes", "ended_requests"}
 )
 
 # No block of a real engine is over within a nanosecond.

@@ -168,6 +168,48 @@ def test_a_block_s_parts_carry_the_evidence_by_segment(store):
     assert sum(row["censored"] for row in got.values()) > 0
 
 
+def test_a_block_keeps_what_may_explain_it(store):
+    traffic = Traffic(pairs=1, arms=(("k4", 4),))
+    adapters = {request["request"]: name for request, name in zip(
+        traffic.requests_ended, ("legal", None, "legal"), strict=True)}  # fmt: skip
+    for _, record in traffic._records:
+        if isinstance(record, dict):
+            record["adapter"] = adapters[record["request"]]
+            record["guided"] = record["adapter"] is not None
+            record["cached_tokens"] = 10
+    put(store, traffic, only={"boot", "request", "request_part"})
+    extra = {"invalid": 2, "preempted": 1, "model_bytes": 1000}
+    rows = [traffic.round_row(round_) | extra for round_ in traffic.rounds]
+    rows[0]["dram_active"], rows[1]["dram_active"] = 0.5, 0.25
+    store.insert("round", table("round", rows))
+
+    roll(store, everything=True)
+
+    (block,) = rolled(store, "block_time")
+    count, (first, second) = len(rows), rows[:2]
+    assert (block["invalid"], block["preempted"]) == (2 * count, count)
+    assert block["model_bytes"] == 1000 * count
+    assert block["full_tokens"] == sum(row["batch"] * 5 for row in rows)
+    assert block["dram_seen_us"] == pytest.approx(first["wall_us"] + second["wall_us"])
+    assert block["dram_busy_us"] == pytest.approx(first["wall_us"] / 2 + second["wall_us"] / 4)
+    assert (block["ended_requests"], block["cached_tokens"], block["first_tokens"]) == (3, 30, 3)
+    assert block["ttft_us"] == pytest.approx(3 * 50_000)
+    assert block["output_tokens"] == sum(r["output_tokens"] for r in traffic.requests_ended)
+    assert block["prompt_tokens"] == sum(r["prompt_tokens"] for r in traffic.requests_ended)
+    flat = [s for round_ in traffic.rounds for s in round_.sequences]
+    found: dict = {}
+    for part in rolled(store, "block_part"):
+        columns = ("kind_rounds", "kind_emitted", "kind_tested", "kind_kept")
+        for kind, *values in zip(part["kinds"], *(part[name] for name in columns), strict=True):
+            found[kind] = [a + b for a, b in zip(found.get(kind, [0] * 4), values, strict=True)]
+    for kind, name in (("", None), ("legal guided", "legal")):
+        mine = [s for s in flat if adapters[s.request] == name]
+        tested, kept, _ = positions(mine, 4)
+        emitted = sum(s.emitted for s in mine)
+        assert found.pop(kind) == [len(mine), emitted, tested[0], kept[0]]
+    assert found == {}
+
+
 def test_an_hour_forgets_the_replica_and_keeps_the_epoch(store):
     one = Traffic(seed=1, replica="r1")
     other = Traffic(seed=2, replica="r2", started_at=one.started_at)
