@@ -20,6 +20,18 @@ def losses(where: str = EVERYTHING) -> str:
         GROUP BY replica, table, reason ORDER BY replica, table, reason"""
 
 
+def guardrails(where: str = EVERYTHING) -> str:
+    """Each time that a guardrail put k = 0 in force, by boot. [1]
+
+    Table `loss`, time `lost_at`, which comes out in ns since 1970. `detail` is JSON: the policy,
+    until when (ns since 1970), and the reason.
+    """
+    return f"""
+        SELECT replica, boot, toUnixTimestamp64Nano(lost_at) AS lost_at, detail
+        FROM (SELECT * FROM loss FINAL WHERE {where}) WHERE reason = 'guardrail'
+        ORDER BY replica, boot, lost_at"""
+
+
 def losses_by_minute(where: str = EVERYTHING) -> str:
     """Records lost, by minute and reason. [records]
 

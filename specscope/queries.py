@@ -11,6 +11,7 @@ from specscope.buckets import LOAD
 from specscope.delivery import (
     EVERYTHING,
     boots,
+    guardrails,
     losses,
     losses_by_minute,
     policies,
@@ -23,9 +24,9 @@ from specscope.delivery import (
 __all__ = [
     "EVERYTHING", "PARTS", "acceptance_by_position", "acceptance_rate", "accepted_lengths",
     "bandwidth", "batch_and_waiting", "block_parts", "blocks", "boots", "break_even", "classes",
-    "context", "device", "losses", "losses_by_minute", "outputs", "policies", "reconciliation",
-    "replicas", "request_latency", "round_time", "round_time_by_k", "silence", "stored_rounds",
-    "stored_rows", "throughput", "throughput_by_arm", "tokens_per_round",
+    "context", "device", "guardrails", "losses", "losses_by_minute", "outputs", "policies",
+    "reconciliation", "replicas", "request_latency", "round_time", "round_time_by_k", "silence",
+    "stored_rounds", "stored_rows", "throughput", "throughput_by_arm", "tokens_per_round",
 ]  # fmt: skip
 
 # Columns of one part of a round each, in the order in which they are drawn.

@@ -49,7 +49,14 @@ class Agent:
         self.sampler = Sampler()
         self.spans = Spans.to(settings.otlp, settings.sample) if settings.otlp else None
         self.uplink = self._uplink(settings.service) if settings.service else None
-        self._drain = Drain(self.rings, self.spool, self.metrics, self.sampler, [self._watch])
+        self._drain = Drain(
+            self.rings,
+            self.spool,
+            self.metrics,
+            self.sampler,
+            [self._watch],
+            held=lambda: self.guardrail.held,
+        )
         self._complained_at = -COMPLAINT_INTERVAL_S
 
     def _uplink(self, service: str) -> Uplink:
@@ -113,9 +120,9 @@ class Agent:
 
     def _follow_policy(self) -> None:
         self.guardrail.follow(self.policies.text)
-        if self.guardrail.turn():
+        if self.guardrail.turn() and (held := self.guardrail.held):
             self.metrics.guardrail.inc()
-            log.warning("k = 0 from now on: %s", self.guardrail.reason)
+            log.warning("k = 0 from now on: %s", held.reason)
         self.policies.apply([ring.reader for ring in self.rings.open], self.guardrail.lowered)
 
     def _wait_for_acknowledgements(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from specscope_agent.batchfile import Batch
 from specscope_agent.cut import Cut, cut
+from specscope_agent.guardrail import Held
 from specscope_agent.loss import Losses, rows_table
 from specscope_agent.metrics import Metrics
 from specscope_agent.rings import OpenRing, Rings
@@ -30,12 +31,15 @@ class Drain:
         metrics: Metrics,
         sampler: Sampler,
         watchers: Sequence[Watcher] = (),
+        held: Callable[[], Held | None] = lambda: None,
     ) -> None:
+        """held: the last time that the guardrail lowered k, which each boot says once."""
         self._rings = rings
         self._spool = spool
         self._metrics = metrics
         self._sampler = sampler
         self._watchers = watchers
+        self._held = held
 
     def empty(self, ring: OpenRing, device_rows: Sequence[Mapping[str, Any]] = ()) -> None:
         """Everything that the ring holds now. Raises SpoolError, and the ring keeps it then.
@@ -66,6 +70,9 @@ class Drain:
         if FAULT not in newest.said and (fault := ring.reader.fault_text):
             made.losses.add("ring", "fault", made.cursor.next_seq, None, fault)
             said.add(FAULT)
+        if (held := self._held()) and held.name not in newest.said:
+            made.losses.add("block", "guardrail", None, 1, held.detail, at=held.fired_at)
+            said.add(held.name)
         if device_rows:
             encoded += encode({"device": rows_table("device", [dict(r) for r in device_rows])})
         if made.losses.rows:

@@ -8,7 +8,8 @@ A minute breaches where more than a tenth of its chunk gaps or first tokens took
 the limit (twice what a p95 allows), or where speculative rounds emitted under nine tenths of
 the tokens per round that break even. Three such minutes in a row put k = 0 in force, outside
 any experiment, so that no estimate uses what follows. After half an hour the policy as it
-was written gets another try; each further time the wait doubles, up to a day.
+was written gets another try; each further time the wait doubles, up to a day. Each time is said
+once a boot, as a loss of the pairs that it cut short.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -98,13 +99,33 @@ class Minute:
         return ""
 
 
+class Held(NamedTuple):
+    """One time that k = 0 was put in force. fired_at, until: ns since 1970."""
+
+    policy: int
+    fired_at: int
+    until: int
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """What it is known by among the things that are said once a boot."""
+        return f"guardrail {self.fired_at}"
+
+    @property
+    def detail(self) -> str:
+        """For the row of `loss`, as JSON: which policy was lowered, until when, and why."""
+        return json.dumps({"policy": self.policy, "until": self.until, "reason": self.reason})
+
+
 @dataclass(slots=True)
 class Guardrail:
     """Watches what is drained; `lowered` is the policy to follow while it holds."""
 
     path: Path  # what it holds is kept here, so a restart does not raise k
     clock: Callable[[], float]  # seconds since 1970; what is kept outlives this process
-    reason: str = ""
+    held: Held | None = None
+    """The last time it put k = 0 in force under the policy that it watches over."""
     _policy: str = ""
     _limits: Limits = Limits()
     _minute: Minute = field(default_factory=Minute)
@@ -120,11 +141,13 @@ class Guardrail:
         self._policy, self._limits = policy, Limits.of(policy)
         self._minute, self._breaches, self._times, self._until = Minute(), 0, 0, 0.0
         self._minute_ends = self.clock() + MINUTE_S
+        self.held = None
         try:
-            held = json.loads(self.path.read_text())
-            if held["policy"] == policy:
-                self._times, self._until = held["times"], held["until"]
-        except (FileNotFoundError, ValueError, KeyError):
+            kept = json.loads(self.path.read_text())
+            if kept["policy"] == policy:
+                self._times, self._until = kept["times"], kept["until"]
+                self.held = Held(*kept["held"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             pass  # it has never held here, or the file is not ours
 
     def observe(self, tables: Mapping[str, pa.Table]) -> None:
@@ -144,8 +167,8 @@ class Guardrail:
         self._breaches = self._breaches + 1 if reason else 0
         if self._breaches < MINUTES:
             return False
-        self.reason, self._breaches = reason, 0
-        self._hold()
+        self._breaches = 0
+        self._hold(reason)
         return True
 
     @property
@@ -162,12 +185,14 @@ class Guardrail:
         nothing = {"kind": "table", "arms": [], "share": 0.0, "table": [], "default_k": 0}
         return json.dumps({**policy, **nothing, "block_ms": None})
 
-    def _hold(self) -> None:
-        wait = min(FIRST_WAIT_S * 2**self._times, LONGEST_WAIT_S)
-        self._times, self._until = self._times + 1, self.clock() + wait
+    def _hold(self, reason: str) -> None:
+        now, wait = self.clock(), min(FIRST_WAIT_S * 2**self._times, LONGEST_WAIT_S)
+        self._times, self._until = self._times + 1, now + wait
+        number = int(json.loads(self._policy).get("policy", 0))
+        self.held = Held(number, round(now * 1e9), round(self._until * 1e9), reason)
         new = self.path.with_suffix(".new")
-        held = {"policy": self._policy, "times": self._times, "until": self._until}
-        new.write_text(json.dumps(held))
+        kept = {"policy": self._policy, "times": self._times, "until": self._until}
+        new.write_text(json.dumps({**kept, "held": self.held}))
         os.rename(new, self.path)
 
 

@@ -26,13 +26,19 @@ class Losses:
     rows: list[Row] = field(default_factory=list)
 
     def add(
-        self, table: str, reason: str, first_seq: int | None, count: int | None, detail: str = ""
+        self,
+        table: str,
+        reason: str,
+        first_seq: int | None,
+        count: int | None,
+        detail: str = "",
+        at: int | None = None,
     ) -> None:
-        """One loss; `reason` is one of LOSS_REASONS."""
+        """One loss; `reason` is one of LOSS_REASONS. at: when, where that is known better."""
         self.rows.append(
             {
                 **self.source._asdict(),
-                "lost_at": self.lost_at,
+                "lost_at": self.lost_at if at is None else at,
                 "table": table,
                 "reason": reason,
                 "first_seq": first_seq,

@@ -369,6 +369,7 @@ LOSS_REASONS = {
     "clock": "the time of the rows lies outside what the store keeps",
     "refused": "the service could not read the rows",
     "tail_unknown": "the serving process ended without saying so; its last records may be missing",
+    "guardrail": "k = 0 was put in force where limits were broken; the pairs that it cut are void",
     "classes_full": "a replica has more than 64 classes; the rest is `other`",
 }
 

@@ -36,7 +36,7 @@ class Usable:
 
 
 def usable_pairs(pairs: Iterable[Pair], design: Design) -> Usable:
-    """Leave out the pairs in which an arm did not run, or whose blocks served other traffic.
+    """Leave out void pairs, those in which an arm did not run, and those of unequal traffic.
 
     A block is named after its arm by the hook; an engine that does not follow the policy drafts
     on, and its `k0` would be compared with itself.
@@ -47,7 +47,10 @@ def usable_pairs(pairs: Iterable[Pair], design: Design) -> Usable:
     kept, left_out = [], Counter[str]()
     for pair in pairs:
         served = {(block.requests, block.classes) for block in pair.blocks.values()}
-        if any(_drafted_beyond(name, block) for name, block in pair.blocks.items()):
+        void = next((block.void for block in pair.blocks.values() if block.void), "")
+        if void:
+            left_out[void] += 1
+        elif any(_drafted_beyond(name, block) for name, block in pair.blocks.items()):
             left_out["the engine drafted more than the arm says"] += 1
         elif design == "cohort" and len(served) > 1:
             left_out["blocks served different requests"] += 1

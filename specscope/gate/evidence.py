@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from specscope import queries
 from specscope.evaluate.blocks import BlockPart, BlockTime, pair_key
+from specscope.gate.voids import read_holds, void_pairs
 from specscope.period import since_condition
 from specscope.store import Store
 
@@ -57,14 +60,34 @@ def read_evidence(store: Store, epoch: str | None = None, since: int = 0) -> Evi
 def read_blocks(
     store: Store, where: str = queries.EVERYTHING
 ) -> tuple[list[BlockTime], list[BlockPart]]:
-    """Blocks that a condition on `block_time` chooses, of every epoch, and their parts."""
-    blocks = [BlockTime(**_frozen(row)) for row in store.rows(queries.blocks(where))]
-    parts = []
-    for row in store.rows(queries.block_parts(where)):
-        values = _frozen(row)
-        parts.append(BlockPart(class_=values.pop("class"), **values))
-    return blocks, parts
+    """Blocks that a condition on `block_time` chooses, of every epoch, and their parts.
+
+    Blocks of pairs that a guardrail cut are marked void.
+    """
+    blocks = [BlockTime(**_known(row, BlockTime)) for row in store.rows(queries.blocks(where))]
+    if holds := read_holds(store):
+        blocks = void_pairs(blocks, holds, _policies(store))
+    rows = store.rows(queries.block_parts(where))
+    return blocks, [BlockPart(**_known(row, BlockPart)) for row in rows]
 
 
-def _frozen(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+def _policies(store: Store) -> dict[int, Mapping[str, Any]]:
+    """The JSON of each policy by its number; of one that cannot be read, nothing."""
+    found: dict[int, Mapping[str, Any]] = {}
+    for row in store.rows(queries.policies()):
+        with contextlib.suppress(ValueError):
+            body = json.loads(row["table"])
+            found[int(row["policy"])] = body if isinstance(body, dict) else {}
+    return found
+
+
+def _known(row: Mapping[str, Any], record: type[Any]) -> dict[str, Any]:
+    """A row's columns that a record has; a store of a newer version has more."""
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name in record.__dataclass_fields__
+        if (value := row.get(name.rstrip("_"), _MISSING)) is not _MISSING
+    }
+
+
+_MISSING = object()

@@ -59,7 +59,7 @@ def typed(store, table, plain):
     """Rows with the columns and types that the store has."""
     empty = store.query(f"SELECT * FROM {table} LIMIT 0")
     columns = {
-        name: pa.array([row[name] for row in plain]).cast(kind, safe=False)
+        name: pa.array([row.get(name) for row in plain]).cast(kind, safe=False)
         for name, kind in zip(empty.schema.names, empty.schema.types, strict=True)
     }
     return pa.table(columns)
