@@ -87,22 +87,25 @@ class RoundReport:
     """host or cuda."""
     waiting: int
     prefill_tokens: int
+    """Read by the target: of prompts, and of texts that were put back and came in again."""
     padded_tokens: int
     """Query positions of draft and verify passes that attention computed for nothing."""
     preempted: int
+    """Sequences put back into the queue when the round had ended, as the next would not fit."""
     requests: list[str]
     contexts: list[int]
     k: list[int]
     accepted: list[int]
     emitted: list[int]
     ends: list[str]
-    """none, eos, length, stop, abort or preempt for each sequence."""
+    """none, eos, length, stop or preempt for each sequence; preempt is not the request's end."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestEnd:
     """A request's whole life. Times in ms: from arrival, except prefill, and decode, which runs
-    from the first token to the last. A request that produced nothing has ttft and decode 0."""
+    from the first token to the last. A request that produced nothing has ttft and decode 0.
+    queue ends when a row is first given; prefill is all reading, again after preemptions too."""
 
     request: RequestInfo
     output_tokens: int
@@ -126,7 +129,7 @@ class Observer(Protocol):
         """After a round's results are known on the host."""
 
     def admitted(self, request: RequestInfo) -> None:
-        """A request got its row, before its prefill."""
+        """A request got a row for the first time, before its prefill."""
 
     def ended(self, end: RequestEnd) -> None:
         """A request left, however it ended."""

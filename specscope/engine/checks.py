@@ -15,7 +15,13 @@ if TYPE_CHECKING:
 
 
 def check_engine(
-    target: Decoder, k_max: int, slots: int, capacity: int, synthetic: Sequence[float] | None
+    target: Decoder,
+    k_max: int,
+    slots: int,
+    capacity: int,
+    prefill_tokens: int,
+    cache_tokens: int,
+    synthetic: Sequence[float] | None,
 ) -> None:
     """Raises BadSetting."""
     if k_max < 0 or slots < 1 or capacity < 2:
@@ -27,6 +33,13 @@ def check_engine(
         raise BadSetting(
             f"capacity {capacity} and k_max {k_max} need {capacity + k_max + 1} positions, "
             f"the target has {context}"
+        )
+    if prefill_tokens < 1:
+        raise BadSetting(f"prefill_tokens must be at least 1, not {prefill_tokens}")
+    if cache_tokens < capacity + k_max + 1:
+        raise BadSetting(
+            f"cache_tokens {cache_tokens} cannot hold one sequence: capacity {capacity} and "
+            f"k_max {k_max} need {capacity + k_max + 1}"
         )
     if synthetic is None:
         return

@@ -1,29 +1,31 @@
 """The loop: admit, ask the gate, run a round, read what came out.
 
-Rows are dense: when a sequence leaves, the last row takes its place. Results are read `depth`
-rounds late, so that on a GPU the host prepares the next round while this one runs; a sequence
-that ended meanwhile rides along for `depth` rounds and emits nothing.
+Results are read `depth` rounds late, so that on a GPU the host prepares the next round while this
+one runs; a sequence that ended meanwhile rides along for `depth` rounds and emits nothing.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
 from specscope.engine.api import Gate, Observer, RequestInfo, SamplingParams
+from specscope.engine.budget import CacheBudget
 from specscope.engine.checks import check_engine, check_gate, check_request
 from specscope.engine.clock import Clock, SystemClock
 from specscope.engine.draft import Batch, Drafter
 from specscope.engine.errors import BadRequest
-from specscope.engine.flight import Flight, Part, report_of
+from specscope.engine.flight import Flight, extend_texts, report_of
 from specscope.engine.model import Decoder, KVCache
 from specscope.engine.round import Outcome, Target, run_round
+from specscope.engine.seats import Portion, Seats
 from specscope.engine.sequence import Detokenize, Running
 from specscope.engine.state import BatchState, Needs
 from specscope.engine.timing import timer_for
 
-PREFILL_CHUNK = 256
+PREFILL_TOKENS = 2048
 
 
 class Engine:
@@ -43,6 +45,8 @@ class Engine:
         detokenize: Detokenize | None = None,
         synthetic: Sequence[float] | None = None,
         depth: int | None = None,
+        prefill_tokens: int = PREFILL_TOKENS,
+        cache_tokens: int | None = None,
         clock: Clock | None = None,
     ) -> None:
         """k_max: longest draft. slots: sequences at once. capacity: tokens of one sequence.
@@ -51,25 +55,33 @@ class Engine:
         synthetic: conditional acceptance by position, forced upon the verifier: load is real,
         text is not the target's.
         depth: rounds in flight when results are read; 0 on a CPU, 1 on a GPU, if not given.
+        prefill_tokens: tokens of prompts that are read between two rounds, at most, while
+        sequences run.
+        cache_tokens: that all sequences together may hold, the k_max + 1 places that a round may
+        write included; when they would hold more, the youngest go back to the queue. Enough for
+        all slots, if not given.
         clock: what all times are read from; the machine's, if not given.
 
         Raises BadSetting where these do not fit the models.
         """
-        check_engine(target, k_max, slots, capacity, synthetic)
+        whole = slots * (capacity + k_max + 1)
+        budget = CacheBudget(whole if cache_tokens is None else cache_tokens, k_max + 1)
+        check_engine(target, k_max, slots, capacity, prefill_tokens, budget.tokens, synthetic)
         drafter.check(target, capacity + k_max + 1)
         self.k_max, self.slots, self.capacity, self.gate = k_max, slots, capacity, gate
         self.observers, self.device, self.detokenize = list(observers), device, detokenize
         cache = KVCache(target.config, slots, capacity + k_max + 1, device, target.dtype)
         self.target, self.drafter = Target(target, cache), drafter
         self.state = BatchState(slots, capacity, k_max, device)
+        self.budget, self.prefill_tokens = budget, prefill_tokens
+        self.seats = Seats(slots, budget, self.state, self.target, drafter)
+        self.rows, self.queue = self.seats.rows, self.seats.queue
         drafter.open(slots, capacity, k_max, device)
         wanted = int(device.startswith("cuda")) if depth is None else depth
         self.depth = 0 if drafter.reads_texts else wanted
         self.forced = None if synthetic is None else torch.tensor(synthetic, device=device)
         self.clock = clock or SystemClock()
         self.timer = timer_for(device, self.clock)
-        self.rows: list[Running] = []
-        self.queue: deque[Running] = deque()
         self.flights: deque[Flight] = deque()
         self.aborts: deque[str] = deque()
         self.known: set[str] = set()
@@ -123,14 +135,13 @@ class Engine:
         for observer in self.observers:
             observer.round_begins()
         self.timer.begin(self.rested)
-        self.rested = False
-        prefilled = self._admit()
-        if self.drafter.reads_texts:
-            self._read(0)
-        ks = self._ask_gate()
-        outcome = self._run(ks)
-        self._launch(outcome, started_at, prefilled)
-        self._read(self.depth)
+        portions = self._read_prompts()
+        running = self.seats.running
+        self.rested = not running
+        if running:
+            outcome = self._run(running)
+            self._launch(running, outcome, started_at, portions)
+            self._read(self.depth)
         if not self.rows and not self.queue:
             self._read(0)
             self.rested = True
@@ -145,45 +156,46 @@ class Engine:
         for row in [row for row in list(self.queue) if row.info.id in gone]:
             self.queue.remove(row)
             self._tell_end(row, "abort")
-        self._leave({place: "abort" for place, row in enumerate(self.rows) if row.info.id in gone})
+        leaving = [place for place, row in enumerate(self.rows) if row.info.id in gone]
+        for row in self.seats.leave(leaving, self._unseen()):
+            self._tell_end(row, "abort")
 
-    def _admit(self) -> int:
-        """Give waiting requests the free rows and read their prompts; tokens read."""
-        first = len(self.rows)
-        while self.queue and len(self.rows) < self.slots:
-            running = self.queue.popleft()
-            running.admitted = self.clock.monotonic_ns()
-            self.drafter.admitted(len(self.rows), running.text)
-            self.rows.append(running)
-            for observer in self.observers:
-                observer.admitted(running.info)
-        new = self.rows[first:]
-        if not new:
-            return 0
-        began = self.clock.monotonic_ns()
-        with self.timer.part("prefill"), torch.inference_mode():
-            self.state.admit(first, [(running.text, running.info.params) for running in new])
-            lengths = [running.info.prompt_tokens for running in new]
-            read = self.target.prefill(self.state, first, lengths, PREFILL_CHUNK)
-        for running in new:
-            running.prefill = self.clock.monotonic_ns() - began
-        return read
+    def _read_prompts(self) -> list[Portion]:
+        """Read a budget of prompts; what was read.
 
-    def _ask_gate(self) -> list[int]:
-        ks = list(self.gate([row.state() for row in self.rows], len(self.queue)))
-        check_gate(ks, len(self.rows), self.k_max)
-        return ks
+        While nothing runs nobody is kept waiting: the text in front is read to its end.
+        """
+        portions = self._admit(self.prefill_tokens)
+        while self.rows and not self.seats.running:
+            self._drop_aborted()
+            if self.rows:
+                portions += self._admit(min(self.prefill_tokens, self.rows[-1].unread))
+        return portions
 
-    def _run(self, ks: list[int]) -> Outcome:
+    def _admit(self, most: int) -> list[Portion]:
+        """Read at most so many tokens of prompts, giving waiting requests the free rows."""
+        portions = self.seats.portions(most, self._unseen())
+        for portion in portions:
+            if portion.new and not portion.row.preemptions:
+                for observer in self.observers:
+                    observer.admitted(portion.row.info)
+        if portions:
+            with self.timer.part("prefill"), torch.inference_mode():
+                self.seats.read(portions)
+        return portions
+
+    def _run(self, running: list[Running]) -> Outcome:
+        ks = list(self.gate([row.state() for row in running], len(self.queue)))
+        check_gate(ks, len(running), self.k_max)
         needs = Needs()
-        for row in self.rows:
+        for row in running:
             needs |= row.needs
         batch = Batch(
             self.state,
             needs,
-            [row.info for row in self.rows],
-            [row.text for row in self.rows],
-            min(max(len(row.text) for row in self.rows) + self._unseen(), self.capacity),
+            [row.info for row in running],
+            [row.text for row in running],
+            min(max(len(row.text) for row in running) + self._unseen(), self.capacity),
         )
         outcome = run_round(self.target, self.drafter, batch, ks, self.timer, self.forced)
         self.drafter.advanced(ks)
@@ -193,61 +205,47 @@ class Engine:
         """Tokens that rounds in flight may have added to a row unknown to the host."""
         return len(self.flights) * (self.k_max + 1)
 
-    def _launch(self, outcome: Outcome, started_at: int, prefilled: int) -> None:
+    def _launch(
+        self, rows: list[Running], outcome: Outcome, started_at: int, portions: list[Portion]
+    ) -> None:
         result = outcome.result.to("cpu", non_blocking=True)
-        contexts = [len(row.text) for row in self.rows]
+        contexts = [len(row.text) for row in rows]
         measured, waiting = self.timer.end(), len(self.queue)
         self.ended_at = self.clock.unix_ns()
-        rows = list(self.rows)
         self.flights.append(
-            Flight(rows, contexts, result, outcome, measured, started_at, waiting, prefilled)
+            Flight(rows, contexts, result, outcome, measured, started_at, waiting, portions)
         )
 
     def _read(self, depth: int) -> None:
-        """Take in the results of all but the newest `depth` rounds."""
-        while len(self.flights) > depth:
+        """Take in the results of all but the newest `depth` rounds; of all where room is short."""
+        while len(self.flights) > depth or (
+            self.flights and self.budget.crowded(self.rows, self._unseen())
+        ):
             flight = self.flights.popleft()
             while not flight.measured.ready():
                 time.sleep(20e-6)
             self._account(flight)
 
     def _account(self, flight: Flight) -> None:
-        present, parts = {id(row) for row in self.rows}, []
-        for row, context, k, (accepted, emitted, *block) in zip(
-            flight.rows, flight.contexts, flight.outcome.widths, flight.result.tolist(), strict=True
-        ):
-            if id(row) in present:
-                kept, end = row.extend(block[:emitted], self.detokenize)
-                parts.append(Part(row, context, k, accepted, kept, end))
-                if row.listener is not None:
-                    row.listener(block[:kept])
+        durations = flight.measured.read()
+        for row in {portion.row for portion in flight.portions if portion.tokens}:
+            row.prefill += round(1e3 * durations.parts["prefill"])
+        parts = extend_texts(flight, set(self.rows), self.detokenize)
+        ends = {part.row: part.end for part in parts if part.end != "none"}
+        # Who must go is known once nothing is in flight; the texts are then as long as they are.
+        staying = [row for row in self.rows if row not in ends]
+        victims = [] if self.flights else self.budget.victims(staying)
+        ends |= dict.fromkeys(victims, "preempt")
+        parts = [replace(part, end=ends.get(part.row, "none")) for part in parts]
         if parts and self.observers:
-            report = report_of(flight, parts, self.timer.source)
+            report = report_of(flight, durations, parts, len(victims), self.timer.source)
             for observer in self.observers:
                 observer.round_ended(report)
-        ends = {id(part.row): part.end for part in parts if part.end != "none"}
-        self._leave(
-            {place: ends[id(row)] for place, row in enumerate(self.rows) if id(row) in ends}
-        )
-
-    def _leave(self, reasons: dict[int, str]) -> None:
-        """Free rows, given by place with the reason; rows from the back fill the gaps."""
-        if not reasons:
-            return
-        staying = len(self.rows) - len(reasons)
-        gaps = [place for place in sorted(reasons) if place < staying]
-        movers = [place for place in range(staying, len(self.rows)) if place not in reasons]
-        left = [(self.rows[place], reason) for place, reason in reasons.items()]
-        if movers:
-            self.state.move(movers, gaps)
-        for source, place in zip(movers, gaps, strict=True):
-            positions = min(len(self.rows[source].text) + self._unseen(), self.capacity)
-            self.target.cache.move(source, place, positions)
-            self.drafter.moved(source, place, positions)
-            self.rows[place] = self.rows[source]
-        del self.rows[staying:]
-        for row, reason in left:
-            self._tell_end(row, reason)
+        leaving = [place for place, row in enumerate(self.rows) if row in ends]
+        for row in self.seats.leave(leaving, self._unseen()):
+            if ends[row] != "preempt":
+                self._tell_end(row, ends[row])
+        self.seats.put_back(victims)
 
     def _tell_end(self, row: Running, reason: str) -> None:
         self.known.discard(row.info.id)

@@ -1,13 +1,15 @@
 """A round between its launch and the moment its results are read, and the report made of it."""
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from specscope.engine.api import RoundReport
 from specscope.engine.round import Outcome
-from specscope.engine.sequence import Running
-from specscope.engine.timing import Measured
+from specscope.engine.seats import Portion
+from specscope.engine.sequence import Detokenize, Running
+from specscope.engine.timing import Durations, Measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,7 @@ class Flight:
     measured: Measured
     started_at: int
     waiting: int
-    prefill_tokens: int
+    portions: Sequence[Portion]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +38,26 @@ class Part:
     end: str
 
 
-def report_of(flight: Flight, parts: list[Part], timing_source: str) -> RoundReport:
-    """The report of a round whose marks have passed."""
-    durations = flight.measured.read()
+def extend_texts(
+    flight: Flight, present: Collection[Running], detokenize: Detokenize | None
+) -> list[Part]:
+    """Add a round's tokens to the texts of those who are still `present`, and tell them."""
+    parts = []
+    for row, context, k, (accepted, emitted, *block) in zip(
+        flight.rows, flight.contexts, flight.outcome.widths, flight.result.tolist(), strict=True
+    ):
+        if row in present:
+            kept, end = row.extend(block[:emitted], detokenize)
+            parts.append(Part(row, context, k, accepted, kept, end))
+            if row.listener is not None:
+                row.listener(block[:kept])
+    return parts
+
+
+def report_of(
+    flight: Flight, durations: Durations, parts: list[Part], preempted: int, timing_source: str
+) -> RoundReport:
+    """The report of a round whose results are known."""
     took = durations.parts
     return RoundReport(
         started_at=flight.started_at,
@@ -51,9 +70,9 @@ def report_of(flight: Flight, parts: list[Part], timing_source: str) -> RoundRep
         prefill_us=took["prefill"],
         timing_source=timing_source,
         waiting=flight.waiting,
-        prefill_tokens=flight.prefill_tokens,
+        prefill_tokens=sum(portion.tokens for portion in flight.portions),
         padded_tokens=flight.outcome.padded,
-        preempted=0,
+        preempted=preempted,
         requests=[part.row.info.id for part in parts],
         contexts=[part.context for part in parts],
         k=[part.k for part in parts],

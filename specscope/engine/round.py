@@ -17,6 +17,7 @@ from specscope.engine.noise import COUPLED
 from specscope.engine.sample import draw_noise
 from specscope.engine.state import BatchState
 from specscope.engine.timing import Timer
+from specscope.engine.transfer import send
 from specscope.engine.verify import commit, judge
 
 
@@ -36,23 +37,22 @@ class Target:
     model: Decoder
     cache: KVCache
 
-    def prefill(self, state: BatchState, first: int, lengths: Sequence[int], chunk: int) -> int:
-        """Read all but the last token of rows first .. first + len(lengths) - 1.
+    def prefill(
+        self, state: BatchState, first: int, done: Sequence[int], counts: Sequence[int], chunk: int
+    ) -> None:
+        """Read the next counts[i] tokens of row first + i, of whose text done[i] were read before.
 
-        lengths: tokens of each prompt. At most `chunk` a row at a time. Returns tokens read.
+        At most `chunk` a row in one pass.
         """
-        done, left = 0, [length - 1 for length in lengths]
-        total = sum(left)
+        done, left = list(done), list(counts)
         while any(left):
-            packing = pack(tuple(min(count, chunk) for count in left), state.device, first)
-            extent = min(done + chunk, max(lengths))
-            plan = lay_out(
-                packing, packing.offsets + done, extent, self.model.config, self.model.dtype
-            )
+            widths = [min(count, chunk) for count in left]
+            packing = pack(tuple(widths), state.device, first)
+            positions = packing.offsets + send(done, state.device)[packing.token_rows - first]
+            done = [start + width for start, width in zip(done, widths, strict=True)]
+            left = [count - width for count, width in zip(left, widths, strict=True)]
+            plan = lay_out(packing, positions, max(done), self.model.config, self.model.dtype)
             self.model(state.tok[plan.token_rows, plan.positions], self.cache, plan)
-            left = [max(0, count - chunk) for count in left]
-            done += chunk
-        return total
 
     def verify(self, batch: Batch, proposal: Proposal) -> tuple[Tensor, Layout]:
         """Logits [N, vocab] of every row's pending token and its proposals."""

@@ -23,6 +23,9 @@ class Running:
     submitted: int = field(init=False)  # this and what follows in ns of the clock
     admitted: int | None = None
     prefill: int = 0
+    unread: int = 0  # tokens but the last that are not in the target's cache; the host's plan
+    seat: int = 0  # rises with every row that was given out, so the youngest has the highest
+    preemptions: int = 0
     first_token: int | None = None
     last_token: int | None = None
 
@@ -38,6 +41,12 @@ class Running:
     def state(self) -> SequenceState:
         """What a gate may see."""
         return SequenceState(self.info, len(self.text), len(self.text) - self.info.prompt_tokens)
+
+    def be_seated(self, seat: int, unread: int) -> None:
+        """A row is given to it, for the first time or after it was put back."""
+        self.seat, self.unread = seat, unread
+        if self.admitted is None:
+            self.admitted = self.clock.monotonic_ns()
 
     def extend(self, block: Sequence[int], detokenize: Detokenize | None) -> tuple[int, str]:
         """Append a round's tokens; how many were kept, and how the text ended ("none" if not)."""
@@ -66,7 +75,7 @@ class Running:
             ttft_ms=0.0 if first is None else 1e-6 * (first - self.submitted),
             decode_ms=0.0 if first is None or last is None else 1e-6 * (last - first),
             e2e_ms=1e-6 * (now - self.submitted),
-            preemptions=0,
+            preemptions=self.preemptions,
             reason=reason,
         )
 

@@ -49,7 +49,7 @@ class BatchState:
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        self.device, self.rows, self.capacity = device, rows, capacity
+        self.device = device
         self.tok = zeros(rows, capacity + k_max + 2)
         self.ln = zeros(rows)
         self.limit = zeros(rows)
@@ -62,16 +62,15 @@ class BatchState:
         self.greedy = zeros(rows, dtype=torch.bool)
         self.rejection = zeros(rows, dtype=torch.bool)
 
-    def admit(self, first: int, requests: Sequence[tuple[list[int], SamplingParams]]) -> None:
-        """Fill rows from `first` on with prompts and settings."""
-        prompts = [prompt for prompt, _ in requests]
-        params = [own for _, own in requests]
-        lengths = [len(prompt) for prompt in prompts]
+    def admit(self, first: int, requests: Sequence[tuple[list[int], int, SamplingParams]]) -> None:
+        """Fill rows from `first` on with texts, their limits, and settings."""
+        texts = [text for text, _, _ in requests]
+        params = [own for _, _, own in requests]
+        lengths = [len(text) for text in texts]
         most = max(lengths)
-        self._put(self.tok[:, :most], first, [p + [0] * (most - len(p)) for p in prompts])
+        self._put(self.tok[:, :most], first, [text + [0] * (most - len(text)) for text in texts])
         self._put(self.ln, first, lengths)
-        limits = [n + own.max_new_tokens for n, own in zip(lengths, params, strict=True)]
-        self._put(self.limit, first, [min(limit, self.capacity) for limit in limits])
+        self._put(self.limit, first, [limit for _, limit, _ in requests])
         self._put(self.eos, first, [[*p.eos, *[-1] * (MAX_EOS - len(p.eos))] for p in params])
         self._put(self.alive, first, [True] * len(params))
         self._put(self.seed, first, [own.seed for own in params])
@@ -87,7 +86,7 @@ class BatchState:
         tensor[first : first + len(values)] = send(values, self.device, tensor.dtype)
 
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Copy rows over others; no target is a source."""
+        """Copy rows over others, all at once: what is copied is what they held before."""
         where = send([list(sources), list(targets)], self.device)
         for tensor in (
             self.tok, self.ln, self.limit, self.eos, self.alive, self.seed, self.temperature,

@@ -52,7 +52,7 @@ def chi_square_p(drafter, params, gate=2):
     counts = np.zeros((VOCAB,) * LENGTH)
     record = run(
         TARGET, drafter, [PROMPT] * DRAWS, lambda i: replace(params, seed=i),
-        gate=gate, k_max=4, slots=1000, capacity=16,
+        gate=gate, k_max=4, slots=1000, capacity=16, prefill_tokens=1000 * len(PROMPT),
     )  # fmt: skip
     for text in record.texts.values():
         counts[tuple(text)] += 1
@@ -160,7 +160,7 @@ def test_rejection_accepts_the_overlap_of_both_laws():
 
     record = run(
         TARGET, ModelDrafter(DRAFTS), [PROMPT] * 4000, lambda i: replace(params, seed=i),
-        gate=1, slots=4000, capacity=16,
+        gate=1, slots=4000, capacity=16, prefill_tokens=4000 * len(PROMPT),
     )  # fmt: skip
 
     first = record.rounds[0]
@@ -173,7 +173,7 @@ def test_equal_laws_and_a_forced_rejection_fall_back_on_the_target():
         TARGET, ModelDrafter(TARGET), k_max=1, slots=2, capacity=16, gate=lambda s, _: [1] * len(s)
     )
     engine.submit("0", PROMPT, replace(SAMPLED, mode="rejection"))
-    engine._admit()
+    engine._read_prompts()
     probable = torch.tensor([[[0.5, 0.5, 0, 0, 0, 0, 0], [0, 0, 0, 1.0, 0, 0, 0]]])
     counts, tokens = torch.tensor([1]), torch.tensor([[0]])
     proposal = verify.Proposal([1], counts, tokens, probable[:, :1])
