@@ -148,7 +148,7 @@ def _run(
     engine = Engine(
         pair.target, _drafter(pair, arm[0]), k_max=max(1, arm[1]), slots=batch,
         capacity=context + plan.new_tokens + 1, gate=fixed_gate(arm[1]), observers=[rounds],
-        device=device,
+        device=device, prefill_tokens=batch * context,
     )  # fmt: skip
     for index, prompt in enumerate(_prompts(pair, label, context, batch)):
         params = SamplingParams(
