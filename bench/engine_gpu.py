@@ -55,9 +55,8 @@ def run(target, draft, prompts, k, device, tokens, watch_syncs=False):
     engine.step()
     if watch_syncs:
         torch.cuda.set_sync_debug_mode("error")
-        sound = engine._run
-        ks = [k] * len(prompts)
-        engine._launch(sound(ks), time.time_ns(), 0)
+        running = engine.seats.running
+        engine._launch(running, engine._run(running), time.time_ns(), [])
         torch.cuda.set_sync_debug_mode("default")
     while engine.step():
         pass

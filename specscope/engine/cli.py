@@ -59,8 +59,10 @@ def serve(args: Namespace) -> int:
 
     torch.set_num_threads(args.threads)
     settings = Settings(
-        args.host, args.port, args.k, args.slots, args.capacity, args.drafter, args.class_header
-    )
+        host=args.host, port=args.port, k=args.k, slots=args.slots, capacity=args.capacity,
+        prefill_tokens=args.prefill_tokens, cache_tokens=args.cache_tokens,
+        drafter=args.drafter, class_header=args.class_header,
+    )  # fmt: skip
     run_server(_pair(args), settings, args.device, _say)
     return 0
 
@@ -107,6 +109,15 @@ def _add_serve(commands: Any) -> None:
     parser.add_argument("--k", type=int, default=4, help="draft length; 0 is target only")
     parser.add_argument("--slots", type=int, default=16, help="sequences at once")
     parser.add_argument("--capacity", type=int, default=512, help="tokens of one sequence")
+    parser.add_argument(
+        "--prefill-tokens", type=int, default=256,
+        help="tokens of prompts read between two rounds, at most; 2048 suits a GPU",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cache-tokens", type=int,
+        help="tokens that all sequences together may hold; fewer than slots need puts the "
+        "youngest back into the queue when it is full",
+    )  # fmt: skip
     parser.add_argument("--drafter", choices=("model", "ngram"), default="model")
     parser.add_argument(
         "--class-header", default="x-specscope-class", help="header that names a request's class"

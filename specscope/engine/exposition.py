@@ -12,6 +12,8 @@ HELP = {
     "proposed_tokens_total": "Draft tokens offered.",
     "accepted_tokens_total": "Draft tokens kept.",
     "emitted_tokens_total": "Tokens that came out.",
+    "prefill_tokens_total": "Tokens of texts read by the target before their rounds.",
+    "preemptions_total": "Sequences put back into the queue because the cache was full.",
     "sequence_rounds_total": "Rounds, counted once for each sequence in them.",
     "requests_total": "Requests that ended, by how.",
 }
@@ -29,6 +31,8 @@ class Exposition:
     def round_ended(self, report: RoundReport) -> None:
         """Add a round."""
         self.counts["rounds_total", ""] += 1
+        self.counts["prefill_tokens_total", ""] += report.prefill_tokens
+        self.counts["preemptions_total", ""] += report.preempted
         self.counts["sequence_rounds_total", ""] += len(report.requests)
         self.counts["proposed_tokens_total", ""] += sum(report.k)
         self.counts["accepted_tokens_total", ""] += sum(report.accepted)

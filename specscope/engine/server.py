@@ -42,6 +42,8 @@ class Settings:
     k: int = 4
     slots: int = 16
     capacity: int = 512
+    prefill_tokens: int = 256
+    cache_tokens: int | None = None
     drafter: str = "model"
     class_header: str = "x-specscope-class"
 
@@ -66,6 +68,7 @@ class Service:
             pair.target, _drafter(pair, settings), k_max=info.k_max, slots=settings.slots,
             capacity=settings.capacity, gate=gate, observers=[*observers, self.exposition],
             device=device, detokenize=lambda ids: pair.decode(list(ids)),
+            prefill_tokens=settings.prefill_tokens, cache_tokens=settings.cache_tokens,
         )  # fmt: skip
         self.worker = Worker(engine)
 
