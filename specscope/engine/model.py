@@ -38,6 +38,12 @@ class KVCache:
         for cache in (self.keys, self.values):
             cache[:, target, :, :positions] = cache[:, source, :, :positions]
 
+    def places(self, plan: Layout) -> Tensor:
+        """[N, kv heads] where each of `plan`'s tokens lies in a layer, seen as [-1, head_dim]."""
+        heads, capacity = self.keys.shape[2:4]
+        first = torch.arange(heads, device=self.keys.device) * capacity
+        return (plan.token_rows * (heads * capacity) + plan.positions)[:, None] + first
+
 
 class RMSNorm(nn.Module):
     """Root-mean-square normalisation, in float32 at least."""
@@ -47,18 +53,22 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
         self.eps = eps
 
+        self.floor: Tensor | None = None
+
+    def settle(self) -> None:
+        """On a CPU, make ready for fewer operations than the library's own norm needs there."""
+        weight = self.weight
+        if not weight.is_cuda:
+            wide = torch.promote_types(weight.dtype, torch.float32)
+            self.floor = torch.full((), self.eps, dtype=wide, device=weight.device)
+
     def forward(self, x: Tensor) -> Tensor:
-        # One reduction and a few operations on a column are cheaper than the six of rms_norm.
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=self.wide(x.dtype))
-        width = x.shape[-1]
-        scale = norm.square().div(width).add(self.eps).rsqrt().to(x.dtype)
+        if self.floor is None:
+            return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=self.floor.dtype)
+        scale = torch.addcmul(self.floor, norm, norm, value=1 / x.shape[-1]).rsqrt().to(x.dtype)
         out: Tensor = x * scale * self.weight
         return out
-
-    @staticmethod
-    def wide(dtype: torch.dtype) -> torch.dtype:
-        """The type to sum in."""
-        return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 class Attention(nn.Module):
@@ -98,13 +108,15 @@ class Attention(nn.Module):
         return turned[:, :h], turned[:, h:], v
 
     def forward(
-        self, x: Tensor, angles: Tensor, keys: Tensor, values: Tensor, plan: Layout
+        self, x: Tensor, angles: Tensor, cache: tuple[Tensor, Tensor, Tensor], plan: Layout
     ) -> Tensor:
+        """[N, heads * D] of x [N, hidden]; cache: keys, values and where the tokens' own belong."""
         q, k, v = self.project(x, angles)
-        keys[plan.token_rows, :, plan.positions] = k
-        values[plan.token_rows, :, plan.positions] = v
-        # The group is folded into the query axis: one key head serves its queries as a batch.
+        keys, values, places = cache
         g, d, t = self.kv_heads, self.head_dim, plan.width
+        keys.view(-1, d).index_put_((places,), k)
+        values.view(-1, d).index_put_((places,), v)
+        # The group is folded into the query axis: one key head serves its queries as a batch.
         q = plan.pad(q).view(plan.rows, t, g, -1, d).permute(0, 2, 3, 1, 4)
         rows = slice(plan.first, plan.first + plan.rows)
         out = attend(
@@ -114,7 +126,7 @@ class Attention(nn.Module):
             plan.mask,
         )
         out = out.view(plan.rows, g, -1, t, d).permute(0, 3, 1, 2, 4).reshape(-1, self.heads * d)
-        return (self.out or self.o_proj)(plan.unpad(out))
+        return plan.unpad(out)
 
     def attend_causally(self, x: Tensor, angles: Tensor, rows: int) -> Tensor:
         """Square attention over whole texts, for training and reference: x [rows * T, hidden]."""
@@ -144,12 +156,17 @@ class FeedForward(nn.Module):
         self.joint = Projection((self.gate_proj, self.up_proj))
         self.down = Projection((self.down_proj,))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def inner(self, x: Tensor) -> Tensor:
+        """silu(gate(x)) * up(x), which `down` brings back to the width of x."""
         if self.joint is None:
             gate, up = self.gate_proj(x), self.up_proj(x)
         else:
             gate, up = self.joint(x).chunk(2, -1)
-        out: Tensor = (self.down or self.down_proj)(F.silu(gate) * up)
+        out: Tensor = F.silu(gate) * up
+        return out
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.down_proj(self.inner(x))
         return out
 
 
@@ -162,6 +179,17 @@ class Layer(nn.Module):
         self.self_attn = Attention(config)
         self.post_attention_layernorm = RMSNorm(config.hidden, config.norm_eps)
         self.mlp = FeedForward(config)
+
+    def forward(
+        self, x: Tensor, angles: Tensor, cache: tuple[Tensor, Tensor, Tensor], plan: Layout
+    ) -> Tensor:
+        """x [N, hidden] changed in place, for inference; see Attention.forward."""
+        attention, mlp = self.self_attn, self.mlp
+        assert attention.out is not None
+        assert mlp.down is not None, "Decoder.ready comes first"
+        attention.out.add(x, attention(self.input_layernorm(x), angles, cache, plan))
+        mlp.down.add(x, mlp.inner(self.post_attention_layernorm(x)))
+        return x
 
 
 class Decoder(nn.Module):
@@ -202,6 +230,9 @@ class Decoder(nn.Module):
     def ready(self) -> "Decoder":
         """Freeze for inference: no gradients, joined projections. Returns itself."""
         self.requires_grad_(False).eval()
+        for part in self.modules():
+            if isinstance(part, RMSNorm):
+                part.settle()
         for layer in self.blocks:
             layer.self_attn.fuse()
             layer.mlp.fuse()
@@ -226,10 +257,9 @@ class Decoder(nn.Module):
         """
         x: Tensor = self.embed_tokens(tokens)
         angles = self.angles(plan.positions)
-        for index, layer in enumerate(self.blocks):
-            normed = layer.input_layernorm(x)
-            x = x + layer.self_attn(normed, angles, cache.keys[index], cache.values[index], plan)
-            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        places = cache.places(plan)
+        for layer, keys, values in zip(self.blocks, cache.keys, cache.values, strict=True):
+            x = layer(x, angles, (keys, values, places), plan)
         out: Tensor = self.norm(x)
         return out
 

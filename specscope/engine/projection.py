@@ -30,3 +30,9 @@ class Projection:
     def __call__(self, x: Tensor) -> Tensor:
         """The product, with the bias where there is one."""
         return x @ self.weight if self.bias is None else torch.addmm(self.bias, x, self.weight)
+
+    def add(self, base: Tensor, x: Tensor) -> None:
+        """base [N, sum of outs] += the product, in place: on a GPU one kernel less."""
+        base.addmm_(x, self.weight)
+        if self.bias is not None:
+            base.add_(self.bias)

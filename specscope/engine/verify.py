@@ -46,6 +46,8 @@ def judge(
         places, vocab = plan.positions + 1, logits.shape[-1]
         noise = draw_noise(plan.token_rows, places, state, needs, RESIDUAL, vocab)
     own = plan.pad(choose(scores, noise)).view(rows, width)
+    if width == 1:
+        return Verdict(torch.zeros_like(state.ln[:rows]), own)
     drafted = proposal.tokens[:, : width - 1]
     index = torch.arange(width - 1, device=logits.device)
     test = drafted == own[:, :-1]
