@@ -2,13 +2,15 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vllm_standins import Scheduler
+from vllm_standins import Scheduler, a_config
 
 from specscope_hook.adapters.vllm import check
+from specscope_hook.adapters.vllm_lengths import why_not_whole
 from specscope_hook.columns import End, TimingSource
 from specscope_hook.errors import NotSupported
 from specscope_hook.ring import NAME_ARM, RingReader
@@ -173,8 +175,6 @@ def test_time_without_requests_belongs_to_no_round(scheduler):
 
 
 def test_drafts_are_cut_only_where_the_switch_is_on(tmp_path):
-    from types import SimpleNamespace
-
     policy = {"policy": 4, "kind": "table", "table": [], "default_k": 1}
     left = {}
     for switch in (False, True):
@@ -183,12 +183,55 @@ def test_drafts_are_cut_only_where_the_switch_is_on(tmp_path):
         scheduler = Scheduler(directory, request_k=switch)
         started(scheduler, "a")
         RingReader.open(scheduler.path).control_write(json.dumps(policy))
-        scheduler.finish_step(scheduler.plan({"a": 0}))
+        planned = scheduler.plan({"a": 0})
+        scheduler.finish_step(planned)
         drafts = SimpleNamespace(req_ids=["a"], draft_token_ids=[[1, 2, 3]])
         scheduler.probe.trim(drafts)
-        left[switch] = drafts.draft_token_ids
+        left[switch] = (planned.num_spec_tokens_to_schedule, drafts.draft_token_ids)
 
-    assert left == {False: [[1, 2, 3]], True: [[1]]}
+    assert left == {False: (4, [[1, 2, 3]]), True: (1, [[1]])}
+
+
+def test_a_step_drafts_for_its_longest_and_the_others_are_cut(tmp_path):
+    rules = tmp_path / "rules.json"
+    rules.write_text(json.dumps({"rules": [{"class": "sql", "request_id": "^sql"}]}))
+    scheduler = Scheduler(tmp_path, request_k=True, classes=rules)
+    policy = {"policy": 4, "kind": "table", "table": [{"class": "sql", "k": 3}], "default_k": 0}
+    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+    started(scheduler, "sql-1", "b")
+
+    both = scheduler.plan({"sql-1": 3, "b": 0})
+    drafts = SimpleNamespace(req_ids=["b", "sql-1"], draft_token_ids=[[1, 2, 3], [4, 5, 6]])
+    scheduler.probe.trim(drafts)
+    alone = scheduler.plan({"b": 0})
+
+    assert both.num_spec_tokens_to_schedule == 3
+    assert drafts.draft_token_ids == [[], [4, 5, 6]]
+    assert alone.num_spec_tokens_to_schedule == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (a_config(ranks=2), "data-parallel"),
+        (a_config(method="dflash"), "dflash drafts a fixed number"),
+        (a_config(full_graphs=True), "full CUDA graphs"),
+        (SimpleNamespace(speculative_config=None), "does not speculate"),
+    ],
+)
+def test_where_a_step_must_draft_alike_only_its_drafts_are_cut(config, said):
+    assert said in why_not_whole(config)
+    assert why_not_whole(a_config()) == ""
+
+
+def test_tokens_for_a_sequence_that_is_gone_are_padding(scheduler):
+    started(scheduler, "a", "b")
+    first, second = scheduler.plan({"a": 1, "b": 1}), scheduler.plan({"a": 1, "b": 2})
+    scheduler.finish_step(first, ended={"a": 1})
+    scheduler.finish_step(second)
+
+    last = scheduler.records()[0][-1]
+    assert (last.k, last.padded_tokens) == ([2], 2)
 
 
 def test_another_signature_is_named():

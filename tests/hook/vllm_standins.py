@@ -38,6 +38,18 @@ class Request:
         return len(self.all_token_ids)
 
 
+def a_config(method: str = "ngram", ranks: int = 1, full_graphs: bool = False) -> Any:
+    """As much of vLLM's configuration as decides whether a step's draft length may be lowered."""
+    return SimpleNamespace(
+        speculative_config=SimpleNamespace(method=method, parallel_drafting=False),
+        parallel_config=SimpleNamespace(data_parallel_size=ranks),
+        compilation_config=SimpleNamespace(
+            cudagraph_mode=SimpleNamespace(has_full_cudagraphs=lambda: full_graphs)
+        ),
+        use_v2_model_runner=False,
+    )
+
+
 class Scheduler:
     """A scheduler that runs steps as a test says, telling a probe as the wrappers do."""
 
@@ -45,6 +57,7 @@ class Scheduler:
         self.running: list[Request] = []
         self.requests: dict[str, Request] = {}
         self.tag = 0
+        self.vllm_config = a_config()
         values = HookSettings(directory, "r0", 1 << 22, **settings)
         self.probe = SchedulerProbe(self, values, a_boot())
         self.path = next(directory.glob("*.ring"))
@@ -71,8 +84,10 @@ class Scheduler:
             num_invalid_spec_tokens=None,
             preempted_req_ids=set(),
             scheduled_new_reqs=[SimpleNamespace(req_id=id_) for id_ in prompts],
+            num_spec_tokens_to_schedule=4,
         )
         vars(planned).update(more)
+        self.probe.limit(planned)
         self.probe.after_schedule(planned)
         return planned
 

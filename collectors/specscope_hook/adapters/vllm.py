@@ -1,6 +1,6 @@
 """vLLM: the plug-in that it loads in every one of its processes.
 
-Silent unless SPECSCOPE_RINGS is set. It wraps five methods of the scheduler (which sees
+Silent unless SPECSCOPE_RINGS is set. It wraps six methods of the scheduler (which sees
 tokens) and, in workers, four of the model runner's instance (which sees time); timing
 travels to the scheduler as an attribute of the runner's output. Whatever does not fit, the
 engine serves as if we were not there, and one line says why.
@@ -30,6 +30,7 @@ _SCHEDULER: dict[str, tuple[str, ...]] = {
     "add_request": ("self", "request"),
     "finish_requests": ("self", "request_ids", "finished_status"),
     "update_draft_token_ids": ("self", "draft_token_ids"),
+    "_update_after_schedule": ("self", "scheduler_output"),
 }
 _WORKER: dict[str, tuple[str, ...]] = {"initialize_from_config": ("self", "kv_cache_configs")}
 _PROBE = "_specscope"
@@ -136,7 +137,7 @@ def _wrap_scheduler(owner: type[Any]) -> None:
     """Tell the probe, where there is one; it never raises."""
     update, schedule = owner.update_from_output, owner.schedule
     add, finish = owner.add_request, owner.finish_requests
-    drafts = owner.update_draft_token_ids
+    drafts, settle = owner.update_draft_token_ids, owner._update_after_schedule
 
     @functools.wraps(update)
     def update_from_output(self: Any, scheduler_output: Any, model_runner_output: Any) -> Any:
@@ -178,9 +179,17 @@ def _wrap_scheduler(owner: type[Any]) -> None:
             self._specscope.trim(draft_token_ids)
         return drafts(self, draft_token_ids)
 
+    @functools.wraps(settle)
+    def update_after_schedule(self: Any, scheduler_output: Any) -> Any:
+        # Before AsyncScheduler, which calls this first, counts the drafts of the next step.
+        if self._specscope:
+            self._specscope.limit(scheduler_output)
+        return settle(self, scheduler_output)
+
     owner.update_from_output, owner.schedule = update_from_output, schedule_
     owner.add_request, owner.finish_requests = add_request, finish_requests
     owner.update_draft_token_ids = update_draft_token_ids
+    owner._update_after_schedule = update_after_schedule
 
 
 def _wrap_worker(owner: type[Any]) -> None:

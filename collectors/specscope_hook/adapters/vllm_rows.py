@@ -27,6 +27,7 @@ class Rows:
     made: list[int] = field(default_factory=list)
     prompt_tokens: int = 0
     invalid: int = 0
+    gone: int = 0  # tokens planned for sequences that had ended by then
 
 
 class RowReader:
@@ -95,6 +96,7 @@ class RowReader:
         for id_, scheduled in planned.num_scheduled_tokens.items():
             state = running.get(id_)
             if state is None:
+                rows.gone += scheduled
                 continue
             draft = drafts.get(id_)
             k = len(draft) if draft else 0

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from specscope_hook.adapters.vllm_lengths import Lengths
 from specscope_hook.adapters.vllm_requests import Requests, end_of
 from specscope_hook.adapters.vllm_rows import RowReader, Rows
 from specscope_hook.attach import attach
@@ -57,7 +58,9 @@ class SchedulerProbe:
         rules = ClassRules(settings.classes)
         self._requests = Requests(self._recorder, rules, boot.target)
         self._blocks = Blocks(self._ring, self._recorder, boot.replica, boot.boot)
-        self._request_k = settings.request_k
+        self._lengths: Lengths | None = None
+        if settings.request_k:
+            self._lengths = Lengths(scheduler, self._requests, self._blocks)
         self._reader = RowReader(self._requests)
         self._rows: Rows | None = None
         self._marks: dict[int, Mark] = {}  # the block that each planned step belongs to
@@ -108,10 +111,15 @@ class SchedulerProbe:
         """Requests were ended from outside: aborted, or failed."""
         self._guarded("abort", self._requests.abort, requests)
 
+    def limit(self, output: Any) -> None:
+        """A step is about to be planned for good: how much may it draft?"""
+        if self._lengths is not None:
+            self._guarded("draft length", self._lengths.plan, output)
+
     def trim(self, drafts: Any) -> None:
-        """Cut drafts to the policy's k, where SPECSCOPE_REQUEST_K is on."""
-        if self._request_k:
-            self._guarded("trim", self._trim, drafts)
+        """Drafts have come back, and may be longer than their sequence's k."""
+        if self._lengths is not None:
+            self._guarded("trim", self._lengths.trim, drafts)
 
     def close(self) -> None:
         """The engine ends: write what still waits, and end the ring."""
@@ -121,7 +129,7 @@ class SchedulerProbe:
     # --- rounds --------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        if self._request_k:  # an arm that the engine does not follow must not be recorded as one
+        if self._lengths is not None:  # else arms would be recorded that nobody follows
             self._blocks.turn()
         if not self._last_end:
             self._scheduled_at = self._now()
@@ -178,7 +186,7 @@ class SchedulerProbe:
             "prefill_tokens": rows.prompt_tokens,
             "prefill_us": NAN if rows.prompt_tokens else 0.0,
             "invalid": rows.invalid,
-            "padded_tokens": rows.invalid,
+            "padded_tokens": rows.invalid + rows.gone,
             "preempted": self._preempted,
             "mark": self._mark,
             "requests": rows.requests,
@@ -240,17 +248,3 @@ class SchedulerProbe:
             timing_source=self._source,
             **round_.values,
         )
-
-    # --- per-request k -------------------------------------------------------------------
-
-    def _trim(self, drafts: Any) -> None:
-        """Shorten drafts before they are planned: the verification is saved, the draft not."""
-        running, waiting = self._scheduler.get_request_counts()
-        for id_, tokens in zip(drafts.req_ids, drafts.draft_token_ids, strict=True):
-            state = self._requests.running.get(id_)
-            if state is None:
-                continue
-            context = state.request.num_tokens
-            k = self._blocks.k(state.label, context, state.output, running, waiting)
-            if k is not None:
-                del tokens[k:]
