@@ -1,0 +1,80 @@
+"""vLLM: the policy's draft lengths, where SPECSCOPE_REQUEST_K is on.
+
+Two levers, both vLLM's own. A step says how many tokens are to be drafted in it, for all its
+sequences alike: it is lowered to the longest that any of them may have, which saves drafting
+and verification. What is drafted beyond a sequence's own length is cut before it is planned,
+which saves its verification.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from specscope_hook.adapters.vllm_requests import Requests
+from specscope_hook.blocks import Blocks
+
+log = logging.getLogger("vllm.specscope")
+
+
+class Lengths:
+    """The draft length of each sequence of a step; its callers see to it that nothing escapes."""
+
+    def __init__(self, scheduler: Any, requests: Requests, blocks: Blocks) -> None:
+        self._scheduler = scheduler
+        self._requests = requests
+        self._blocks = blocks
+        self._of: dict[str, int] = {}
+        reason = why_not_whole(scheduler.vllm_config)
+        self._whole = not reason
+        if reason:
+            log.warning("specscope cuts drafts and does not save their drafting: %s", reason)
+
+    def plan(self, output: Any) -> None:
+        """Decide for the sequences of a step that is being planned, and lower what it drafts."""
+        self._of = lengths = {}
+        if self._blocks.gate is None:
+            return
+        running, waiting = self._scheduler.get_request_counts()
+        for id_ in output.num_scheduled_tokens:
+            state = self._requests.running.get(id_)
+            if state is None:
+                continue
+            context = state.request.num_tokens
+            k = self._blocks.k(state.label, context, state.output, running, waiting)
+            if k is not None:
+                lengths[id_] = k
+        if self._whole and lengths and len(lengths) == len(output.num_scheduled_tokens):
+            longest = max(lengths.values())
+            if longest < output.num_spec_tokens_to_schedule:
+                output.num_spec_tokens_to_schedule = longest
+
+    def trim(self, drafts: Any) -> None:
+        """Cut drafts that have come back to each sequence's own length."""
+        if not self._of:
+            return
+        for id_, tokens in zip(drafts.req_ids, drafts.draft_token_ids, strict=True):
+            k = self._of.get(id_)
+            if k is not None:
+                del tokens[k:]
+
+
+def why_not_whole(config: Any) -> str:
+    """Why a step's draft length may not be lowered in this engine; empty where it may.
+
+    config: VllmConfig. These are vLLM's own limits on its batch-size schedule.
+    """
+    spec = config.speculative_config
+    if spec is None:
+        return "this engine does not speculate"
+    if config.parallel_config.data_parallel_size > 1:
+        return "data-parallel ranks must draft alike"
+    if spec.parallel_drafting or spec.method in _FIXED:
+        return f"{spec.method} drafts a fixed number of tokens"
+    graphs = config.compilation_config.cudagraph_mode
+    if graphs.has_full_cudagraphs() and not config.use_v2_model_runner:
+        return "the V1 runner's full CUDA graphs verify a fixed number of tokens"
+    return ""
+
+
+_FIXED = ("dflash", "dspark", "extract_hidden_states", "custom_class")
