@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
+from waiting import PATIENCE_S
+
 from specscope.service.app import Running, running
 from specscope.settings import ServiceSettings
 
@@ -39,7 +41,7 @@ def service(dsn: str, *, apply_token: str = "", **options: Any) -> Iterator[Runn
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        yield started.result(timeout=60)
+        yield started.result(timeout=PATIENCE_S)
     finally:
         stop.set()
         thread.join()
@@ -60,4 +62,4 @@ def service_process(dsn: str, **environ: str) -> Iterator[dict[str, int]]:
         yield json.loads(process.stdout.readline())
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)

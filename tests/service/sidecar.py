@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import grpc
+from waiting import PATIENCE_S
 
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.telemetry_pb2_grpc import TelemetryStub
@@ -31,7 +32,7 @@ def exchange(
     """Greet, send the batches, and return all that came down until the service ended."""
     messages = [hello(*sources), *(wire.FromAgent(batch=batch) for batch in batches)]
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        return list(TelemetryStub(channel).Publish(iter(messages), timeout=60))
+        return list(TelemetryStub(channel).Publish(iter(messages), timeout=PATIENCE_S))
 
 
 def resume(messages: Sequence[Any]) -> dict[tuple[str, str], tuple[int, int]]:

@@ -9,6 +9,7 @@ import urllib.request
 
 import pytest
 from service.harness import service
+from waiting import PATIENCE_S
 
 from specscope.errors import UsageError
 from specscope.settings import ServiceSettings, host_and_port
@@ -20,7 +21,7 @@ def serve(*arguments, **environ):
         [sys.executable, "-m", "specscope", "serve", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         env=kept | environ,
     )
 
@@ -121,7 +122,7 @@ def test_it_says_where_it_serves_and_ends_cleanly_on_a_signal(tmp_path):
         assert answer.read() == b"ok\n"
 
     process.terminate()
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=PATIENCE_S)
 
     assert process.returncode == 0
     assert errors == ""

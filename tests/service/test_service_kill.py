@@ -17,8 +17,10 @@ import time
 import chdb
 import grpc
 import pytest
+from ports import own_port
 from service.sidecar import hello
 from store.traffic import Traffic
+from waiting import PATIENCE_S, until
 
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.telemetry_pb2_grpc import TelemetryStub
@@ -27,7 +29,7 @@ from specscope_agent.telemetry_pb2_grpc import TelemetryStub
 class Service:
     """`specscope serve` in a process of its own, on a port that stays the same."""
 
-    def __init__(self, dsn, port=0):
+    def __init__(self, dsn, port):
         self.process = subprocess.Popen(
             [sys.executable, "-m", "specscope", "serve", "--json", "--store", dsn,
              "--listen", f"127.0.0.1:{port}", "--http", "127.0.0.1:0"],
@@ -37,7 +39,7 @@ class Service:
         )  # fmt: skip
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read()
-        self.port = json.loads(line)["grpc"]
+        self.port = port
 
     def kill(self):
         os.kill(self.process.pid, signal.SIGKILL)
@@ -56,9 +58,10 @@ class Service:
 class Sidecar(threading.Thread):
     """Sends its batches slowly, goes on where Resume says, keeps what is not acknowledged."""
 
-    def __init__(self, port, traffic):
+    def __init__(self, port, traffic, over):
         super().__init__(daemon=True)
         self.port, self.traffic = port, traffic
+        self.over = over  # the last batch is kept back until then
         self.batches = traffic.messages(records=6)
         self.acknowledged = set()
         self.resumed = []
@@ -75,13 +78,15 @@ class Sidecar(threading.Thread):
 
         def up():
             yield hello((self.traffic.replica, self.traffic.boot))
-            ready.wait(30)
-            for batch in self.batches[start[0] :]:
+            ready.wait(PATIENCE_S)
+            for batch in self.batches[start[0] : -1]:
                 yield wire.FromAgent(batch=batch)
                 time.sleep(0.05)
+            self.over.wait(PATIENCE_S)
+            yield wire.FromAgent(batch=self.batches[-1])
 
         with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
-            for message in TelemetryStub(channel).Publish(up(), timeout=60):
+            for message in TelemetryStub(channel).Publish(up(), timeout=PATIENCE_S):
                 if message.HasField("resume"):
                     start[0] = message.resume.positions[0].number
                     self.resumed.append(start[0])
@@ -98,26 +103,28 @@ def test_a_service_that_is_killed_again_and_again_loses_nothing_and_doubles_noth
     tmp_path, kills
 ):
     dsn = f"chdb://{tmp_path}/store"
-    moments = random.Random(7)
-    service = Service(dsn)
+    moments, over = random.Random(7), threading.Event()
+    service = Service(dsn, own_port())
     sidecars = [
-        Sidecar(service.port, Traffic(seed=i, replica=f"r{i}", pairs=2 + kills // 2))
+        Sidecar(service.port, Traffic(seed=i, replica=f"r{i}", pairs=2 + kills // 2), over)
         for i in (1, 2, 3)
     ]
     for sidecar in sidecars:
         sidecar.start()
 
-    for _ in range(kills):
+    for number in range(kills):
+        until(lambda number=number: any(len(s.resumed) > number for s in sidecars))
         # Batches are inserted about once a second: some kills fall between insert and answer.
         time.sleep(moments.uniform(0.3, 2.5))
         service.kill()
         service = Service(dsn, service.port)
+    over.set()
     for sidecar in sidecars:
-        sidecar.join(timeout=120)
+        sidecar.join(timeout=PATIENCE_S)
         assert not sidecar.is_alive()
     service.stop()
 
-    assert max(len(sidecar.resumed) for sidecar in sidecars) > kills // 2
+    assert max(len(sidecar.resumed) for sidecar in sidecars) > kills
     connection = chdb.connect(f"{tmp_path}/store")
     for sidecar in sidecars:
         recount(connection, sidecar.traffic)

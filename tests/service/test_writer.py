@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from store.traffic import Traffic
+from waiting import PATIENCE_S
 
 from specscope.service.ingest import Room
 from specscope.service.intake import admit
@@ -62,7 +63,7 @@ def test_rows_are_noted_before_the_ledger_says_that_they_are_there(store):
     writer = Writer(store, Metrics(), noted, flush_s=0.0)
     writer.start()
     writer.offer(admitted(Traffic())[0], lambda _: done.set())
-    assert done.wait(30)
+    assert done.wait(PATIENCE_S)
     writer.close()
 
     ((tables, rounds, ledger),) = seen
@@ -92,7 +93,7 @@ def test_a_stream_waits_while_there_is_no_room_and_goes_on_when_there_is():
         await asyncio.sleep(0.01)
         held = not waiting.done()
         room.free(80)
-        await asyncio.wait_for(waiting, 1)
+        await asyncio.wait_for(waiting, PATIENCE_S)
         return held
 
     assert asyncio.run(scene())
@@ -101,7 +102,7 @@ def test_a_stream_waits_while_there_is_no_room_and_goes_on_when_there_is():
 def test_a_batch_larger_than_the_room_fits_when_nothing_else_waits():
     async def scene():
         room = Room(100, Metrics())
-        await asyncio.wait_for(room.take(1000), 1)
+        await asyncio.wait_for(room.take(1000), PATIENCE_S)
 
     asyncio.run(scene())
 
@@ -116,7 +117,7 @@ def test_what_else_is_asked_is_done_between_inserts_and_its_failure_is_its_own(s
     seen = writer.ask(lambda store: store.rows("SELECT count() AS n FROM round")[0]["n"])
 
     writer.start()
-    before = seen.result(30)
+    before = seen.result(PATIENCE_S)
     writer.close()
 
     assert before == 0
@@ -128,7 +129,7 @@ def test_who_asks_waits_neither_for_rows_nor_for_their_age(store):
     writer = Writer(store, Metrics(), lambda *_: None, flush_s=3600.0)
     writer.start()
 
-    answer = writer.ask(lambda store: store.rows("SELECT 1 AS one")[0]["one"]).result(30)
+    answer = writer.ask(lambda store: store.rows("SELECT 1 AS one")[0]["one"]).result(PATIENCE_S)
 
     writer.close()
     assert answer == 1
