@@ -2,20 +2,15 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from pathlib import Path
 
+from ports import own_port
+from waiting import PATIENCE_S, until
+
 HERE = Path(__file__).parent
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Pipeline:
@@ -26,8 +21,8 @@ class Pipeline:
         self.rings, self.spool = folder / "rings", folder / "spool"
         self.rings.mkdir()
         self.spool.mkdir()
-        self.http = f"127.0.0.1:{free_port()}"
-        listen = f"127.0.0.1:{free_port()}"
+        self.http = f"127.0.0.1:{own_port()}"
+        listen = f"127.0.0.1:{own_port()}"
         self.store = f"chdb://{folder / 'store'}"
         kept = {n: v for n, v in os.environ.items() if not n.startswith("SPECSCOPE_")}
         self.environment = kept | {
@@ -51,16 +46,17 @@ class Pipeline:
     def service(self, wait=True):
         process = self.start("service", "-m", "specscope", "serve")
         if wait:
-            self.until(self.healthy, 60)
+            self.until(self.healthy)
         return process
 
     def agent(self, wait=True):
         process = self.start("agent", "-m", "specscope", "agent")
         if wait:
-            self.until(lambda: any(self.spool.iterdir()), 60)
+            self.until(lambda: any(self.spool.iterdir()))
         return process
 
     def traffic(self, name, records, seed, pause_us=0):
+        """Rounds up to so many records, or until `stop`; the path of what it says it did."""
         log = self.folder / f"{name}.jsonl"
         self.start(name, str(HERE / "traffic.py"), str(records), str(seed), str(pause_us), str(log))
         return log
@@ -77,12 +73,12 @@ class Pipeline:
         process.kill()
         process.wait()
 
-    def stop(self, name, within=60):
+    def stop(self, name, within=PATIENCE_S):
         process = self.running.pop(name)
         process.send_signal(signal.SIGTERM)
         assert process.wait(within) == 0, (self.folder / f"{name}.log").read_text()[-2000:]
 
-    def finish(self, name, within=120):
+    def finish(self, name, within=PATIENCE_S):
         process = self.running.pop(name)
         assert process.wait(within) == 0, (self.folder / f"{name}.log").read_text()[-2000:]
 
@@ -90,14 +86,15 @@ class Pipeline:
         """Whether the sidecar has removed every ring, which it does when all is acknowledged."""
         return not any(self.rings.iterdir())
 
-    def until(self, condition, seconds):
-        deadline = time.monotonic() + seconds
-        while not condition():
-            for name, process in self.running.items():
-                text = (self.folder / f"{name}.log").read_text()[-2000:]
-                assert process.poll() in (None, 0), f"{name}: {text}"
-            assert time.monotonic() < deadline, f"nothing came within {seconds} s"
-            time.sleep(0.05)
+    def until(self, condition):
+        """Wait for it, unless a process ends with an error first."""
+        until(lambda: self._well() and condition())
+
+    def _well(self):
+        for name, process in self.running.items():
+            text = (self.folder / f"{name}.log").read_text()[-2000:]
+            assert process.poll() in (None, 0), f"{name}: {text}"
+        return True
 
     def close(self):
         for process in self.running.values():

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import grpc
 import pytest
+from waiting import PATIENCE_S
 
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.telemetry_pb2_grpc import TelemetryStub
 
 FOLLOWER = str(Path(__file__).parent / "follower.py")
 TOKEN = "correct-horse"
-SECONDS = 10  # push, sidecar's tick and round take well under one; the machine may be busy
 
 
 class Operator:
@@ -31,7 +31,7 @@ class Operator:
             env=self.pipeline.environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=PATIENCE_S,
         )  # fmt: skip
         assert run.returncode == expect, run.stderr
         return run.stdout if expect == 0 else run.stderr
@@ -46,7 +46,7 @@ class Operator:
         with grpc.insecure_channel(self.pipeline.environment["SPECSCOPE_SERVICE"]) as channel:
             TelemetryStub(channel).Apply(
                 wire.Policy(number=number, json=json.dumps(body)),
-                timeout=30,
+                timeout=PATIENCE_S,
                 metadata=[("authorization", f"Bearer {TOKEN}")],
             )
 
@@ -77,24 +77,24 @@ def test_an_applied_table_reaches_a_running_loop_and_outlives_the_service(pipeli
     pipeline.service()
     pipeline.agent()
     follower = operator.follower("follower")
-    pipeline.until(lambda: in_force(follower) == (None, None), 30)
+    pipeline.until(lambda: in_force(follower) == (None, None))
 
     assert "policy 1 is in force" in operator.gate("apply", operator.table(4))
-    pipeline.until(lambda: in_force(follower) == (4, 1), SECONDS)
+    pipeline.until(lambda: in_force(follower) == (4, 1))
 
     assert "policy 2 is in force" in operator.gate("apply", operator.table(2))
-    pipeline.until(lambda: in_force(follower) == (2, 2), SECONDS)
+    pipeline.until(lambda: in_force(follower) == (2, 2))
 
     pipeline.kill("service")
     pipeline.service()
     assert operator.gate("show").startswith("policy 2 (table)")
     elsewhere = operator.sidecar_and_follower_elsewhere()
-    pipeline.until(lambda: in_force(elsewhere) == (2, 2), 60)
+    pipeline.until(lambda: in_force(elsewhere) == (2, 2))
     assert in_force(follower) == (2, 2)
 
     assert "policy 3 is in force" in operator.gate("rollback")
     # The first sidecar comes back after a pause of its own.
-    pipeline.until(lambda: in_force(follower) == in_force(elsewhere) == (4, 3), 40)
+    pipeline.until(lambda: in_force(follower) == in_force(elsewhere) == (4, 3))
     assert [(line["k"], line["policy"]) for line in follower()] == [
         (None, None), (4, 1), (2, 2), (4, 3)
     ]  # fmt: skip
@@ -107,7 +107,7 @@ def test_a_broken_policy_is_refused_and_the_old_one_stays(pipeline):
     pipeline.agent()
     follower = operator.follower("follower")
     operator.gate("apply", operator.table(4))
-    pipeline.until(lambda: in_force(follower) == (4, 1), 30)
+    pipeline.until(lambda: in_force(follower) == (4, 1))
     broken = {"policy": 2, "kind": "table", "table": [{"class": "sql", "k": -1}]}
     file = pipeline.folder / "broken.json"
     file.write_text(json.dumps(broken))

@@ -9,17 +9,18 @@ from random import Random
 
 import pytest
 from pipeline import HERE
+from waiting import PATIENCE_S
 
 KILLS = 24
+FOR_EVER = 10**9
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(420)
 def test_recorded_is_stored_plus_lost_after_two_dozen_kills(pipeline):
     random = Random(20261129)
     pipeline.service()
     pipeline.agent()
-    logs = [pipeline.traffic(f"traffic{i}", 60_000, seed=i, pause_us=1500) for i in range(2)]
+    logs = [pipeline.traffic(f"traffic{i}", FOR_EVER, seed=i, pause_us=1500) for i in range(2)]
 
     for number in range(KILLS):
         time.sleep(random.uniform(0.05, 2.0))
@@ -29,40 +30,37 @@ def test_recorded_is_stored_plus_lost_after_two_dozen_kills(pipeline):
         else:
             pipeline.kill("service")
             pipeline.service(wait=number % 4 == 0)
-    still_writing = all(process.poll() is None for process in pipeline.running.values())
-    pipeline.until(pipeline.healthy, 60)
+    pipeline.until(pipeline.healthy)
     for i in range(2):
-        pipeline.finish(f"traffic{i}", within=300)
-    pipeline.until(pipeline.shipped, 120)
-    pipeline.stop("agent", within=120)
-    pipeline.stop("service", within=120)
+        pipeline.stop(f"traffic{i}")
+    pipeline.until(pipeline.shipped)
+    pipeline.stop("agent")
+    pipeline.stop("service")
 
     counts = recount(pipeline, logs)
-    assert still_writing, "the load ended before the kills did"
-    assert counts["recorded"] > 20_000
+    assert counts["recorded"] > 2000
     assert counts["recorded"] == counts["stored"] + counts["lost"]
     assert counts["twice"] == 0
     assert counts["lost"] > 0 or counts["wrong_sum"] == 0
 
 
 @pytest.mark.parametrize("table", ["round", "batch"])
-@pytest.mark.timeout(180)
 def test_a_service_that_dies_between_insert_and_acknowledgement_stores_once(pipeline, table):
     dying = pipeline.start("service", str(HERE / "dying_service.py"), table, "2")
-    pipeline.until(pipeline.healthy, 60)
+    pipeline.until(pipeline.healthy)
     pipeline.agent()
-    log = pipeline.traffic("traffic", 2500, seed=5, pause_us=1000)
+    log = pipeline.traffic("traffic", FOR_EVER, seed=5, pause_us=1000)
 
-    assert dying.wait(60) == -signal.SIGKILL
     pipeline.running.pop("service")
+    assert dying.wait(PATIENCE_S) == -signal.SIGKILL
     pipeline.service()
-    pipeline.finish("traffic")
-    pipeline.until(pipeline.shipped, 90)
+    pipeline.stop("traffic")
+    pipeline.until(pipeline.shipped)
     pipeline.stop("agent")
     pipeline.stop("service")
 
     counts = recount(pipeline, [log])
-    assert counts["recorded"] == counts["stored"] > 2500
+    assert counts["recorded"] == counts["stored"] > 200
     assert (counts["lost"], counts["twice"], counts["wrong_sum"]) == (0, 0, 0)
 
 

@@ -1,20 +1,20 @@
 """Costs planted in a real engine come out of the far end as arithmetic says.
 
-The reference engine runs a tiny model whose target pass and whose drafts take a known time, with
-a replay drafter whose acceptance is known; service and sidecar are processes. Three classes of
-traffic differ in nothing but the planted cost.
+The reference engine runs a tiny model with a replay drafter whose acceptance is known, on a clock
+that target passes and drafts move by a known time; service and sidecar are processes. Three classes
+of traffic differ in nothing but the planted cost.
 """
 
-import os
 import time
 from dataclasses import dataclass
-from unittest.mock import patch
+from random import Random
 
 import pytest
 import torch
 from pipeline import Pipeline
 
 from specscope.engine.api import RequestInfo, SamplingParams
+from specscope.engine.config import ModelConfig
 from specscope.engine.engine import Engine
 from specscope.engine.model import Decoder
 from specscope.engine.replay import ReplayDrafter
@@ -25,10 +25,11 @@ from specscope.store import Store
 from specscope_hook.adapters.reference import ReferenceObserver
 from specscope_hook.attach import attach
 from specscope_hook.boot import new_boot
+from specscope_hook.recorder import Recorder
 from specscope_hook.settings import HookSettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 K, RATE, PAIRS, OUTPUT = 4, 0.8, 8, 40
+BETWEEN_MS, NOISE = 0.02, 0.02
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class Cost:
         return self.target + (k + 1) * self.position + k * self.draft
 
 
+CONFIG = ModelConfig(
+    vocab=61, hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, ff=48, max_context=256
+)
 COSTS = {
     "cheap": Cost(target=8, position=0.0, draft=0.2),
     "slow draft": Cost(target=8, position=0.0, draft=16.0),
@@ -52,17 +56,45 @@ COSTS = {
 EXPECTED = {"cheap": "set_k", "slow draft": "disable", "slow verify": "disable"}
 
 
-class Planted:
-    """Adds the cost of the class at hand to each pass of the target."""
+class PlantedClock:
+    """The engine's time: passes by what is planted, give or take, and a little at each reading."""
 
-    def __init__(self, model: Decoder) -> None:
-        self.cost, self.forward = COSTS["cheap"], model.forward
+    def __init__(self):
+        self._began_at, self._passed, self._rng = time.time_ns() - 600 * 10**9, 0, Random(1)
+
+    def monotonic_ns(self):
+        self._passed += int(BETWEEN_MS * 1e6)
+        return self._passed
+
+    def unix_ns(self):
+        return self._began_at + self._passed
+
+    def pass_ms(self, milliseconds):
+        self._passed += int(1e6 * milliseconds * self._rng.gauss(1, NOISE))
+
+
+class PlantedDrafter(ReplayDrafter):
+    """Takes the time of the class at hand for each position that it drafts."""
+
+    def __init__(self, clock):
+        super().__init__({}, [RATE] * K, CONFIG.vocab)
+        self.cost, self._clock = COSTS["cheap"], clock
+
+    def propose(self, batch, ks):
+        self._clock.pass_ms(self.cost.draft * max(ks))
+        return super().propose(batch, ks)
+
+
+class PlantedTarget:
+    """A model's forward pass that takes the time of the class at hand."""
+
+    def __init__(self, model, clock):
+        self.cost, self._clock, self._forward = COSTS["cheap"], clock, model.forward
         model.forward = self
 
     def __call__(self, tokens, *args, **kwargs):
-        result = self.forward(tokens, *args, **kwargs)
-        time.sleep((self.cost.target + self.cost.position * tokens.numel()) / 1e3)
-        return result
+        self._clock.pass_ms(self.cost.target + self.cost.position * tokens.numel())
+        return self._forward(tokens, *args, **kwargs)
 
 
 def run_experiment(pipeline, model, names):
@@ -70,11 +102,12 @@ def run_experiment(pipeline, model, names):
     prompt = list(range(1, 9))
     params = SamplingParams(temperature=0.0, mode="greedy", max_new_tokens=OUTPUT)
     completion = complete(model, prompt, params)
-    drafter = ReplayDrafter({}, [RATE] * K, model.config.vocab)
-    with patch.dict(os.environ, pipeline.environment):
-        settings = HookSettings.from_env(os.environ)
+    clock = PlantedClock()
+    drafter, target = PlantedDrafter(clock), PlantedTarget(model, clock)
+    settings = HookSettings.from_env(pipeline.environment)
     boot = new_boot(settings, engine="reference", engine_version="test", target="tiny", k_max=K)
-    _, recorder = attach(settings, boot)
+    ring, _ = attach(settings, boot)
+    recorder = Recorder(ring, salt=b"planted", clock=clock)
     length = {"k": 0}
     engine = Engine(
         model,
@@ -84,13 +117,13 @@ def run_experiment(pipeline, model, names):
         capacity=128,
         gate=lambda rows, _: [length["k"]] * len(rows),
         observers=[ReferenceObserver(recorder)],
+        clock=clock,
     )
-    planted = Planted(model)
     pair = 0
     for number in range(PAIRS):
         for cost, label in names.items():
             pair += 1
-            planted.cost, drafter.delay_us = COSTS[cost], 1e3 * COSTS[cost].draft
+            drafter.cost = target.cost = COSTS[cost]
             for k in (0, K) if (number + pair) % 2 else (K, 0):
                 length["k"] = k
                 name = f"{pair}/{k}"
@@ -137,18 +170,13 @@ class Ends:
 def walked(folder, names):
     torch.set_num_threads(1)  # two cores are shared with service and sidecar
     torch.manual_seed(3)
-    from specscope.engine.config import ModelConfig
-
-    config = ModelConfig(
-        vocab=61, hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, ff=48, max_context=256
-    )
-    model = Decoder(config).ready()
+    model = Decoder(CONFIG).ready()
     pipeline = Pipeline(folder)
     try:
         pipeline.service()
         pipeline.agent()
         run_experiment(pipeline, model, names)
-        pipeline.until(pipeline.shipped, 60)
+        pipeline.until(pipeline.shipped)
         pipeline.stop("agent")
         pipeline.stop("service")
         with Store.open(pipeline.store) as store:

@@ -12,7 +12,7 @@ def test_a_report_is_written_through_the_read_endpoint_while_the_service_runs(pi
     pipeline.agent()
     log = pipeline.traffic("traffic", 800, seed=3, pause_us=100)
     pipeline.finish("traffic")
-    pipeline.until(pipeline.shipped, 60)
+    pipeline.until(pipeline.shipped)
     pipeline.stop("agent")
     out = pipeline.folder / "report"
 

@@ -4,7 +4,8 @@ import json
 import urllib.request
 
 import pytest
-from pipeline import free_port
+from ports import own_port
+from waiting import PATIENCE_S
 
 from specscope.store import Store
 
@@ -29,7 +30,7 @@ def complete(port, label):
         json.dumps(body).encode(),
         {"content-type": "application/json", "x-specscope-class": label},
     )
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
         return json.load(answer)
 
 
@@ -41,7 +42,7 @@ def served(pipeline):
     with Store.open(pipeline.store) as store:
         store.migrate()
         write_policy(store, checked(POLICY), "test", 1)
-    port = free_port()
+    port = own_port()
     pipeline.service()
     pipeline.agent()
     pipeline.start(
@@ -55,12 +56,12 @@ def served(pipeline):
         except OSError:
             return False
 
-    pipeline.until(up, 90)
+    pipeline.until(up)
     complete(port, "warm-up")
-    pipeline.until(lambda: followed(pipeline), 30)
+    pipeline.until(lambda: followed(pipeline))
     answers = {label: complete(port, label) for label in ("prose", "sql")}
     pipeline.stop("engine")
-    pipeline.until(pipeline.shipped, 60)
+    pipeline.until(pipeline.shipped)
     pipeline.stop("agent")
     pipeline.stop("service")
     with Store.open(pipeline.store) as store:
@@ -73,7 +74,6 @@ def followed(pipeline):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_served_request_is_stored_and_a_class_that_is_gated_off_does_not_speculate(served):
     answers, store = served
 

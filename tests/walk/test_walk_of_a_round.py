@@ -18,7 +18,7 @@ def walked(tmp_path_factory):
     pipeline.agent()
     log = pipeline.traffic("traffic", 3000, seed=7, pause_us=200)
     pipeline.finish("traffic")
-    pipeline.until(pipeline.shipped, 60)
+    pipeline.until(pipeline.shipped)
     pipeline.stop("agent")
     pipeline.stop("service")
     records = [json.loads(line) for line in log.read_text().splitlines()]

@@ -1,11 +1,13 @@
 """A serving process without a model: seeded requests and rounds through the real hook.
 
-Run as `python traffic.py RECORDS SEED PAUSE_US LOG`; settings from the environment. What it
-did goes to LOG, one JSON line a record, so that a test can compare without asking the product.
+Run as `python traffic.py RECORDS SEED PAUSE_US LOG`; settings from the environment. It takes no new
+requests after RECORDS records or SIGTERM, and ends when the last has ended. What it did goes to
+LOG, one JSON line a record, so that a test can compare without asking the product.
 """
 
 import json
 import os
+import signal
 import sys
 import time
 from random import Random
@@ -28,14 +30,15 @@ def main(records: int, seed: int, pause_us: int, log) -> None:
     )
     _, recorder = attach(settings, boot)
     class_ids = {name: recorder.class_id(name) for name in CLASSES}
-    running, written, born = [], 0, 0
+    running, written, born, told = [], 0, 0, []
+    signal.signal(signal.SIGTERM, lambda *_: told.append(True))
 
     def note(**values):
         log.write(json.dumps(values) + "\n")
 
     note(kind="boot", boot=boot.boot, replica=boot.replica)
-    while written < records or running:
-        while len(running) < BATCH and written < records:
+    while (written < records and not told) or running:
+        while len(running) < BATCH and written < records and not told:
             name = random.choice(CLASSES)
             hashed = recorder.request_hash(f"{seed}/{born}")
             left, prompt = random.randint(5, 60), random.randint(1, 3000)
