@@ -11,16 +11,17 @@ a server, nor on a GPU.
 
 from __future__ import annotations
 
-import inspect
+import functools
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from specscope_hook.adapters.sglang_boot import sglang_boot
 from specscope_hook.adapters.sglang_refuse import records_here, refusal
 from specscope_hook.adapters.sglang_scheduler import SchedulerProbe
-from specscope_hook.errors import HookError, NotSupported
+from specscope_hook.errors import NotSupported
+from specscope_hook.plugin import check_methods, load, quietly
 from specscope_hook.settings import HookSettings, complaints
 
 log = logging.getLogger("sglang.specscope")
@@ -38,17 +39,12 @@ METHODS: dict[str, tuple[str, ...]] = {
 """What is wrapped of the scheduler, and the parameters that each begins with."""
 _PROBE = "_specscope"
 
+check = functools.partial(check_methods, engine="SGLang", tested=TESTED)
+
 
 def register() -> None:
     """What SGLang calls in each of its processes; nothing escapes from it."""
-    try:
-        settings = HookSettings.from_env(os.environ)
-        if settings.rings is not None:
-            install(settings)
-    except HookError as error:
-        log.warning("specscope is not attached, serving goes on: %s", error)
-    except Exception as error:
-        log.warning("specscope is not attached, serving goes on: %r", error)
+    load(install, log)
 
 
 def install(settings: HookSettings) -> None:
@@ -70,23 +66,6 @@ def install(settings: HookSettings) -> None:
         HookRegistry.register(f"{SCHEDULER}.{name}", hook, HookType.AROUND)
 
 
-def check(owner: type[Any], methods: Mapping[str, tuple[str, ...]], version: str) -> None:
-    """Whether the methods exist and begin with the parameters that we know.
-
-    Raises NotSupported that names the first that does not.
-    """
-    for name, expected in methods.items():
-        found = getattr(owner, name, None)
-        if found is None:
-            raise NotSupported(f"SGLang {version} has no {owner.__name__}.{name}")
-        parameters = tuple(inspect.signature(found).parameters)
-        if parameters[: len(expected)] != expected:
-            raise NotSupported(
-                f"SGLang {version}: {owner.__name__}.{name} takes {', '.join(parameters)}; "
-                f"known is {TESTED}"
-            )
-
-
 def _attach(scheduler: Any, settings: HookSettings) -> None:
     """A probe for a scheduler that has just been built; on one rank of those that step together."""
     import sglang
@@ -106,12 +85,8 @@ def _hooks(settings: HookSettings) -> dict[str, Callable[..., Any]]:
 
     def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        try:
+        with quietly(log):
             _attach(self, settings)
-        except HookError as error:
-            log.warning("specscope is not attached, serving goes on: %s", error)
-        except Exception as error:
-            log.warning("specscope is not attached, serving goes on: %r", error)
 
     def run_event_loop(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         try:

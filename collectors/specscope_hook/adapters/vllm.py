@@ -9,7 +9,6 @@ engine serves as if we were not there, and one line says why.
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import os
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from typing import Any
 from specscope_hook.adapters.vllm_boot import vllm_boot
 from specscope_hook.adapters.vllm_scheduler import SchedulerProbe
 from specscope_hook.adapters.vllm_worker import WorkerProbe
-from specscope_hook.errors import HookError, NotSupported
+from specscope_hook.plugin import check_methods, load, quietly
 from specscope_hook.settings import HookSettings, complaints
 
 log = logging.getLogger("vllm.specscope")  # vLLM's own handlers print what is under `vllm`
@@ -35,18 +34,12 @@ _SCHEDULER: dict[str, tuple[str, ...]] = {
 _WORKER: dict[str, tuple[str, ...]] = {"initialize_from_config": ("self", "kv_cache_configs")}
 _PROBE = "_specscope"
 
+check = functools.partial(check_methods, engine="vLLM", tested=TESTED + "x")
+
 
 def register() -> None:
     """What vLLM calls, once per process; nothing escapes from it."""
-    try:
-        settings = HookSettings.from_env(os.environ)
-        if settings.rings is None:
-            return
-        install(settings)
-    except HookError as error:
-        log.warning("specscope is not attached, serving goes on: %s", error)
-    except Exception as error:
-        log.warning("specscope is not attached, serving goes on: %r", error)
+    load(install, log)
 
 
 def install(settings: HookSettings) -> None:
@@ -70,33 +63,14 @@ def install(settings: HookSettings) -> None:
     _wrap_worker(WorkerWrapperBase)
 
 
-def check(owner: type[Any], methods: dict[str, tuple[str, ...]], version: str) -> None:
-    """Whether the methods exist and begin with the parameters that we know.
-
-    Raises NotSupported that names the first that does not.
-    """
-    for name, expected in methods.items():
-        found = getattr(owner, name, None)
-        if found is None:
-            raise NotSupported(f"vLLM {version} has no {owner.__name__}.{name}")
-        parameters = tuple(inspect.signature(found).parameters)
-        if parameters[: len(expected)] != expected:
-            raise NotSupported(
-                f"vLLM {version}: {owner.__name__}.{name} takes {', '.join(parameters)}; "
-                f"tested is {TESTED}x"
-            )
-
-
 def _after_init(owner: type[Any], then: Callable[[Any], object]) -> None:
     original = owner.__init__
 
     @functools.wraps(original)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        try:
+        with quietly(log):
             then(self)
-        except Exception as error:
-            log.warning("specscope is not attached, serving goes on: %r", error)
 
     owner.__init__ = wrapped
 
@@ -109,12 +83,8 @@ def _attach(scheduler: Any, settings: HookSettings) -> None:
 
     kv_cache = scheduler.kv_cache_config
     boot = vllm_boot(scheduler.vllm_config, kv_cache, settings, vllm.__version__)
-    try:
-        scheduler._specscope = SchedulerProbe(scheduler, settings, boot)
-    except HookError as error:
-        log.warning("specscope is not attached, serving goes on: %s", error)
-        return
     _close_first(scheduler)
+    scheduler._specscope = SchedulerProbe(scheduler, settings, boot)
 
 
 def _close_first(scheduler: Any) -> None:
