@@ -7,8 +7,10 @@ acceptance, choice                               survival by position; which k w
 ratio, sequential, covariates, quantiles         the statistics, from clusters and pairs
 multiplicity, strata                             many comparisons; the mix of traffic
 blocks, checks, flags, contrast, summary         block rows: what may be compared, and how
-verdicts, allowance, sentences, switch           a verdict a segment, a verdict on the whole
-diagnosis, causes, signatures, verify_signatures why it loses
+verdicts, enough, allowance, sentences, switch   a verdict a segment, a verdict on the whole
+shared_batch                                     whether each class of a batch is served in time
+facts, surroundings, machine, reread             what is known about an arm beside its k0
+causes, causes_of_*, cause, diagnosis            why it loses: a table of causes, looked through
 steptime, objectives, anchor, planning, lossless costs, metrics, baselines, time, correctness
 
 Nothing here offers a contrast between requests of one batch as a speedup: they share the

@@ -1,72 +1,70 @@
-"""Puts a cause behind every loss among verdicts, from what the same blocks say."""
+"""The tree of causes as one table, and the diagnosis of every arm of a segment by it.
+
+Order matters within a part: what comes first is named where its own repair is enough.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
-from specscope.evaluate import signatures
-from specscope.evaluate.blocks import BASELINE
-from specscope.evaluate.diagnosis import Diagnosis, diagnose, healthiest
-from specscope.evaluate.signatures import Signature
+from specscope.evaluate import (
+    causes_of_acceptance as acceptance,
+)
+from specscope.evaluate import (
+    causes_of_draft as draft,
+)
+from specscope.evaluate import (
+    causes_of_serving as serving,
+)
+from specscope.evaluate import (
+    causes_of_verify as verify,
+)
+from specscope.evaluate.blocks import BASELINE, Pair, Segment
+from specscope.evaluate.cause import Cause
+from specscope.evaluate.diagnosis import Diagnosis, diagnose
+from specscope.evaluate.facts import gather
+from specscope.evaluate.machine import UNKNOWN, Machine
 from specscope.evaluate.summary import ArmSummary
-from specscope.evaluate.verify_signatures import padding, raggedness
+from specscope.evaluate.surroundings import Surroundings
 
-Group = tuple[str, str | None]
-
-
-class Neighbours:
-    """What arms reach on other traffic of the same epoch and load."""
-
-    def __init__(self) -> None:
-        self._arms: dict[Group, dict[str, list[ArmSummary]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
-
-    def add(self, group: Group, arms: Sequence[ArmSummary]) -> None:
-        """Remember the arms of one segment."""
-        for arm in arms:
-            self._arms[group][arm.arm].append(arm)
-
-    def tokens(self, group: Group) -> dict[str, float]:
-        """Most tokens per round by arm."""
-        return healthiest(self._arms[group])
-
-    def first_position(self, group: Group, arm: str) -> float | None:
-        """Highest chance that the first position is kept."""
-        first = [
-            summary.survival.hazard[0]
-            for summary in self._arms[group][arm]
-            if summary.survival and summary.survival.hazard
-        ]
-        return max((value for value in first if value is not None), default=None)
+CAUSES = (
+    Cause("bad_baseline", None, serving.bad_baseline),
+    Cause("engine_fault", None, serving.engine_fault),
+    Cause("low_acceptance", "low_acceptance", acceptance.low_acceptance),
+    Cause("adapter_mismatch", "low_acceptance", acceptance.adapter_mismatch),
+    Cause("grammar_mismatch", "low_acceptance", acceptance.grammar_mismatch),
+    Cause("drafter_window", "low_acceptance", acceptance.drafter_window),
+    Cause("draft_mismatch", "low_acceptance", acceptance.draft_mismatch),
+    Cause("draft_cost", "draft_cost", draft.draft_cost),
+    Cause("short_output", "draft_cost", draft.short_output),
+    Cause("draft_placement", "draft_cost", draft.draft_placement),
+    Cause("idle", "idle", serving.idle),
+    Cause("host_sync", "idle", serving.host_sync),
+    Cause("sampling", "sampling", serving.sampling),
+    Cause("prefill_side_effect", "prefill_side_effect", serving.prefill_side_effect),
+    Cause("memory_displacement", "memory_displacement", serving.memory_displacement),
+    Cause("verify_cost", "verify_cost", verify.verify_cost),
+    Cause("padding", "verify_cost", verify.padding),
+    Cause("raggedness", "verify_cost", verify.raggedness),
+    Cause("staircase", "verify_cost", verify.staircase),
+    Cause("context_cost", "verify_cost", verify.context_cost),
+    Cause("expert_union", "verify_cost", verify.expert_union),
+    Cause("verify_compute_bound", "verify_cost", verify.verify_compute_bound),
+    Cause("overhead_bound", "verify_cost", verify.overhead_bound),
+)
 
 
 def find_causes(
-    group: Group, arms: Sequence[ArmSummary], neighbours: Neighbours
+    segment: Segment,
+    pairs: Sequence[Pair],
+    arms: Sequence[ArmSummary],
+    flags: Sequence[str],
+    elsewhere: Surroundings,
+    machine: Machine | None = None,
 ) -> tuple[Diagnosis, ...]:
     """A diagnosis of every arm of a segment against its k0; empty without k0."""
-    by_name = {arm.arm: arm for arm in arms}
-    base = by_name.get(BASELINE)
+    base = next((arm for arm in arms if arm.arm == BASELINE), None)
     if base is None:
         return ()
-    reached = neighbours.tokens(group)
-    return tuple(
-        diagnose(arm, base, reached.get(arm.arm), _seen(arm, base, group, neighbours))
-        for arm in arms
-        if arm.k
-    )
-
-
-def _seen(
-    arm: ArmSummary, base: ArmSummary, group: Group, neighbours: Neighbours
-) -> list[Signature]:
-    found = [
-        signatures.engine_fault(arm.proposed, arm.accepted, arm.emitted, arm.request_rounds),
-        padding(arm.padded_share) if arm.padded_share > base.padded_share else None,
-        raggedness(arm.emitted, arm.slots, arm.tokens_per_round.value, arm.k or 0),
-    ]
-    healthy = neighbours.first_position(group, arm.arm)
-    if arm.survival is not None and healthy is not None:
-        found.append(signatures.draft_mismatch(arm.survival, healthy))
-    return [signature for signature in found if signature is not None]
+    facts = gather(segment.class_, pairs, arms, base, flags, elsewhere, machine or UNKNOWN)
+    return tuple(diagnose(one, CAUSES) for one in facts)

@@ -1,35 +1,30 @@
-"""Why speculation loses: one part at a time is repaired on paper, and the verdict looked at again.
+"""Why speculation loses: one cause at a time is repaired on paper, and the verdict looked at again.
 
-speedup = t_0 / t_k, both times per output token of the same pairs, split into their parts. The
-primary cause is the part whose repair alone turns the loss into a gain; of several, the one
-that gains most. Where none does, there is no single fix. Signatures (see `signatures`) then say
-more exactly what is behind the part.
+speedup = t_0 / t_k, both times per output token of the same pairs. Each cause says what time
+would be saved without it. The primary cause lies in the part of the round whose repair alone turns
+the loss into a gain, of several the one that gains most; it is the first of what is behind the part
+whose own repair is enough, or else the part. Where none is enough, there is no single fix.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate.signatures import Signature
-from specscope.evaluate.summary import ArmSummary
+from specscope.evaluate.cause import Cause, Missing, Seen
+from specscope.evaluate.facts import Facts
 
-ACCEPTANCE, DRAFT, VERIFY, IDLE, SAMPLING = (
-    "low_acceptance",
-    "draft_cost",
-    "verify_cost",
-    "idle",
-    "sampling",
-)
 NO_SINGLE_FIX = "no_single_fix"
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One part repaired on paper. speedup: what the arm would reach; flips: from loss to gain."""
+    """One cause repaired on paper. part: see `cause.Cause`. speedup: what the arm would reach;
+    flips: from loss to gain."""
 
     cause: str
+    part: str | None
     speedup: float
     flips: bool
     evidence: str
@@ -40,131 +35,58 @@ class Repair:
 
 
 @dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Causes of one losing arm, the largest gain first, and signatures that were seen.
+class Unseen:
+    """A cause that could not be looked for, and what that would take."""
 
-    primary: a cause, the code of the signature that explains it, or `no_single_fix`; None
-    where the arm does not lose.
+    cause: str
+    needs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Causes of one arm that were seen, the largest gain first, and those that could not be.
+
+    primary: the code of a cause, or `no_single_fix`; None where the arm does not lose.
     """
 
     arm: str
     speedup: float
     primary: str | None
     repairs: tuple[Repair, ...]
-    signatures: tuple[Signature, ...]
+    unseen: tuple[Unseen, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenCost:
-    """Time per output token by part, and tokens per round. Unknown parts are None. [ms]"""
-
-    tokens_per_round: float
-    total: float
-    draft: float | None
-    verify: float | None
-    idle: float | None
-    sample: float | None
-    prefill: float = 0.0
-
-    @property
-    def verify_per_round(self) -> float | None:
-        """Verify time of a request-round. [ms]"""
-        return None if self.verify is None else self.verify * self.tokens_per_round
-
-    @property
-    def sample_per_round(self) -> float | None:
-        """Sampling time of a request-round. [ms]"""
-        return None if self.sample is None else self.sample * self.tokens_per_round
-
-
-def token_cost(arm: ArmSummary) -> TokenCost:
-    """Parts of an arm's time per output token; catch-up belongs to the draft."""
-    known = arm.ms_per_token
-    draft = known.get("draft")
-    if draft is not None:
-        draft += known.get("catchup", 0.0)
-    return TokenCost(
-        tokens_per_round=arm.tokens_per_round.value,
-        total=1e3 / arm.tokens_per_s,
-        draft=draft,
-        verify=known.get("verify"),
-        idle=known.get("idle"),
-        sample=known.get("sample"),
-        prefill=known.get("prefill", 0.0),
-    )
-
-
-def repairs(arm: TokenCost, base: TokenCost, healthy_tokens: float | None) -> list[Repair]:
-    """Every part of an arm repaired alone: free draft; a verify pass and sampling at the price
-    of a target-only step; no gaps; and acceptance as it is where the draft does well.
-
-    healthy_tokens: tokens per round of the same arm in a healthy period or on other traffic;
-    None where nothing healthier is known. Largest speedup first.
-    """
-    saved: dict[str, tuple[float, str]] = {}
-    if arm.draft:
-        saved[DRAFT] = (arm.draft, f"draft takes {arm.draft / arm.total:.0%} of the time")
-    for cause, mine, target in (
-        (VERIFY, arm.verify_per_round, base.verify_per_round),
-        (SAMPLING, arm.sample_per_round, base.sample_per_round),
-    ):
-        if mine is not None and target is not None and mine > target:
-            extra = (mine - target) / arm.tokens_per_round
-            what = "verify" if cause == VERIFY else "sampling"
-            saved[cause] = (extra, f"{what} takes {mine:.3g} ms, target-only {target:.3g} ms")
-    if arm.idle:
-        saved[IDLE] = (arm.idle, f"idle between the parts {arm.idle / arm.total:.0%} of the time")
-    if healthy_tokens is not None and healthy_tokens > arm.tokens_per_round:
-        decode = arm.total - arm.prefill
-        saved[ACCEPTANCE] = (
-            decode * (1.0 - arm.tokens_per_round / healthy_tokens),
-            f"{arm.tokens_per_round:.2f} tokens a round where {healthy_tokens:.2f} are reached "
-            "elsewhere",
-        )
-    measured = base.total / arm.total
-    found = []
-    for cause, (time, evidence) in saved.items():
-        repaired = base.total / max(arm.total - time, 1e-9 * arm.total)
-        found.append(Repair(cause, repaired, measured < 1.0 < repaired, evidence))
-    return sorted(found, key=lambda repair: -repair.speedup)
-
-
-def diagnose(
-    arm: ArmSummary,
-    base: ArmSummary,
-    healthy_tokens: float | None = None,
-    signatures: Sequence[Signature] = (),
-) -> Diagnosis:
-    """Name the primary cause of an arm's loss, with the evidence of every part."""
-    mine, target = token_cost(arm), token_cost(base)
-    measured = target.total / mine.total
-    found = repairs(mine, target, healthy_tokens)
+def diagnose(facts: Facts, causes: Sequence[Cause]) -> Diagnosis:
+    """Look for every cause of a table, in its order, and name the primary one."""
+    measured = facts.speedup
+    repairs, unseen = [], []
+    for cause in causes:
+        found = cause.look(facts)
+        if isinstance(found, Missing):
+            unseen.append(Unseen(cause.code, found.needs))
+        elif isinstance(found, Seen):
+            left = max(facts.mine.total - found.saved, 1e-9 * facts.mine.total)
+            repaired = facts.target.total / left
+            flips = measured < 1.0 < repaired
+            repairs.append(Repair(cause.code, cause.part, repaired, flips, found.evidence))
     return Diagnosis(
-        arm=arm.arm,
+        arm=facts.arm.arm,
         speedup=measured,
-        primary=None if measured >= 1.0 else _primary(found, signatures),
-        repairs=tuple(found),
-        signatures=tuple(signatures),
+        primary=None if measured >= 1.0 else _primary(repairs),
+        repairs=tuple(sorted(repairs, key=lambda repair: -repair.speedup)),
+        unseen=tuple(unseen),
     )
 
 
-def _primary(found: Sequence[Repair], signatures: Sequence[Signature]) -> str:
-    """A wrong baseline explains everything; then the best single repair, named by its signature."""
-    for signature in signatures:
-        if signature.explains is None:
-            return signature.code
-    flipping = [repair for repair in found if repair.flips]
+def _primary(repairs: Sequence[Repair]) -> str:
+    """Input that cannot be believed explains everything; then the best part, named by what is
+    behind it."""
+    for repair in repairs:
+        if repair.part is None:
+            return repair.cause
+    flipping = [repair for repair in repairs if repair.flips]
     if not flipping:
         return NO_SINGLE_FIX
-    cause = flipping[0].cause
-    explaining = [s for s in signatures if s.explains == cause]
-    return explaining[0].code if explaining else cause
-
-
-def healthiest(arms: Mapping[str, Sequence[ArmSummary]]) -> dict[str, float]:
-    """Most tokens per round that each arm reaches on any traffic of the same epoch and load."""
-    return {
-        name: max(summary.tokens_per_round.value for summary in summaries)
-        for name, summaries in arms.items()
-        if summaries
-    }
+    part = max(flipping, key=lambda repair: repair.speedup).part
+    behind = [r.cause for r in flipping if r.part == part and r.cause != part]
+    return behind[0] if behind else str(part)

@@ -62,19 +62,16 @@ def describe(one: Estimate) -> str:
 def describe_cause(found: Diagnosis) -> str:
     """The primary cause of an arm's loss, and what its repair alone would give."""
     if found.primary == NO_SINGLE_FIX:
-        gains = ", ".join(f"{r.cause} {r.speedup:.2f}" for r in found.repairs)
+        gains = ", ".join(f"{r.cause} {r.speedup:.2f}" for r in found.repairs if r.part == r.cause)
         return (
             f"no single repair makes {found.arm} pay; each alone would give: {gains or 'nothing'}"
         )
-    seen = [s.evidence for s in found.signatures if s.code == found.primary]
-    flipping = [repair for repair in found.repairs if repair.flips]
-    if not flipping:
-        return f"primary cause: {found.primary} ({'; '.join(seen)})"
-    best = flipping[0]
-    evidence = "; ".join([best.evidence, *seen])
+    primary = next(repair for repair in found.repairs if repair.cause == found.primary)
+    if primary.part is None:
+        return f"primary cause: {primary.cause} ({primary.evidence})"
     return (
-        f"primary cause: {found.primary}; without it {found.arm} would run at "
-        f"{best.speedup:.2f} ({evidence})"
+        f"primary cause: {primary.cause}; without it {found.arm} would run at "
+        f"{primary.speedup:.2f} ({primary.evidence})"
     )
 
 

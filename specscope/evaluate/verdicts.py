@@ -7,13 +7,12 @@ shared a batch, because such a contrast cannot see what speculation cost.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from specscope.evaluate import checks, contrast, objectives
+from specscope.evaluate import checks, objectives
 from specscope.evaluate.allowance import keep_to_allowance
 from specscope.evaluate.blocks import (
-    BASELINE,
     BlockPart,
     BlockTime,
     Pair,
@@ -21,7 +20,7 @@ from specscope.evaluate.blocks import (
     arm_k,
     pairs_of,
 )
-from specscope.evaluate.causes import Neighbours, find_causes
+from specscope.evaluate.causes import find_causes
 from specscope.evaluate.checks import Design
 from specscope.evaluate.choice import (
     Choice,
@@ -33,11 +32,13 @@ from specscope.evaluate.choice import (
 )
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.diagnosis import Diagnosis
+from specscope.evaluate.enough import lacking, pairs_needed
 from specscope.evaluate.flags import BASELINE_DRAFTS, find_flags
+from specscope.evaluate.machine import Machine
 from specscope.evaluate.multiplicity import bonferroni
-from specscope.evaluate.objectives import Objective
 from specscope.evaluate.sentences import describe_cause, explain
 from specscope.evaluate.summary import ArmSummary, summarise
+from specscope.evaluate.surroundings import Surroundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +84,13 @@ def decide(
     parts: Iterable[BlockPart],
     rules: Rules | None = None,
     design: Design = "cohort",
+    machines: Mapping[str, Machine] | None = None,
 ) -> list[Verdict]:
     """One verdict for every segment of every epoch that any block served.
 
     The error rate of `rules` holds over all segments and arms together (Bonferroni). Order of
     rows does not matter; a row given twice counts once. Empty where there are no blocks.
+    machines: by epoch, for the causes that need a model card or a device's peaks.
     """
     rules = rules or Rules()
     segments = by_segment(pairs_of(blocks, parts))
@@ -97,10 +100,18 @@ def decide(
         _verdict(epoch, segment, usable[epoch, segment], rules, comparisons, design)
         for epoch, segment in sorted(segments, key=_order)
     ]
-    neighbours = Neighbours()
+    around: dict[str, Surroundings] = defaultdict(Surroundings)
     for verdict in verdicts:
-        neighbours.add((verdict.epoch, verdict.segment.load), verdict.arms)
-    return [_with_causes(verdict, neighbours) for verdict in verdicts]
+        around[verdict.epoch].add(usable[verdict.epoch, verdict.segment].pairs, verdict.arms)
+    return [
+        _with_causes(
+            verdict,
+            usable[verdict.epoch, verdict.segment].pairs,
+            around[verdict.epoch],
+            (machines or {}).get(verdict.epoch),
+        )
+        for verdict in verdicts
+    ]
 
 
 def by_segment(pairs: Iterable[Pair]) -> dict[tuple[str, Segment], list[Pair]]:
@@ -136,7 +147,7 @@ def _verdict(
     flags = tuple(sorted(find_flags(pairs, arms_of(pairs), design, level)))
     count = max((e.pairs for e in choice.speedups), default=0)
     grade = "measured" if count >= 2 and not flags else "none"
-    thin = _thin(pairs, choice, rules)
+    thin = lacking(pairs, choice, rules)
     decided = choice.action not in ("inconclusive", "collect_baseline")
     action = choice.action
     if "SAMPLE_RATIO" in flags or "TWINS_DIFFER" in flags:
@@ -144,7 +155,7 @@ def _verdict(
     # What loses even to a baseline that pays for drafts loses all the more to a true one.
     if BASELINE_DRAFTS in flags and decided and action != "disable":
         action, decided = "not_comparable", False
-    needed = _pairs_needed(pairs, choice, rules, comparisons, decided, objective)
+    needed = pairs_needed(pairs, choice, rules, comparisons, decided, objective)
     confidence = "none" if not decided else "low" if thin or grade == "none" else "high"
     verdict = Verdict(
         epoch=epoch,
@@ -184,8 +195,10 @@ def _with_reasons(
     return replace(verdict, reasons=tuple(sentences))
 
 
-def _with_causes(verdict: Verdict, neighbours: Neighbours) -> Verdict:
-    diagnoses = find_causes((verdict.epoch, verdict.segment.load), verdict.arms, neighbours)
+def _with_causes(
+    verdict: Verdict, pairs: Sequence[Pair], elsewhere: Surroundings, machine: Machine | None
+) -> Verdict:
+    diagnoses = find_causes(verdict.segment, pairs, verdict.arms, verdict.flags, elsewhere, machine)
     if any(e.wins for e in verdict.speedups) or not any(e.loses for e in verdict.speedups):
         return replace(verdict, diagnoses=diagnoses)
     nearest = max(verdict.speedups, key=lambda e: e.value).arm
@@ -199,46 +212,6 @@ def _with_causes(verdict: Verdict, neighbours: Neighbours) -> Verdict:
 def _all_arms(pairs: Sequence[Pair]) -> list[str]:
     names = {arm for pair in pairs for arm in pair.blocks}
     return sorted(names, key=lambda arm: (arm_k(arm) is None, arm_k(arm) or 0, arm))
-
-
-def _thin(pairs: Sequence[Pair], choice: Choice, rules: Rules) -> list[str]:
-    """What an arm still lacks before its evidence may change a gate."""
-    lacking = []
-    for one in choice.speedups:
-        mine = [p.blocks[one.arm] for p in pairs if one.arm in p.blocks and BASELINE in p.blocks]
-        for have, least, what in (
-            (one.pairs, rules.min_pairs, "pairs"),
-            (sum(block.requests for block in mine), rules.min_requests, "requests"),
-            (sum(block.rounds for block in mine), rules.min_rounds, "rounds"),
-        ):
-            if have < least:
-                lacking.append(f"{one.arm} has {have} of {least} {what}")
-    return lacking
-
-
-def _pairs_needed(
-    pairs: Sequence[Pair],
-    choice: Choice,
-    rules: Rules,
-    comparisons: int,
-    decided: bool,
-    objective: Objective,
-) -> int | None:
-    if not choice.speedups:
-        return rules.min_pairs
-    if decided:
-        return rules.min_pairs
-    level = bonferroni(rules.level, max(1, comparisons))
-    needs = [
-        contrast.pairs_needed(
-            objectives.measure(pairs, arm, BASELINE, objective),
-            level,
-            rules.smallest_effect,
-            rules.looked_at_often,
-        )
-        for arm in choice.undecided
-    ]
-    return max([rules.min_pairs, *(need for need in needs if need is not None)])
 
 
 def _order(key: tuple[str, Segment]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import specscope.evaluate as package
+from specscope.evaluate.causes import CAUSES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/evaluator.md").read_text()
@@ -35,11 +36,12 @@ def test_the_example_on_the_page_runs():
     assert result.failed == 0
 
 
-def test_every_signature_is_on_the_page():
-    codes = set(calls("Signature"))
+def test_every_cause_is_on_the_page_and_no_other():
+    section = PAGE.partition("## Why it loses")[2].partition("\n## ")[0]
+    rows = [line for line in section.splitlines() if line.startswith("| `")]
+    named = {name for line in rows for name in re.findall(r"`([a-z_]+)`", line.split("|")[1])}
 
-    assert len(codes) >= 15
-    assert codes <= words(PAGE)
+    assert named == {cause.code for cause in CAUSES}
 
 
 def test_every_action_is_on_the_page():

@@ -1,0 +1,124 @@
+"""Classes that share a batch: does the arm in force serve each within its allowance?
+
+A class that does not speculate still waits for those that do, so it may be served worse under a
+gate that pays on the whole. No draft length of its own changes that: it belongs in another pool.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from specscope.evaluate import quantiles
+from specscope.evaluate.choice import Rules
+from specscope.evaluate.quantiles import QuantileEstimate
+
+IN_FORCE = "current"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockClass:
+    """How long the requests of one class waited for their tokens in a block; as the store has it.
+
+    tpot_bins, tpot_counts: log-histogram over requests of the time per output token.
+    """
+
+    epoch: str
+    policy: int
+    replica: str
+    boot: str
+    pair: int
+    arm: str
+    class_: str
+    requests: int
+    tpot_bins: tuple[int, ...] = ()
+    tpot_counts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClassDelay:
+    """One class of a shared batch under the arm in force.
+
+    action: keep where its 95th percentile of time per output token lies within the allowance,
+    route where it surely lies above, inconclusive between the two or with too few blocks.
+    tpot_p95_ms: by arm, of all that ran in such blocks, for comparison. [ms]
+    """
+
+    epoch: str
+    class_: str
+    action: str
+    allowance_ms: float
+    requests: int
+    tpot_p95_ms: Mapping[str, QuantileEstimate]
+
+    @property
+    def reason(self) -> str:
+        """A sentence with the numbers."""
+        mine = self.tpot_p95_ms[IN_FORCE]
+        span = "" if mine.low is None else f" ({mine.low:.3g} to {mine.high:.3g})"
+        others = ", ".join(
+            f"{found.value:.3g} under {arm}"
+            for arm, found in sorted(self.tpot_p95_ms.items())
+            if arm != IN_FORCE
+        )
+        return (
+            f"{self.class_} takes {mine.value:.3g}{span} ms a token (95th percentile) in the "
+            f"shared batch, {self.allowance_ms:.3g} are allowed" + (f"; {others}" if others else "")
+        )
+
+
+def judge_delays(rows: Iterable[BlockClass], rules: Rules) -> list[ClassDelay]:
+    """A verdict on each class that has an allowance and ran beside another under the table.
+
+    Blocks in which a class ran alone say nothing about sharing and are left out, and with them
+    classes that never ran under `current`. Order of rows does not matter; a row given twice
+    counts once.
+    """
+    blocks: dict[tuple[object, ...], dict[str, list[BlockClass]]] = defaultdict(dict)
+    for row in dict.fromkeys(rows):
+        key = (row.epoch, row.policy, row.replica, row.boot, row.pair, row.arm)
+        blocks[key].setdefault(row.class_, []).append(row)
+    found: dict[tuple[str, str], dict[str, list[BlockClass]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for shared in blocks.values():
+        if len(shared) > 1:
+            for class_, mine in shared.items():
+                for row in mine:
+                    found[row.epoch, class_][row.arm].append(row)
+    delays = []
+    for (epoch, class_), arms in sorted(found.items()):
+        allowance = rules.allowance(class_)
+        delay = _judge(epoch, class_, arms, allowance, rules) if allowance is not None else None
+        if delay is not None:
+            delays.append(delay)
+    return delays
+
+
+def _judge(
+    epoch: str,
+    class_: str,
+    arms: Mapping[str, Sequence[BlockClass]],
+    allowance_ms: float,
+    rules: Rules,
+) -> ClassDelay | None:
+    p95 = {arm: one for arm, rows in arms.items() if (one := _p95(rows, rules.level))}
+    mine = p95.get(IN_FORCE)
+    if mine is None:
+        return None
+    requests = sum(row.requests for row in arms[IN_FORCE])
+    enough = mine.blocks >= rules.min_pairs and requests >= rules.min_requests
+    if not enough or mine.low is None or mine.high is None:
+        action = "inconclusive"
+    elif mine.low > allowance_ms:
+        action = "route"
+    else:
+        action = "keep" if mine.value <= allowance_ms else "inconclusive"
+    return ClassDelay(epoch, class_, action, allowance_ms, requests, p95)
+
+
+def _p95(rows: Sequence[BlockClass], level: float) -> QuantileEstimate | None:
+    histograms = [dict(zip(row.tpot_bins, row.tpot_counts, strict=True)) for row in rows]
+    histograms = [one for one in histograms if sum(one.values())]
+    return quantiles.woodruff(histograms, 0.95, level) if histograms else None
