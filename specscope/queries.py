@@ -23,10 +23,11 @@ from specscope.delivery import (
 
 __all__ = [
     "EVERYTHING", "PARTS", "acceptance_by_position", "acceptance_rate", "accepted_lengths",
-    "bandwidth", "batch_and_waiting", "block_parts", "blocks", "boots", "break_even", "classes",
-    "context", "device", "guardrails", "losses", "losses_by_minute", "outputs", "policies",
-    "reconciliation", "replicas", "request_latency", "round_time", "round_time_by_k", "silence",
-    "stored_rounds", "stored_rows", "throughput", "throughput_by_arm", "tokens_per_round",
+    "bandwidth", "batch_and_waiting", "block_classes", "block_parts", "blocks", "boots",
+    "break_even", "classes", "context", "device", "ended_requests", "guardrails", "losses",
+    "losses_by_minute", "outputs", "policies", "reconciliation", "replicas", "request_latency",
+    "round_time", "round_time_by_k", "silence", "stored_rounds", "stored_rows", "throughput",
+    "throughput_by_arm", "tokens_per_round",
 ]  # fmt: skip
 
 # Columns of one part of a round each, in the order in which they are drawn.
@@ -267,6 +268,18 @@ def block_parts(where: str = EVERYTHING) -> str:
         ORDER BY epoch, policy, replica, boot, pair, arm, class, k"""
 
 
+def block_classes(where: str = EVERYTHING) -> str:
+    """Every block by class: how long its requests waited for their tokens. [1]
+
+    Table `block_class`, by the times `first_at` and `last_at` of its block in `block_time`.
+    """
+    return f"""
+        SELECT * EXCEPT (version) FROM block_class FINAL
+        WHERE (epoch, policy, replica, boot, pair, arm) IN (
+            SELECT epoch, policy, replica, boot, pair, arm FROM block_time FINAL WHERE {where})
+        ORDER BY epoch, policy, replica, boot, pair, arm, class"""
+
+
 def throughput_by_arm(where: str = EVERYTHING) -> str:
     """Tokens per second of each arm's blocks, by what ran in them and the load. [tokens/s]
 
@@ -280,17 +293,50 @@ def throughput_by_arm(where: str = EVERYTHING) -> str:
         GROUP BY classes, load, arm ORDER BY classes, load, arm"""
 
 
-def outputs(where: str = EVERYTHING) -> str:
-    """Ended requests of experiments, each with the digest of its output tokens. [1]
+def ended_requests(where: str = EVERYTHING, most: int = 10_000) -> str:
+    """The first requests of a period that ended, for a trace: when, how long, how sampled. [1]
 
-    Table `request`, times `admitted_at` and `ended_at`. `session` ties the copies of one
-    request that ran in different arms.
+    Table `request`, time `admitted_at`, which comes out in ns since 1970.
     """
     return f"""
-        SELECT replica, boot, policy, pair, arm, class, session, request, prompt_tokens,
-            output_tokens, reason, digest
-        FROM request FINAL WHERE isNotNull(ended_at) AND isNotNull(pair) AND ({where})
-        ORDER BY replica, boot, pair, arm, request"""
+        SELECT toUnixTimestamp64Nano(admitted_at) AS admitted_at, class, session, prompt_tokens,
+            output_tokens, temperature, top_p
+        FROM (SELECT * FROM request FINAL WHERE {where})
+        WHERE isNotNull(output_tokens) AND output_tokens > 0
+        ORDER BY admitted_at, replica, boot, request LIMIT {most:d}"""
+
+
+def outputs(where: str = EVERYTHING) -> str:
+    """Requests of experiments whose output is known twice, by class and arm. [requests]
+
+    Table `request`, times `admitted_at` and `ended_at`. Requests that share a `content` must have
+    the same output. Of the arm `k0`, its first two outputs of a content are compared; of another
+    arm, its first with the first of `k0`. Requests that lived through two blocks are left out.
+    """
+    return f"""
+        WITH firsts AS (
+            SELECT epoch, class, content, arm, arraySlice(
+                arrayMap(x -> x.3, arraySort(groupArray((admitted_at, request, digest)))), 1, 2
+            ) AS digests
+            FROM (
+                SELECT * FROM request FINAL
+                WHERE isNotNull(ended_at) AND isNotNull(content) AND isNotNull(digest)
+                    AND isNotNull(arm) AND pair = last_pair AND reason != 'abort' AND ({where})
+            ) AS r
+            LEFT ANY JOIN (SELECT replica, boot, any(epoch) AS epoch FROM boot
+                GROUP BY replica, boot) AS b ON r.replica = b.replica AND r.boot = b.boot
+            GROUP BY epoch, class, content, arm
+        )
+        SELECT epoch, class, assumeNotNull(arm) AS arm, countIf(length(digests) > 1) AS compared,
+            countIf(length(digests) > 1 AND digests[1] != digests[2]) AS differing
+        FROM firsts WHERE arm = 'k0' GROUP BY epoch, class, arm
+        UNION ALL
+        SELECT epoch, class, assumeNotNull(arm) AS arm, count() AS compared,
+            countIf(digests[1] != own[1]) AS differing
+        FROM (SELECT epoch, class, content, arm, digests AS own FROM firsts WHERE arm != 'k0') AS f
+        INNER JOIN (SELECT epoch, class, content, digests FROM firsts WHERE arm = 'k0') AS k
+            USING (epoch, class, content)
+        GROUP BY epoch, class, arm"""
 
 
 def _parts() -> str:

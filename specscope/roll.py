@@ -117,6 +117,7 @@ class Roller:
             }
             self._run(rollup_sql.BLOCK_TIME, params)
             self._run(rollup_sql.BLOCK_PART, params)
+            self._run(rollup_sql.BLOCK_CLASS, params)
         return len(keys)
 
     def _run(self, statement: str, params: dict[str, Any]) -> None:

@@ -241,3 +241,21 @@ FROM (
 )
 GROUP BY epoch, policy_, replica, boot, pair_, arm_, class, context_bucket, output_bucket, k_
 SETTINGS join_use_nulls = 1"""
+
+BLOCK_CLASS = f"""
+INSERT INTO block_class (epoch, policy, replica, boot, pair, arm, class, requests, tpot_bins,
+    tpot_counts, version)
+SELECT ifNull(b.epoch, ''), q.policy_, q.replica, q.boot, q.pair_, q.arm_, q.class, q.requests,
+    q.tpots.1, q.tpots.2, {{version:UInt64}}
+FROM (
+    SELECT {BLOCK_KEY}, class, count() AS requests,
+        sumMap(if({TIMED}, [{TPOT_BIN}], []), if({TIMED}, [toUInt64(1)], [])) AS tpots
+    FROM request FINAL
+    WHERE admitted_at >= fromUnixTimestamp64Nano({{from:Int64}}, 'UTC')
+        AND admitted_at < fromUnixTimestamp64Nano({{to:Int64}}, 'UTC')
+        AND {CHOSEN}
+    GROUP BY policy_, replica, boot, pair_, arm_, class
+    HAVING min(admitted_at) >= fromUnixTimestamp64Nano({{kept_from:Int64}}, 'UTC')
+) AS q
+LEFT ANY JOIN {EPOCHS} AS b ON q.replica = b.replica AND q.boot = b.boot
+SETTINGS join_use_nulls = 1"""

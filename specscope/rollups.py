@@ -110,6 +110,23 @@ class BlockPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BlockClass:
+    """How long the requests of one class waited for their tokens in a block, whoever else ran."""
+
+    epoch: str = column("label", "1", EPOCH)
+    policy: int = column("u32", "1", "policy in force")
+    replica: str = column("label", "1", "serving replica")
+    boot: str = column("text", "1", "start of it")
+    pair: int = column("u32", "1", "pair of blocks")
+    arm: str = column("label", "1", "arm that ran")
+    class_: str = column("label", "1", "operator's label of the requests")
+    requests: int = column("u64", "requests", "admitted in it")
+    tpot_bins: list[int] = column("i16[]", "1", "log-histogram of time per output token")
+    tpot_counts: list[int] = column("u64[]", "1", "requests admitted in it, in each bin")
+    version: int = column("u64", "ns", "when it was computed; the later row stands")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Minute:
     """What the requests of one class did on one replica in a minute, by draft length."""
 
@@ -192,6 +209,7 @@ class Rolled:
 ROLLUPS: dict[str, type[Any]] = {
     "block_time": BlockTime,
     "block_part": BlockPart,
+    "block_class": BlockClass,
     "minute": Minute,
     "minute_time": MinuteTime,
     "hour": Hour,

@@ -92,6 +92,7 @@ LAYOUTS: dict[str, Layout] = {
         days=730,
         version="version",
     ),
+    "block_class": Layout((*BLOCK, "class"), time=ROLLED_AT, days=730, version="version"),
     "minute": Layout(
         ("minute", "replica", "class", "k"),
         time="minute",

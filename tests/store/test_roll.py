@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from math import ceil, log
 
 import pyarrow as pa
@@ -8,13 +9,14 @@ import pytest
 from store.traffic import Traffic, table
 from store.truth import blocks, grouped, lengths, positions, sums
 
+from specscope import queries
 from specscope.buckets import CONTEXT, OUTPUT
 from specscope.errors import StoreError
 from specscope.roll import Roller, roll
 
 SECOND = 10**9
 MINUTE = 60 * SECOND
-GRAINS = ("block_time", "block_part", "minute", "minute_time", "hour")
+GRAINS = ("block_time", "block_part", "block_class", "minute", "minute_time", "hour")
 
 
 def put(store, traffic, *, ledger=True, only=None):
@@ -142,6 +144,34 @@ def test_a_block_adds_up_the_whole_replica_s_rounds(store):
         assert dict(zip(row["tpot_bins"], row["tpot_counts"], strict=True)) == bins
 
 
+def test_a_block_s_classes_carry_how_long_each_waited_for_its_tokens(store):
+    traffic = Traffic(pairs=3)
+    put(store, traffic)
+
+    roll(store, everything=True)
+
+    truth: dict = {}
+    for request in traffic.requests_ended:
+        key = request["pair"], request["arm"], request["class"]
+        counts = truth.setdefault(key, Counter())
+        if request["output_tokens"] > 1:
+            tpot = request["decode_ms"] / (request["output_tokens"] - 1)
+            counts[ceil(log(tpot) / log(1.01 / 0.99))] += 1
+    got = {(row["pair"], row["arm"], row["class"]): row for row in rolled(store, "block_class")}
+    assert set(got) == set(truth)
+    assert len({class_ for _, _, class_ in got}) > 1
+    for key, counts in truth.items():
+        row = got[key]
+        assert (row["epoch"], row["policy"], row["replica"]) == ("e0", 7, "r0")
+        assert dict(zip(row["tpot_bins"], row["tpot_counts"], strict=True)) == counts
+    for block in rolled(store, "block_time"):
+        mine = [row for row in got.values() if row["pair"] == block["pair"]]
+        assert (
+            sum(row["requests"] for row in mine if row["arm"] == block["arm"])
+            == (block["requests"])
+        )
+
+
 def test_a_block_s_parts_carry_the_evidence_by_segment(store):
     traffic = Traffic(pairs=3, arms=(("k0", 0), ("k3", 3), ("k5", 5)))
     put(store, traffic)
@@ -245,8 +275,11 @@ def test_rows_that_were_stored_twice_count_once(store, tmp_path):
     roll(store, everything=True)
 
     emitted = sum(s.emitted for r in traffic.rounds for s in r.sequences)
-    for grain in GRAINS:
+    for grain in set(GRAINS) - {"block_class"}:
         assert sum(row["emitted"] for row in rolled(store, grain)) == emitted
+    requests = len(blocks(traffic)) * traffic.requests
+    for grain in ("block_time", "block_class"):
+        assert sum(row["requests"] for row in rolled(store, grain)) == requests
 
 
 def test_a_minute_is_rolled_once_it_is_over_and_again_when_late_rows_come(store):
@@ -402,3 +435,29 @@ def test_minutes_that_have_begun_to_age_out_keep_what_was_computed_from_all_of_t
     assert rolled_.minutes == 0
     assert rolled(store, "minute") == []
     assert rolled(store, "block_time") == []
+
+
+def test_outputs_are_compared_between_copies_of_a_request(store):
+    traffic = Traffic(pairs=4)
+    ended = traffic.requests_ended
+    of_arm = {arm: [r for r in ended if r["arm"] == arm] for arm in ("k0", "k4")}
+    of_arm["k4"][0]["digest"] = 1
+    of_arm["k4"][1]["reason"] = "abort"
+    of_arm["k4"][2]["last_pair"] = 99
+    of_arm["k4"][3]["content"] = None
+    twins = [
+        r | {"request": r["request"] + 500, "digest": 3 if n == 0 else r["digest"]}
+        for n, r in enumerate(of_arm["k0"][:5])
+    ]
+    store.insert("boot", table("boot", [traffic.boot_row()]))
+    store.insert("request", table("request", ended + twins))
+
+    got = {(row["arm"], row["class"]): row for row in store.rows(queries.outputs())}
+
+    sums = {
+        arm: [sum(r[name] for (a, _), r in got.items() if a == arm)
+              for name in ("compared", "differing")]
+        for arm in ("k0", "k4")
+    }  # fmt: skip
+    assert sums == {"k0": [5, 1], "k4": [len(of_arm["k4"]) - 3, 1]}
+    assert {row["epoch"] for row in got.values()} == {"e0"}
