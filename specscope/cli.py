@@ -24,6 +24,7 @@ VERBS = {
     "analyze": Verb("specscope.analyze.cli", "", "a verdict from logs, metrics and traces"),
     "report": Verb("specscope.report.cli", "report", "the weekly report"),
     "gate": Verb("specscope.gate.cli", "report", "the table that decides the draft length"),
+    "replay": Verb("specscope.replay.cli", "report", "A/B of two endpoints on one trace"),
     "serve": Verb("specscope.service.cli", "server", "the ingest service with its store"),
     "agent": Verb("specscope_agent.cli", "agent", "the sidecar in the serving pod"),
     "engine": Verb("specscope.engine.cli", "engine", "the reference engine: serve, bench, train"),

@@ -173,6 +173,14 @@ def _evidence(parser: ArgumentParser) -> None:
         help="what the 95th percentile of a class's time per output token may be",
     )
     parser.add_argument(
+        "--accept-replayed",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="result of `specscope replay` that cells may rest on; without this none does",
+    )
+    parser.add_argument(
         "--closed-loop",
         action="store_true",
         help="clients wait for their answers, so a faster arm rightly serves more requests",

@@ -29,6 +29,7 @@ from specscope.gate.policies import (
 )
 from specscope.gate.recommend import Recommendation
 from specscope.gate.remote import Remote
+from specscope.gate.replayed import read_replays, replayed_cells
 from specscope.gate.session import Reading, read, recommendation
 from specscope.gate.table import GateTable, read_table
 from specscope.settings import store_dsn
@@ -153,7 +154,10 @@ def _read(store: Store, args: Namespace) -> Reading:
 
 def _advice(args: Namespace, reading: Reading) -> Recommendation:
     return recommendation(
-        reading, closed_loop=args.closed_loop, allowances=dict(args.tpot_ms) or None
+        reading,
+        closed_loop=args.closed_loop,
+        allowances=dict(args.tpot_ms) or None,
+        replays=read_replays(args.accept_replayed),
     )
 
 
@@ -161,9 +165,17 @@ def _wanted(args: Namespace, reading: Reading) -> GateTable:
     if args.table is None:
         return _advice(args, reading).new
     try:
-        return read_table(json.loads(args.table.read_text()))
+        table = read_table(json.loads(args.table.read_text()))
     except (OSError, ValueError) as error:
         raise InputError(f"{args.table} is not a table: {error}") from error
+    resting = replayed_cells(table, reading.table)
+    if resting and not args.accept_replayed:
+        raise UsageError(
+            f"{args.table}: {len(resting)} of its cells rest on a replay ({resting[0]}); accept "
+            "it with --accept-replayed FILE, the result that they rest on"
+        )
+    read_replays(args.accept_replayed)
+    return table
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from specscope.evaluate.blocks import BASELINE, Pair, pairs_of
@@ -13,8 +13,10 @@ from specscope.evaluate.verdicts import Verdict, by_segment, decide
 from specscope.gate.along_load import look_along_load
 from specscope.gate.evidence import Evidence
 from specscope.gate.places import lay_out
+from specscope.gate.replayed import same_epoch, with_replays
 from specscope.gate.rules import GateRules, Move, judge, rest
-from specscope.gate.table import Cell, GateTable, State
+from specscope.gate.table import REPLAYED, Basis, Cell, GateTable, State
+from specscope.replay.result import Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,12 @@ def recommend(
     rules: GateRules | None = None,
     decision: Rules | None = None,
     design: Design = "cohort",
+    replays: Sequence[Result] = (),
 ) -> Recommendation:
     """Judge every place that the evidence speaks about, then look at them together.
 
     history: tables that were in force, oldest first; now: ns since 1970. Only verdicts that
-    rest on enough pairs change anything.
+    rest on enough pairs change anything, and replays that a person has accepted.
     """
     rules = rules or GateRules()
     verdicts = decide(evidence.blocks, evidence.parts, decision, design)
@@ -76,9 +79,16 @@ def recommend(
         fresh = 0 if changed_at is None else _pairs_since(mine, changed_at)
         moves.append(rest(move, changed_at, fresh, now, rules))
     moves, flags = look_along_load(moves)
-    cells = [move.place.with_k(move.new_k) for move in moves if _said(move)]
+    usable = [one for one in replays if same_epoch(one, evidence.epoch)]
+    moves, more = with_replays(moves, usable, current, rules)
+    moves = [_rested(move, history, now, rules) for move in moves]
+    flags += more
+    cells = [_cell(move, decision) for move in moves if _said(move)]
     changed = any(move.changes for move in moves)
     notes = tuple(f"epoch {name} was left out" for name in evidence.other_epochs)
+    notes += tuple(
+        f"a replay of epoch {one.epoch} was left out" for one in replays if one not in usable
+    )
     return Recommendation(
         epoch=evidence.epoch,
         old=current,
@@ -88,6 +98,31 @@ def recommend(
         verdicts=tuple(verdicts),
         notes=notes,
     )
+
+
+def _rested(move: Move, history: Sequence[Change], now: int, rules: GateRules) -> Move:
+    """A replay brings no new pairs, but its cell rests as long as any other."""
+    if move.place.verdict.grade != REPLAYED:
+        return move
+    return rest(move, last_change(history, move.place.state), rules.new_pairs, now, rules)
+
+
+def _cell(move: Move, decision: Rules | None) -> Cell:
+    """The cell of a move, with what it rests on."""
+    verdict, one = move.place.verdict, move.evidence
+    basis = Basis(
+        grade=verdict.grade,
+        arm=one.arm if one else None,
+        baseline=one.baseline if one else None,
+        ratio=one.value if one else None,
+        low=one.low if one else None,
+        high=one.high if one else None,
+        count=one.pairs if one else verdict.pairs,
+        primary=verdict.primary,
+        route=move.rule == "route",
+        tpot_ms=decision.allowance(verdict.segment.class_) if decision else None,
+    )
+    return replace(move.place.with_k(move.new_k), basis=basis)
 
 
 def last_change(history: Sequence[Change], state: State) -> int | None:
@@ -124,12 +159,18 @@ def _merged(cells: Sequence[Cell]) -> list[Cell]:
         if last is not None and _adjoin(last, cell):
             assert last.batch is not None
             assert cell.batch is not None
-            merged[-1] = Cell(
-                cell.k, cell.class_, cell.context, cell.output, (last.batch[0], cell.batch[1])
+            merged[-1] = replace(
+                last, batch=(last.batch[0], cell.batch[1]), basis=_weaker(last, cell)
             )
         else:
             merged.append(cell)
     return merged
+
+
+def _weaker(left: Cell, right: Cell) -> Basis | None:
+    """Of two cells that become one, what the less sure one rests on."""
+    bases = [basis for basis in (left.basis, right.basis) if basis is not None]
+    return max(bases, key=lambda b: (b.grade == REPLAYED, -(b.low or 0.0)), default=None)
 
 
 def _adjoin(left: Cell, right: Cell) -> bool:

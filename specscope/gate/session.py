@@ -16,7 +16,8 @@ from specscope.gate.policies import (
     read_policies,
 )
 from specscope.gate.recommend import Recommendation, recommend
-from specscope.gate.table import GateTable
+from specscope.gate.table import REPLAYED, GateTable
+from specscope.replay.result import Result
 from specscope.store import Store
 
 # How traffic reaches the blocks of a kind of policy, and whether their evidence is read while
@@ -76,8 +77,9 @@ def recommendation(
     closed_loop: bool = False,
     allowances: Mapping[str, float] | None = None,
     now: int | None = None,
+    replays: Sequence[Result] = (),
 ) -> Recommendation:
-    """What should be in force, from what was read.
+    """What should be in force, from what was read, and from replays that were accepted.
 
     allowances: what the 95th percentile of a class's time per output token may be. [ms]
     """
@@ -89,14 +91,21 @@ def recommendation(
         now=time.time_ns() if now is None else now,
         decision=Rules(looked_at_often=reading.looked_at_often, tpot_allowance_ms=allowances),
         design=design,
+        replays=replays,
     )
     return replace(found, notes=(*found.notes, *reading.notes, *_caveats(reading, found)))
 
 
 def _caveats(reading: Reading, found: Recommendation) -> Sequence[str]:
-    if reading.design == "cohort" and found.changes:
-        return (
+    caveats = []
+    grades = {move.place.verdict.grade for move in found.changes}
+    if reading.design == "cohort" and grades - {REPLAYED}:
+        caveats.append(
             "these classes ran alone: in a shared batch compare `current` with one cell changed "
-            "before all replicas follow",
+            "before all replicas follow"
         )
-    return ()
+    if REPLAYED in grades:
+        caveats.append(
+            "cells marked `replayed` rest on a replay: let `--hold-out` blocks confirm them"
+        )
+    return caveats

@@ -12,8 +12,13 @@ from specscope.gate.table import GateTable
 
 
 def table_lines(table: GateTable) -> list[str]:
-    """A cell a line, in the order in which they are tried."""
-    return [*(str(cell) for cell in table.cells), f"otherwise: k = {table.default_k}"]
+    """A cell a line, in the order in which they are tried, and under it what it rests on."""
+    lines = []
+    for cell in table.cells:
+        lines.append(str(cell))
+        if cell.basis is not None:
+            lines.append(f"    {cell.basis}")
+    return [*lines, f"otherwise: k = {table.default_k}"]
 
 
 def recommendation_lines(found: Recommendation) -> list[str]:
@@ -44,12 +49,21 @@ def _move_lines(move: Move) -> list[str]:
 
 def diff_lines(old: GateTable, new: GateTable) -> list[str]:
     """Cells that go with -, that come with +, in the order of the tables; empty where equal."""
-    before, after = table_lines(old), table_lines(new)
+    before, after = _cell_lines(old), _cell_lines(new)
     if before == after:
         return []
     gone = [f"- {line}" for line in before if line not in after]
     come = [f"+ {line}" for line in after if line not in before]
     return gone + come or ["the same cells in another order"]
+
+
+def _cell_lines(table: GateTable) -> list[str]:
+    """Cells with their grade alone: new numbers for the same draft length are no difference."""
+    lines = [
+        f"{cell} [{cell.basis.grade}]" if cell.basis is not None else str(cell)
+        for cell in table.cells
+    ]
+    return [*lines, f"otherwise: k = {table.default_k}"]
 
 
 def move_json(move: Move) -> Mapping[str, Any]:

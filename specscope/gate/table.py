@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from specscope.buckets import Buckets
@@ -13,6 +13,8 @@ from specscope_hook.gate import Gate
 
 Limits = tuple[int, int | None]
 """Half-open range [low, high); high None: without end."""
+
+MEASURED, REPLAYED = GRADES = ("measured", "replayed")
 
 AXES = ("context", "output", "batch", "queue")
 
@@ -29,8 +31,47 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
+class Basis:
+    """What a cell rests on, for those who read the table; the hook looks past it.
+
+    grade: measured or replayed. ratio, low, high: of `arm` over `baseline`; count: of pairs, or
+    of requests of a replay. route: its class belongs in a pool of its own. tpot_ms: what the
+    95th percentile of its time per output token may be. Unknown is None.
+    """
+
+    grade: str
+    arm: str | None = None
+    baseline: str | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    count: int | None = None
+    primary: str | None = None
+    route: bool = False
+    tpot_ms: float | None = None
+
+    def __str__(self) -> str:
+        said = [self.grade]
+        if self.ratio is not None:
+            said.append(f"{self.arm} at {self.ratio:.3f} of {self.baseline}{self._interval()}")
+        if self.primary:
+            said.append(f"cause of the loss: {self.primary}")
+        if self.tpot_ms is not None:
+            said.append(f"at most {self.tpot_ms:g} ms a token")
+        if self.route:
+            said.append("route to a pool of its own")
+        return "; ".join(said)
+
+    def _interval(self) -> str:
+        unit = "requests" if self.grade == REPLAYED else "pairs"
+        if self.low is None or self.high is None:
+            return f" ({self.count} {unit})"
+        return f" ({self.low:.3g} to {self.high:.3g}, {self.count} {unit})"
+
+
+@dataclass(frozen=True, slots=True)
 class Cell:
-    """Where its k applies. None: everywhere."""
+    """Where its k applies. None: everywhere. Two cells are equal whatever they rest on."""
 
     k: int
     class_: str | None = None
@@ -38,6 +79,7 @@ class Cell:
     output: Limits | None = None
     batch: Limits | None = None
     queue: Limits | None = None
+    basis: Basis | None = field(default=None, compare=False)
 
     def matches(self, state: State) -> bool:
         """Whether a state lies in the cell."""
@@ -58,6 +100,7 @@ class Cell:
             "class": self.class_,
             **{axis: None if limits is None else list(limits) for axis, limits in ranges.items()},
             "k": self.k,
+            **({} if self.basis is None else {"basis": asdict(self.basis)}),
         }
 
     def __str__(self) -> str:
@@ -101,11 +144,27 @@ def read_table(policy: Mapping[str, Any]) -> GateTable:
         gate = Gate.from_policy({"policy": 0, **policy})
     except PolicyError as error:
         raise UsageError(str(error)) from error
-    cells = [
-        Cell(cell.k, cell.class_, *(_limits(limits) for limits in cell.ranges))
-        for cell in gate.table
-    ]
+    bases = [_basis(raw.get("basis")) for raw in policy.get("table", [])]
+    cells = []
+    for cell, basis in zip(gate.table, bases, strict=True):
+        context, output, batch, queue = (_limits(limits) for limits in cell.ranges)
+        cells.append(Cell(cell.k, cell.class_, context, output, batch, queue, basis))
     return GateTable(tuple(cells), gate.default_k)
+
+
+def _basis(raw: Any) -> Basis | None:
+    """What a policy says that a cell rests on; what this version does not know is left out."""
+    if not isinstance(raw, dict) or raw.get("grade") not in GRADES:
+        return None
+    kinds = {"route": bool, "count": int} | dict.fromkeys(("arm", "baseline", "primary"), str)
+    return Basis(
+        raw["grade"],
+        **{
+            name: raw[name]
+            for name in Basis.__dataclass_fields__
+            if name != "grade" and isinstance(raw.get(name), kinds.get(name, (int, float)))
+        },
+    )
 
 
 def range_of(buckets: Buckets, name: str | None) -> Limits | None:

@@ -1,0 +1,164 @@
+"""Cells that rest on a replay, where a person accepts it; measured pairs always come first.
+
+A replay compares one draft length with one baseline on one trace. It may put that length in
+force, or take it out; and it may veto a longer draft that pairs would have brought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from specscope.buckets import CONTEXT, OUTPUT
+from specscope.errors import InputError
+from specscope.evaluate.blocks import Segment, arm_k
+from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.verdicts import Verdict
+from specscope.gate.places import Place
+from specscope.gate.rules import GateRules, Move
+from specscope.gate.table import REPLAYED, Cell, GateTable, State, range_of
+from specscope.replay import judge, result
+from specscope.replay.result import Result
+
+UPWARD = frozenset({"enable", "raise", "keep"})
+
+
+def read_replays(paths: Sequence[Path]) -> list[Result]:
+    """Results of replays that cells may rest on. Raises InputError for one that they may not."""
+    found = []
+    for path in paths:
+        one = result.read(path)
+        if one.arms[0] not in judge.BASELINES or not arm_k(one.arms[1]):
+            raise InputError(
+                f"{path}: compares {one.arms[1]} with {one.arms[0]}; a gate needs a draft length "
+                "against k0 or clean (`specscope replay --a k0=URL --b k4=URL`)"
+            )
+        if one.judged.flags:
+            raise InputError(f"{path}: not to be believed: {', '.join(one.judged.flags)}")
+        found.append(one)
+    return found
+
+
+def same_epoch(replay: Result, epoch: str) -> bool:
+    """Whether a replay may speak about an epoch: it names it, or one side names none."""
+    return not replay.epoch or not epoch or replay.epoch == epoch
+
+
+def with_replays(
+    moves: Sequence[Move], replays: Sequence[Result], current: GateTable, rules: GateRules
+) -> tuple[list[Move], list[str]]:
+    """The moves of pairs, then those of replays where pairs decide nothing; and flags."""
+    kept, flags = list(moves), list[str]()
+    for one in replays:
+        for verdict in one.judged.verdicts:
+            if verdict.class_ is None:
+                continue  # all traffic together is no class of its own
+            made = _move(one, verdict, current, rules)
+            theirs = [i for i, move in enumerate(kept) if _measured(move, made)]
+            if not theirs:
+                kept.append(made)
+            for index in theirs:
+                kept[index], flag = _veto(kept[index], made)
+                flags += flag
+    return kept, flags
+
+
+def _measured(move: Move, made: Move) -> bool:
+    """Whether pairs have decided about the traffic that a replay speaks of."""
+    theirs, mine = move.place.verdict.segment, made.place.verdict.segment
+    same = theirs.class_ == mine.class_ and all(
+        one is None or other is None or one == other
+        for one, other in ((theirs.context, mine.context), (theirs.output, mine.output))
+    )
+    return same and move.place.verdict.applicable
+
+
+def _veto(move: Move, made: Move) -> tuple[Move, list[str]]:
+    loses = made.evidence is not None and made.evidence.loses
+    if not (loses and move.rule in UPWARD and made.evidence and move.new_k == made.evidence.k):
+        return move, []
+    name = move.place.verdict.segment
+    flag = f"REPLAY_DISAGREES {name}: pairs say {move.rule}, a replay of k = {move.new_k} loses"
+    if not move.changes:
+        return move, [flag]
+    why = f"would {move.rule} to k = {move.new_k}; a replay of it loses"
+    return Move(move.place, "held", move.old_k, move.old_k, why, move.evidence), [flag]
+
+
+def _move(one: Result, verdict: judge.Verdict, current: GateTable, rules: GateRules) -> Move:
+    place = _place(one, verdict)
+    old_k = current.k(place.state)
+    found = place.verdict.speedups[0] if place.verdict.speedups else None
+    k = arm_k(one.arms[1]) or 0
+
+    def stay(rule: str, why: str) -> Move:
+        return Move(place, rule, old_k, old_k, why, found)
+
+    if verdict.confidence != "high" or found is None or found.low is None:
+        return stay("insufficient", f"replayed, {verdict.action}: thin evidence")
+    if old_k not in (0, k):
+        return stay("insufficient", f"k = {old_k} is in force, and the replay ran k = {k}")
+    if found.loses and one.arms[0] == "clean":
+        why = f"replayed: k = {k} loses to an engine without speculation"
+        return Move(place, "route", old_k, 0, why, found)
+    if found.loses:
+        if old_k == 0:
+            return stay("keep", f"replayed: k = {k} loses, target-only stays")
+        return Move(place, "disable", old_k, 0, "replayed: loses to target-only", found)
+    if old_k == k and found.wins:
+        return stay("keep", "replayed: wins")
+    if old_k == 0 and found.low > 1.0 + rules.up:
+        return Move(place, "enable", old_k, k, "replayed: gains beyond doubt", found)
+    return stay("no_change", "replayed: no gain beyond doubt")
+
+
+def _place(one: Result, verdict: judge.Verdict) -> Place:
+    """A place that reaches as far as the replay did: its requests in flight, its buckets."""
+    segment = Segment(verdict.class_, verdict.context, verdict.output)
+    context, output = range_of(CONTEXT, verdict.context), range_of(OUTPUT, verdict.output)
+    gain = verdict.gains[0] if verdict.gains else None
+    speedups: tuple[Estimate, ...] = ()
+    if gain is not None:
+        arm, base = one.arms[1], one.arms[0]
+        found = Estimate(
+            arm, gain.value, gain.low, gain.high, verdict.requests, gain.level, base, arm_k(arm)
+        )
+        speedups = (found,)
+    judged = Verdict(
+        epoch=one.epoch,
+        segment=segment,
+        action=verdict.action,
+        k=verdict.k,
+        grade=REPLAYED,
+        confidence=verdict.confidence,
+        reasons=verdict.reasons,
+        speedups=speedups,
+        metric=gain.metric if gain else "",
+        arms=(),
+        best=(one.arms[1],),
+        pairs=verdict.requests,
+        pairs_needed=None,
+        flags=(),
+        left_out=(),
+    )
+    batch = max(1.0, one.judged.batch)
+    state = State(
+        class_=verdict.class_ or "",
+        context=context[0] if context else 0,
+        output=output[0] if output else 0,
+        batch=round(batch),
+    )
+    cell = Cell(0, verdict.class_, context, output, (0, None))
+    return Place(judged, cell, state, batch, max(1, one.judged.largest))
+
+
+def replayed_cells(table: GateTable, in_force: GateTable) -> list[Cell]:
+    """Cells of a table that rest on a replay and are not yet in force as they are."""
+    return [
+        cell
+        for cell in table.cells
+        if cell.basis is not None
+        and cell.basis.grade == REPLAYED
+        and replace(cell, basis=None) not in in_force.cells
+    ]

@@ -1,0 +1,11 @@
+"""The same trace against two endpoints: evidence of grade `replayed`.
+
+trace      what is sent and when, one JSON line a request
+record     a trace from the request rows of a store
+schedule   the trace cut into parts, and which endpoint each part meets first
+client     one request to one endpoint, and what was seen of its answer
+play       all parts in turn
+contrast   ratios of the two endpoints by class, with intervals
+judge      a verdict a class
+result     the file that `specscope gate recommend --accept-replayed` reads
+"""

@@ -1,0 +1,156 @@
+"""One request to one OpenAI-compatible endpoint, and what a client sees of the answer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from specscope.errors import InputError
+from specscope.evaluate.quantiles import bin_of
+from specscope.replay.trace import Asked
+
+CLASS_HEADER = "x-specscope-class"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One answer. Times in ms from the sending: to the first text, from there to the last, to
+    the end. gaps: log-histogram of the time between two pieces of text. digest: of the text.
+    late_s: after it should have been sent. error: empty where the answer was whole.
+    """
+
+    number: int
+    part: int
+    side: str
+    began_s: float
+    ended_s: float
+    late_s: float = 0.0
+    ttft_ms: float = math.nan
+    decode_ms: float = math.nan
+    output_tokens: int | None = None
+    prompt_tokens: int | None = None
+    gaps: Mapping[int, int] = field(default_factory=dict)
+    digest: str = ""
+    error: str = ""
+
+
+class Endpoint:
+    """An OpenAI-compatible server under one base address."""
+
+    def __init__(self, side: str, url: str, client: httpx.AsyncClient, model: str | None) -> None:
+        self.side = side
+        self.url = url.rstrip("/").removesuffix("/v1")
+        self.model = model
+        self._client = client
+
+    async def check(self) -> None:
+        """Ask what it serves, and take its model's name. Raises InputError in one line."""
+        try:
+            answer = await self._client.get(f"{self.url}/v1/models")
+            answer.raise_for_status()
+            models = [str(entry["id"]) for entry in answer.json()["data"]]
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
+            raise InputError(
+                f"{self.url} does not answer as OpenAI's API: {_said(error)}"
+            ) from error
+        if self.model is None and models:
+            self.model = models[0]
+
+    async def ask(self, asked: Asked, part: int, began: float, late_s: float = 0.0) -> Outcome:
+        """Send it and read the whole answer; began: of the part, on time.perf_counter's clock.
+
+        Never raises for what the endpoint does: an answer that is not whole carries its error.
+        """
+        sent = time.perf_counter()
+        seen = _Seen(sent)
+        error = ""
+        chat = "messages" in asked.content
+        url = f"{self.url}/v1/{'chat/completions' if chat else 'completions'}"
+        try:
+            async with self._client.stream(
+                "POST", url, json=asked.body(self.model), headers={CLASS_HEADER: asked.class_}
+            ) as answer:
+                if answer.status_code != 200:
+                    text = (await answer.aread()).decode(errors="replace")
+                    error = f"HTTP {answer.status_code}: {' '.join(text.split())[:200]}"
+                else:
+                    async for line in answer.aiter_lines():
+                        seen.line(line, time.perf_counter())
+                    error = seen.lacking()
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
+            error = _said(failure)
+        return Outcome(
+            number=asked.number,
+            part=part,
+            side=self.side,
+            began_s=sent - began,
+            ended_s=time.perf_counter() - began,
+            late_s=late_s,
+            ttft_ms=1e3 * (seen.first - sent),
+            decode_ms=1e3 * (seen.last - seen.first),
+            output_tokens=seen.output_tokens,
+            prompt_tokens=seen.prompt_tokens,
+            gaps=seen.gaps,
+            digest=seen.digest.hexdigest() if not error else "",
+            error=error,
+        )
+
+
+class _Seen:
+    """What the events of one answer said, and when."""
+
+    def __init__(self, sent: float) -> None:
+        self.first = self.last = math.nan
+        self.gaps: dict[int, int] = {}
+        self.output_tokens: int | None = None
+        self.prompt_tokens: int | None = None
+        self.digest = hashlib.blake2b(digest_size=8)
+        self._done = False
+        self._sent = sent
+
+    def line(self, line: str, now: float) -> None:
+        """One line of the stream. Raises ValueError for one that is no event."""
+        if not line.startswith("data:"):
+            return
+        text = line[5:].strip()
+        if text == "[DONE]":
+            self._done = True
+            return
+        event = json.loads(text)
+        if not isinstance(event, dict) or event.get("error"):
+            raise ValueError(f"the stream says {text[:200]}")
+        if usage := event.get("usage"):
+            self.output_tokens = usage.get("completion_tokens")
+            self.prompt_tokens = usage.get("prompt_tokens")
+        piece = "".join(_text(choice) for choice in event.get("choices") or ())
+        if piece:
+            self._piece(piece, now)
+
+    def _piece(self, piece: str, now: float) -> None:
+        self.digest.update(piece.encode())
+        if math.isnan(self.first):
+            self.first = self.last = now
+            return
+        gap = bin_of(max(1e3 * (now - self.last), 1e-3))
+        self.gaps[gap] = self.gaps.get(gap, 0) + 1
+        self.last = now
+
+    def lacking(self) -> str:
+        return "" if self._done else "the stream ended before it was done"
+
+
+def _text(choice: Mapping[str, Any]) -> str:
+    delta = choice.get("delta") or {}
+    parts = (choice.get("text"), delta.get("reasoning_content"), delta.get("content"))
+    return "".join(part for part in parts if isinstance(part, str))
+
+
+def _said(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,242 @@
+"""A verdict a class from a replay, of grade `replayed` and never more.
+
+Both sides answered the same requests, so no traffic differs; but arrivals do not answer to the
+engine, and a prefix cache sees a trace again. So a replay may be accepted by a person, and
+moves nothing by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from specscope.buckets import CONTEXT, OUTPUT
+from specscope.evaluate import ratio
+from specscope.evaluate.blocks import BASELINE, arm_k
+from specscope.evaluate.multiplicity import bonferroni
+from specscope.replay import contrast
+from specscope.replay.client import Outcome
+from specscope.replay.contrast import Both, Gain
+from specscope.replay.trace import Trace, classes_of
+
+GRADE = "replayed"
+BASELINES = (BASELINE, "clean")
+FEWEST_REQUESTS, ENOUGH_PARTS = 30, 8
+SMALLEST_EFFECT = 0.02
+MOST_FAILED = 0.01
+MOST_LATE_S = 0.1  # beyond, this machine and not the endpoints set the pace
+SAME_LENGTH, LENGTHS_LEVEL = 0.05, 1e-3
+NEARLY_ALL = 0.9
+
+FLAGS = {
+    "FAILURES": "more than 1 % of the requests were not answered whole by a side",
+    "LATE": "this machine sent requests later than the trace says",
+    "SYNTHETIC_PROMPTS": "prompts were not kept, so acceptance is not that of the traffic",
+    "LENGTHS_DIFFER": "the sides wrote texts of different length to the same requests",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One class. class_ None: all traffic. action: as everywhere; k: of side b, where known.
+
+    grade: replayed, or none where a flag speaks against it. confidence: high where a gate may
+    rest on it once a person accepts it. gains: of b over a, the deciding one first.
+    """
+
+    class_: str | None
+    context: str | None
+    output: str | None
+    action: str
+    k: int | None
+    grade: str
+    confidence: str
+    requests: int
+    gains: tuple[Gain, ...]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Every class, then all traffic; and what holds of the whole replay.
+
+    batch: mean requests in flight on side a, largest: the most.
+    """
+
+    verdicts: tuple[Verdict, ...]
+    flags: tuple[str, ...]
+    failed: Mapping[str, int]
+    outputs_compared: int
+    outputs_differing: int
+    batch: float
+    largest: int
+
+
+def judge(
+    trace: Trace, outcomes: Sequence[Outcome], arms: tuple[str, str], *, level: float = 0.95
+) -> Judged:
+    """arms: names of side a, the baseline, and side b, such as k0 and k4."""
+    pairs = contrast.pair_up(trace.requests, outcomes)
+    flags = _flags(trace, pairs, outcomes)
+    names = classes_of(trace.requests)
+    each = bonferroni(level, len(names))
+    verdicts = []
+    for name in names:
+        mine = [both for both in pairs if both.asked.class_ == name]
+        gains = (contrast.token_time(mine, each), contrast.first_token(mine, each),
+                 contrast.chunk_gap(mine, each))  # fmt: skip
+        verdicts.append(_verdict(name, mine, gains, arms, flags))
+    spans = _spans(outcomes)
+    whole = (contrast.throughput(pairs, spans, level), contrast.token_time(pairs, level))
+    verdicts.append(_verdict(None, pairs, whole, arms, flags))
+    coupled = [both for both in pairs if both.a.digest and both.b.digest]
+    return Judged(
+        verdicts=tuple(verdicts),
+        flags=flags,
+        failed={side: sum(o.side == side and bool(o.error) for o in outcomes) for side in "ab"},
+        outputs_compared=len(coupled),
+        outputs_differing=sum(both.a.digest != both.b.digest for both in coupled),
+        batch=_in_flight(outcomes, spans),
+        largest=_most_in_flight(outcomes),
+    )
+
+
+def _verdict(
+    class_: str | None,
+    pairs: Sequence[Both],
+    gains: Sequence[Gain | None],
+    arms: tuple[str, str],
+    flags: Sequence[str],
+) -> Verdict:
+    known = tuple(gain for gain in gains if gain is not None)
+    deciding = gains[0]
+    action = _action(deciding, len(pairs), arms, flags)
+    decided = action not in ("inconclusive", "not_comparable")
+    parts = len({both.part for both in pairs})
+    sound = decided and not flags and parts >= ENOUGH_PARTS
+    keeps = action in ("keep", "set_k")
+    requests = [both.asked for both in pairs]
+    return Verdict(
+        class_=class_,
+        context=_shared([CONTEXT.name(_prompt_tokens(both)) for both in pairs]),
+        output=_shared([OUTPUT.name(asked.max_tokens) for asked in requests]),
+        action=action,
+        k=arm_k(arms[1]) if keeps else 0 if action == "disable" else None,
+        grade=GRADE if deciding is not None and not flags else "none",
+        confidence="high" if sound else "low" if decided else "none",
+        requests=len(pairs),
+        gains=known,
+        reasons=tuple(_reasons(known, deciding, len(pairs), parts, arms, flags)),
+    )
+
+
+def _action(gain: Gain | None, requests: int, arms: tuple[str, str], flags: Sequence[str]) -> str:
+    if "FAILURES" in flags or "LENGTHS_DIFFER" in flags:
+        return "not_comparable"
+    if gain is None or gain.low is None or gain.high is None or requests < FEWEST_REQUESTS:
+        return "inconclusive"
+    if gain.low > 1.0 / (1.0 + SMALLEST_EFFECT) and gain.high < 1.0 + SMALLEST_EFFECT:
+        return "no_difference"
+    if gain.low > 1.0:
+        return "set_k" if arm_k(arms[1]) else "keep"
+    return "disable" if gain.high < 1.0 else "inconclusive"
+
+
+def _reasons(
+    gains: Sequence[Gain],
+    deciding: Gain | None,
+    requests: int,
+    parts: int,
+    arms: tuple[str, str],
+    flags: Sequence[str],
+) -> list[str]:
+    said = [f"{flag}: {FLAGS[flag]}" for flag in flags]
+    said += [sentence(gain, arms) for gain in gains]
+    if requests < FEWEST_REQUESTS:
+        said.append(f"{requests} of {FEWEST_REQUESTS} requests")
+    elif deciding is not None and deciding.low is None:
+        said.append("needs three parts or more on each side")
+    elif parts < ENOUGH_PARTS:
+        said.append(f"thin evidence: {parts} of {ENOUGH_PARTS} parts")
+    return said
+
+
+def sentence(gain: Gain, arms: tuple[str, str]) -> str:
+    """A gain as a person says it."""
+    interval = (
+        "interval unknown"
+        if gain.low is None or gain.high is None
+        else f"{gain.low:.3g} to {gain.high:.3g}"
+    )
+    return (
+        f"{gain.metric}: {arms[0]} {gain.a:.4g}, {arms[1]} {gain.b:.4g} {gain.unit}, "
+        f"{gain.value:.3f} times as good ({interval})"
+    )
+
+
+def _flags(trace: Trace, pairs: Sequence[Both], outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+    found = []
+    asked = max(1, len(outcomes) // 2)
+    if any(
+        sum(o.side == side and bool(o.error) for o in outcomes) > MOST_FAILED * asked
+        for side in "ab"
+    ):
+        found.append("FAILURES")
+    late = sorted(o.late_s for o in outcomes)
+    if late and late[int(0.95 * (len(late) - 1))] > MOST_LATE_S:
+        found.append("LATE")
+    if trace.synthetic:
+        found.append("SYNTHETIC_PROMPTS")
+    if _lengths_differ(pairs):
+        found.append("LENGTHS_DIFFER")
+    return tuple(found)
+
+
+def _lengths_differ(pairs: Sequence[Both]) -> bool:
+    """Whether one side surely writes longer texts: sampled texts differ by chance, too."""
+    a, b = ([getattr(both, side).output_tokens or 0 for both in pairs] for side in "ab")
+    if len(pairs) < 2 or not sum(a) or not sum(b):
+        return False
+    ones = [1.0] * len(pairs)
+    found = ratio.paired_log_ratio(b, ones, a, ones)
+    p_value = found.p_value()
+    return p_value is not None and p_value < LENGTHS_LEVEL and abs(found.delta) > SAME_LENGTH
+
+
+def _prompt_tokens(both: Both) -> int | None:
+    return both.a.prompt_tokens or both.asked.prompt_tokens
+
+
+def _shared(buckets: Sequence[str]) -> str | None:
+    """The bucket of nearly all, where there is one."""
+    if not buckets:
+        return None
+    most = max(sorted(set(buckets)), key=buckets.count)
+    return most if buckets.count(most) >= NEARLY_ALL * len(buckets) else None
+
+
+def _spans(outcomes: Sequence[Outcome]) -> dict[tuple[int, str], float]:
+    """Seconds of each part on each side, to its last answer."""
+    spans: dict[tuple[int, str], float] = {}
+    for one in outcomes:
+        key = (one.part, one.side)
+        spans[key] = max(spans.get(key, 0.0), one.ended_s)
+    return spans
+
+
+def _in_flight(outcomes: Sequence[Outcome], spans: Mapping[tuple[int, str], float]) -> float:
+    """Mean requests in flight on side a, by Little's law."""
+    busy = math.fsum(one.ended_s - one.began_s for one in outcomes if one.side == "a")
+    span = math.fsum(length for (_, side), length in spans.items() if side == "a")
+    return busy / span if span > 0 else 0.0
+
+
+def _most_in_flight(outcomes: Sequence[Outcome]) -> int:
+    steps = [(one.part, at, step) for one in outcomes if one.side == "a"
+             for at, step in ((one.began_s, 1), (one.ended_s, -1))]  # fmt: skip
+    running = most = 0
+    for _, _, step in sorted(steps):
+        running += step
+        most = max(most, running)
+    return most

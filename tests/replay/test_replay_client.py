@@ -1,0 +1,161 @@
+"""One request to an endpoint, and the whole of a schedule, against scripted answers."""
+
+import asyncio
+import json
+import math
+
+import httpx
+import pytest
+from replay.answers import trace
+
+from specscope.errors import InputError
+from specscope.replay import play as playing
+from specscope.replay.client import Endpoint
+from specscope.replay.play import Pace
+from specscope.replay.schedule import cut
+
+
+def event(body):
+    return f"data: {json.dumps(body)}\n\n"
+
+
+def pieces(*texts, tokens=5):
+    said = [event({"choices": [{"text": text}]}) for text in texts]
+    usage = {"completion_tokens": tokens, "prompt_tokens": 3}
+    return "".join([*said, event({"choices": [], "usage": usage}), "data: [DONE]\n\n"])
+
+
+def ask(content, status=200, chat=False):
+    """What a client sees of one answer, and what it sent."""
+    sent = []
+
+    def answer(request):
+        sent.append(request)
+        return httpx.Response(status, text=content)
+
+    async def once():
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+            one = trace(1, messages=[{"role": "user"}]) if chat else trace(1)
+            return await Endpoint("a", "http://e/v1/", client, "m").ask(one.requests[0], 0, 0.0)
+
+    return asyncio.run(once()), sent[0]
+
+
+def test_an_answer_is_timed_by_its_pieces_and_counted_by_its_usage():
+    found, sent = ask(pieces("", "SELECT", " ", "1"))
+
+    assert (found.error, found.output_tokens, found.prompt_tokens) == ("", 5, 3)
+    assert found.ttft_ms > 0
+    assert found.decode_ms >= 0
+    assert sum(found.gaps.values()) == 2  # an empty piece is none
+    assert sent.url == "http://e/v1/completions"
+    assert sent.headers["x-specscope-class"] == "sql"
+    assert json.loads(sent.content)["stream_options"] == {"include_usage": True}
+
+
+def test_a_chat_goes_where_chats_go_and_its_thoughts_count():
+    said = [{"delta": {"role": "assistant", "content": ""}}, {"delta": {"reasoning_content": "hm"}}]
+    said.append({"delta": {"content": "yes"}})
+    stream = "".join(event({"choices": [choice]}) for choice in said) + "data: [DONE]\n\n"
+
+    found, sent = ask(stream, chat=True)
+
+    assert sent.url == "http://e/v1/chat/completions"
+    assert sum(found.gaps.values()) == 1
+    assert found.output_tokens is None
+
+
+def test_the_same_text_in_other_pieces_has_the_same_digest():
+    assert ask(pieces("ab", "c"))[0].digest == ask(pieces("a", "bc"))[0].digest
+    assert ask(pieces("ab"))[0].digest != ask(pieces("abc"))[0].digest
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "said"),
+    [
+        ("no room", 503, "HTTP 503: no room"),
+        (pieces("a").replace("data: [DONE]", ""), 200, "ended before it was done"),
+        (event({"error": {"message": "broken"}}), 200, "broken"),
+        ("data: {\n\n", 200, "Expecting"),
+        ("data: [1]\n\n", 200, "the stream says"),
+    ],
+)
+def test_an_answer_that_is_not_whole_carries_its_error(content, status, said):
+    found, _ = ask(content, status)
+
+    assert said in found.error
+    assert found.digest == ""
+
+
+def test_an_answer_without_text_is_whole_and_has_no_times():
+    found, _ = ask(pieces("", tokens=1))
+
+    assert found.error == ""
+    assert math.isnan(found.ttft_ms)
+
+
+def played(monkeypatch, handle, urls=("http://a", "http://b"), pace=None, parts=4):
+    client = httpx.AsyncClient
+    monkeypatch.setattr(
+        playing.httpx,
+        "AsyncClient",
+        lambda **_: client(transport=httpx.MockTransport(handle)),
+    )
+    made = cut(trace(12, span_s=0.2), parts, 1, 0)
+    return playing.play(urls, made, pace or Pace(warm_up=1)), made
+
+
+@pytest.mark.parametrize(
+    "pace",
+    [Pace(warm_up=2), Pace(concurrency=3, warm_up=0), Pace(together=True), Pace(speed=10.0)],
+    ids=["arrivals", "depth", "together", "faster"],
+)
+def test_each_side_gets_every_request_once_in_the_order_of_the_schedule(monkeypatch, pace):
+    heard = []
+
+    def handle(request):
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [{"id": "m"}]})
+        heard.append((request.url.host, json.loads(request.content)["model"]))
+        return httpx.Response(200, text=pieces("x", "y"))
+
+    outcomes, made = played(monkeypatch, handle, pace=pace)
+
+    for side in "ab":
+        mine = [o for o in outcomes if o.side == side]
+        assert sorted(o.number for o in mine) == list(range(12))
+        assert not any(o.error for o in mine)
+    assert len(heard) == 24 + 2 * pace.warm_up
+    assert {model for _, model in heard} == {"m"}
+    if not pace.together:
+        hosts = [host for host, _ in heard[2 * pace.warm_up :]]
+        wanted = [side for part in made for side in part.order for _ in part.requests]
+        assert hosts == wanted
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [httpx.Response(404), httpx.Response(200, text="hello"), httpx.ConnectError("refused")],
+)
+def test_what_is_no_endpoint_is_said_before_anything_is_sent(monkeypatch, answer):
+    def handle(request):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with pytest.raises(InputError, match="http://a does not answer as OpenAI's API"):
+        played(monkeypatch, handle)
+
+
+def test_an_endpoint_that_dies_meanwhile_is_failures_not_an_end(monkeypatch):
+    def handle(request):
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [{"id": "m"}]})
+        if request.url.host == "b":
+            raise httpx.ReadError("gone")
+        return httpx.Response(200, text=pieces("x", "y"))
+
+    outcomes, _ = played(monkeypatch, handle)
+
+    assert {o.error for o in outcomes if o.side == "b"} == {"gone"}
+    assert {o.error for o in outcomes if o.side == "a"} == {""}
