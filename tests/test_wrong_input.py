@@ -4,10 +4,10 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 
@@ -19,7 +19,7 @@ def specscope(*words, environment=None, options=()):
         env=clean | (environment or {}),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
     )
 
 
@@ -61,7 +61,7 @@ def test_a_store_that_another_process_owns_is_named_with_its_owner(tmp_path):
         said = one_line(specscope("report", "--store", dsn, "--out", str(tmp_path / "report")))
     finally:
         service.terminate()
-        service.wait(30)
+        service.wait(PATIENCE_S)
 
     assert f"owned by process {service.pid}" in said
     assert "http://127.0.0.1:" in said
@@ -166,12 +166,11 @@ def test_a_sidecar_meets_a_corrupt_ring_says_so_and_goes_on(tmp_path, damage):
         stderr=subprocess.PIPE,
         text=True,
     )
-    time.sleep(4)
 
+    said = next(line for line in agent.stderr if "replica-1.ring" in line or "Traceback" in line)
     still_running = agent.poll() is None
     agent.terminate()
-    _, said = agent.communicate(timeout=60)
+    _, rest = agent.communicate(timeout=PATIENCE_S)
 
-    assert still_running, said
-    assert "replica-1.ring" in said
-    assert "Traceback" not in said
+    assert still_running, said + rest
+    assert "Traceback" not in said + rest

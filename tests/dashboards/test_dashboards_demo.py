@@ -33,7 +33,6 @@ def demo(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_every_panel_shows_what_the_demonstration_measured(demo):
     shown = {
         f"{name}: {panel['title']}": demo.show(panel["targets"][0]["rawSql"])

@@ -4,9 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from waiting import until
 
 from specscope.demo.processes import Processes
 from specscope.errors import DemoError
@@ -27,13 +27,6 @@ def alive(pid):
         return False
     with open(f"/proc/{pid}/stat") as stat:
         return stat.read().rpartition(")")[2].split()[0] != "Z"
-
-
-def until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_leaving_the_context_ends_every_child_even_a_deaf_one(tmp_path):

@@ -35,7 +35,6 @@ class Ends:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["model", "ngram"])
 def test_a_long_random_life_answers_everybody_and_keeps_nothing(target, draft, kind):
     rng, ends = random.Random(12), Ends()

@@ -1,7 +1,5 @@
 """Marks become durations; the event timer is checked against events that this machine can make."""
 
-import time
-
 import pytest
 import torch
 
@@ -9,8 +7,9 @@ from specscope.engine.timing import PARTS, CudaTimer, HostTimer, timer_for
 
 
 class Event:
-    """A CUDA event's interface over the host's clock; passes when `now` says so."""
+    """A CUDA event's interface over a clock that a test moves; passes when `passed` says so."""
 
+    now_us = 0
     made = 0
     passed = True
 
@@ -19,60 +18,69 @@ class Event:
         Event.made += 1
 
     def record(self):
-        self.at = time.perf_counter()
+        self.at = Event.now_us
 
     def query(self):
         return Event.passed
 
     def elapsed_time(self, later):
-        return 1e3 * (later.at - self.at)
+        return 1e-3 * (later.at - self.at)
+
+
+class Clock:
+    """The host's, which the test moves too."""
+
+    def monotonic_ns(self):
+        return 1000 * Event.now_us
+
+    unix_ns = monotonic_ns
 
 
 @pytest.fixture
 def events(monkeypatch):
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    Event.made, Event.passed = 0, True
+    Event.now_us, Event.made, Event.passed = 0, 0, True
+
+
+TIMERS = pytest.mark.parametrize("timer_of", [lambda: HostTimer(Clock()), CudaTimer])
 
 
 def a_round(timer, after_idle=False):
     timer.begin(after_idle)
     for name in ("draft", "verify", "sample"):
         with timer.part(name):
-            time.sleep(0.002)
+            Event.now_us += 2000
+    Event.now_us += 500
     with timer.part("sample"):
-        time.sleep(0.001)
+        Event.now_us += 1000
     return timer.end()
 
 
-@pytest.mark.parametrize("kind", [HostTimer, CudaTimer])
-def test_parts_are_told_apart_and_add_up_to_the_wall(kind, events):
-    timer = kind()
-
-    measured = a_round(timer, after_idle=True)
+@TIMERS
+def test_parts_are_told_apart_and_add_up_to_the_wall(timer_of, events):
+    measured = a_round(timer_of(), after_idle=True)
 
     assert measured.ready()
     durations = measured.read()
-    assert durations.parts["draft"] >= 2000
-    assert durations.parts["sample"] >= 3000
-    assert durations.parts["prefill"] == durations.parts["catchup"] == 0
     assert set(durations.parts) == set(PARTS)
-    total = sum(durations.parts.values()) + durations.idle
-    assert total == pytest.approx(durations.wall, rel=1e-6)
+    assert durations.parts == pytest.approx(
+        {"prefill": 0, "catchup": 0, "draft": 2000, "verify": 2000, "sample": 3000}
+    )
+    assert (durations.wall, durations.idle) == pytest.approx((7500, 500))
 
 
-@pytest.mark.parametrize("kind", [HostTimer, CudaTimer])
-def test_the_time_between_two_rounds_is_the_laters_unless_the_loop_rested(kind, events):
-    timer = kind()
+@TIMERS
+def test_the_time_between_two_rounds_is_the_laters_unless_the_loop_rested(timer_of, events):
+    timer = timer_of()
     a_round(timer, after_idle=True).read()
 
-    time.sleep(0.02)
+    Event.now_us += 20_000
     busy = a_round(timer).read()
-    time.sleep(0.02)
-    began = time.perf_counter()
+    Event.now_us += 20_000
     rested = a_round(timer, after_idle=True).read()
 
-    assert busy.idle > 20_000
-    assert rested.wall <= 1e6 * (time.perf_counter() - began)
+    assert (busy.wall, busy.idle) == pytest.approx((27_500, 20_500))
+    assert (rested.wall, rested.idle) == pytest.approx((7500, 500))
 
 
 def test_events_are_used_again_and_never_while_they_are_needed(events):
@@ -82,12 +90,11 @@ def test_events_are_used_again_and_never_while_they_are_needed(events):
     walls = [first.read().wall, second.read().wall]
     made = Event.made
 
-    for _ in range(20):
-        before = time.perf_counter()
+    for turn in range(20):
+        Event.now_us += turn
         walls.append(a_round(timer).read().wall)
-        assert walls[-1] >= 7000
-        assert walls[-1] <= 1e6 * (time.perf_counter() - before) + 1000
 
+    assert walls == pytest.approx([7500, 7500, *(7500 + turn for turn in range(20))])
     assert Event.made <= made + 1
 
 

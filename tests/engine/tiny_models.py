@@ -82,6 +82,20 @@ class Record:
         return sum(sum(report.accepted) for report in self.rounds) / proposed
 
 
+class CountingClock:
+    """A clock that a millisecond passes on whenever it is read, and more where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def monotonic_ns(self) -> int:
+        self.now += 1_000_000
+        return self.now
+
+    def unix_ns(self) -> int:
+        return 1_790_000_000_000_000_000 + self.monotonic_ns()
+
+
 def run(
     target: Decoder,
     drafter: Drafter,

@@ -288,14 +288,14 @@ def test_a_child_that_outlives_the_parent_does_not_look_like_a_writer(tmp_path):
         "from specscope_hook.ring import Ring\n"
         "ring = Ring.create(sys.argv[1], a_boot(), 4096)\n"
         "pid = os.fork()\n"
-        "if pid == 0: time.sleep(20)\n"
+        "if pid == 0: time.sleep(600)\n"
         "else: print(pid, flush=True); os._exit(0)\n"
     )
     path = tmp_path / "a.ring"
     run = [sys.executable, "-c", script, str(path), str(Path(__file__).parent)]
     with subprocess.Popen(run, stdout=subprocess.PIPE, text=True) as parent:
         child = int(parent.stdout.readline())
-        parent.wait(20)
+        parent.wait()
 
         alive = RingReader.open(path).writer_alive
         os.kill(child, 9)

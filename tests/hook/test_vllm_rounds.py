@@ -5,12 +5,14 @@ import math
 from types import SimpleNamespace
 
 import pytest
+from hook_fakes import ManualClock
 from hypothesis import given
 from hypothesis import strategies as st
 from vllm_standins import Scheduler, a_config
 
 from specscope_hook.adapters.vllm import check
 from specscope_hook.adapters.vllm_lengths import why_not_whole
+from specscope_hook.clock import SystemClock
 from specscope_hook.columns import End, TimingSource
 from specscope_hook.errors import NotSupported
 from specscope_hook.ring import NAME_ARM, RingReader
@@ -163,15 +165,20 @@ def test_what_a_grammar_refused_is_not_proposed(scheduler):
     assert (round_.k, round_.accepted, round_.invalid) == ([1], [1], 3)
 
 
-def test_time_without_requests_belongs_to_no_round(scheduler):
-    import time
+def test_time_without_requests_belongs_to_no_round(tmp_path, monkeypatch):
+    clock = ManualClock()
+    for name in ("monotonic_ns", "unix_ns"):
+        monkeypatch.setattr(SystemClock, name, staticmethod(getattr(clock, name)))
+    scheduler = Scheduler(tmp_path)
 
     started(scheduler, "a")
+    clock.pass_ms(5)
     scheduler.finish_step(scheduler.plan({"a": 0}), ended={"a": 0})
-    time.sleep(0.2)
+    clock.pass_ms(200)
     started(scheduler, "b")
 
-    assert all(round_.wall_us < 150_000 for round_ in scheduler.records()[0])
+    rounds = scheduler.records()[0]
+    assert max(round_.wall_us for round_ in rounds) == 5000
 
 
 def test_drafts_are_cut_only_where_the_switch_is_on(tmp_path):

@@ -12,9 +12,10 @@ from types import SimpleNamespace
 import pytest
 from reports import a_report, a_segment, an_arm
 from rich.console import Console
+from waiting import PATIENCE_S
 
 from specscope.evaluate.blocks import Segment
-from specscope.evaluate.switch import fleet_verdict
+from specscope.evaluate.fleet import fleet_verdict
 from specscope.report.render import deciding_arm, to_html, to_json, verdict, why, write
 from specscope.report.terminal import show
 from specscope.report.views import headline
@@ -150,7 +151,7 @@ def test_a_browser_draws_the_page_without_an_error(tmp_path):
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE_S,
         check=True,
     )
 

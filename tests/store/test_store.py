@@ -26,7 +26,7 @@ from specscope.store import Store
 store = Store.open(sys.argv[1])
 store.owner.publish("http://127.0.0.1:1234")
 print("owned", flush=True)
-time.sleep(60)
+time.sleep(600)
 """
 
 
