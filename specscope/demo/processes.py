@@ -15,7 +15,7 @@ from types import TracebackType
 
 from specscope.errors import DemoError
 
-STOP_SECONDS = 30.0  # the sidecar ships what it holds before it goes
+STOP_SECONDS = 120.0  # the service stores what it holds before it goes; a busy machine is slow
 PR_SET_PDEATHSIG = 1
 
 

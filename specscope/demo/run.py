@@ -37,7 +37,8 @@ from specscope.roll import roll
 from specscope.store import Store
 
 POLICY = 1
-START_SECONDS = 60.0
+START_SECONDS = 180.0  # a busy machine takes its time; who waits sees the stage
+SHIP_SECONDS = 180.0
 SHARED_MEMORY = Path("/dev/shm")
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # what ends a process from outside, and may be caught
 
@@ -91,6 +92,7 @@ def _run(folders: Folders, size: Size, progress: Progress, seed: int | None) -> 
             processes.start("agent", _specscope("agent"), environment)
             _run_engine(processes, environment, job, progress)
             progress.stage("shipping the last batches")
+            _wait_until_shipped(processes, folders)
             processes.stop("agent")
             _check_spool(folders)
             processes.stop("service")
@@ -173,6 +175,14 @@ def _run_engine(
         processes.check()
         raise DemoError("engine ended before it had run its blocks")
     processes.stop("engine")
+
+
+def _wait_until_shipped(processes: Processes, folders: Folders) -> None:
+    """The sidecar removes a ring that has ended once the service has all of it."""
+    deadline = time.monotonic() + SHIP_SECONDS
+    while any(folders.rings.iterdir()) and time.monotonic() < deadline:
+        processes.check()
+        time.sleep(0.1)
 
 
 def _check_spool(folders: Folders) -> None:
