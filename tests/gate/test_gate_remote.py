@@ -1,10 +1,10 @@
 """The gate's commands against a store that a running service owns."""
 
 import json
-import socket
 
 import grpc
 import pytest
+from ports import own_port
 from service.harness import service, service_process
 
 from specscope.cli import main
@@ -91,12 +91,6 @@ def test_a_dry_run_needs_no_token_and_no_service(running, where, gate, tmp_path)
     assert numbers(running) == before
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.mark.parametrize(
     ("service_", "token", "said"),
     [
@@ -116,7 +110,7 @@ def test_every_refusal_is_one_line_and_changes_nothing(
     addresses = {
         "open": f"127.0.0.1:{running.port}",
         "closed": f"127.0.0.1:{closed['grpc']}",
-        "nobody": f"127.0.0.1:{free_port()}",
+        "nobody": f"127.0.0.1:{own_port()}",
         "http": f"127.0.0.1:{running.http_port}",
     }
     address = addresses.get(service_, service_)
@@ -201,7 +195,7 @@ class Leaving(Remote):
 
     def apply(self, body, note):
         Leaving.calls += 1
-        there = self if Leaving.calls == 1 else Remote(f"127.0.0.1:{free_port()}", TOKEN)
+        there = self if Leaving.calls == 1 else Remote(f"127.0.0.1:{own_port()}", TOKEN)
         return Remote.apply(there, body, note)
 
 

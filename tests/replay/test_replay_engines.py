@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 from ports import own_port
-from waiting import until
+from waiting import PATIENCE_S, until
 
 from specscope.cli import main
 from specscope.store import Store
@@ -43,7 +43,7 @@ def engines(tmp_path):
         for process, _ in running:
             process.terminate()
         for process, _ in running:
-            process.wait(60)
+            process.wait(PATIENCE_S)
 
 
 def written(path):

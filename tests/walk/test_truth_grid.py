@@ -14,7 +14,7 @@ from truths import TRUTHS, cohort, hooked_engine, scores
 
 from specscope.store import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.slow
 BY_NAME = {truth.name: truth for truth in TRUTHS}
 ONCE = ("lose: gaps", "wrong k", "context-dependent", "load-dependent")
 
