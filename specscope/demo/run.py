@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from specscope.demo.job import Job
+from specscope.demo.leftovers import held, rings_folder, sweep
 from specscope.demo.notes import notes
 from specscope.demo.plan import LOADS, Size, arm_name
 from specscope.demo.processes import Processes, free_port
@@ -39,7 +40,6 @@ from specscope.store import Store
 POLICY = 1
 START_SECONDS = 180.0  # a busy machine takes its time; who waits sees the stage
 SHIP_SECONDS = 180.0
-SHARED_MEMORY = Path("/dev/shm")
 ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # what ends a process from outside, and may be caught
 
 
@@ -63,10 +63,7 @@ class Folders:
 
     @property
     def rings(self) -> Path:
-        """In memory where the machine has such a file system, as in a pod."""
-        if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK):
-            return SHARED_MEMORY / f"specscope-demo-{os.getpid()}"
-        return self.out / "rings"
+        return rings_folder(self.out)
 
 
 def run(out: Path, size: Size, progress: Progress, *, seed: int | None = None) -> Report:
@@ -79,38 +76,44 @@ def run(out: Path, size: Size, progress: Progress, *, seed: int | None = None) -
 
 
 def _run(folders: Folders, size: Size, progress: Progress, seed: int | None) -> Report:
-    for folder in (folders.spool, folders.logs, folders.rings):
+    for folder in (folders.spool, folders.logs):
         folder.mkdir(parents=True, exist_ok=True)
     job = Job(POLICY, secrets.randbits(31) if seed is None else seed, size, _spare_core())
-    try:
-        began_at = _prepare_store(folders, job)
-        with Processes(folders.logs) as processes:
-            environment = _environment(folders)
-            progress.stage("starting service, sidecar and engine")
-            processes.start("service", _specscope("serve"), environment)
-            _wait_until_healthy(processes, environment["SPECSCOPE_HTTP"])
-            processes.start("agent", _specscope("agent"), environment)
-            _run_engine(processes, environment, job, progress)
-            progress.stage("shipping the last batches")
-            _wait_until_shipped(processes, folders)
-            processes.stop("agent")
-            _check_spool(folders)
-            processes.stop("service")
-        # All of it has arrived; a later run would take what its rings left behind for a loss.
-        shutil.rmtree(folders.spool)
-        progress.stage("rolling up and deciding")
-        with Store.open(_dsn(folders)) as store:
-            roll(store, everything=True)
-            return collect(
-                store,
-                title="Does speculative decoding pay here?",
-                since=began_at,
-                load_names={load_bucket(load.requests): load.name for load in LOADS},
-                notes=notes(),
-            )
-    finally:
-        progress.end_line()
-        _remove(folders.rings)
+    for folder in sweep():
+        progress.stage(f"removed {folder}, which a killed demonstration left in memory")
+    with held(folders.rings):
+        try:
+            return _measure(folders, job, progress)
+        finally:
+            progress.end_line()
+
+
+def _measure(folders: Folders, job: Job, progress: Progress) -> Report:
+    began_at = _prepare_store(folders, job)
+    with Processes(folders.logs) as processes:
+        environment = _environment(folders)
+        progress.stage("starting service, sidecar and engine")
+        processes.start("service", _specscope("serve"), environment)
+        _wait_until_healthy(processes, environment["SPECSCOPE_HTTP"])
+        processes.start("agent", _specscope("agent"), environment)
+        _run_engine(processes, environment, job, progress)
+        progress.stage("shipping the last batches")
+        _wait_until_shipped(processes, folders)
+        processes.stop("agent")
+        _check_spool(folders)
+        processes.stop("service")
+    # All of it has arrived; a later run would take what its rings left behind for a loss.
+    shutil.rmtree(folders.spool)
+    progress.stage("rolling up and deciding")
+    with Store.open(_dsn(folders)) as store:
+        roll(store, everything=True)
+        return collect(
+            store,
+            title="Does speculative decoding pay here?",
+            since=began_at,
+            load_names={load_bucket(load.requests): load.name for load in LOADS},
+            notes=notes(),
+        )
 
 
 @contextmanager
@@ -237,9 +240,3 @@ def _spare_core() -> int | None:
     """The last processor, so that service and sidecar have another; None where there is one."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return cores[-1] if len(cores) > 1 else None
-
-
-def _remove(rings: Path) -> None:
-    for ring in rings.glob("*"):
-        ring.unlink(missing_ok=True)
-    rings.rmdir()

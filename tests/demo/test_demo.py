@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from waiting import PATIENCE_S
+from waiting import PATIENCE_S, until
 
 from specscope.store import Store
 
@@ -89,3 +89,29 @@ def test_an_interrupt_leaves_no_process_and_no_ring_behind(tmp_path, how):
     assert said.strip().splitlines()[-1] == "specscope demo: interrupted"
     assert processes_of(tmp_path) == set()
     assert rings_of(run) == []
+
+
+@pytest.mark.slow
+def test_what_a_killed_one_leaves_in_memory_is_named_and_swept_by_the_doctor(tmp_path):
+    run = started(tmp_path)
+    for line in run.stderr:
+        if "measuring" in line:
+            break
+    (folder,) = rings_of(run)
+    run.kill()
+    run.communicate()
+    until(lambda: processes_of(tmp_path) == set())
+
+    said = doctor()
+    left = list(folder.iterdir())
+    swept = doctor("--sweep")
+
+    assert left
+    assert f"rings in {folder}" in said
+    assert str(folder) not in swept
+    assert rings_of(run) == []
+
+
+def doctor(*words):
+    command = [sys.executable, "-m", "specscope", "doctor", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
