@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from specscope.readers import columns
 from specscope.readers.csv_file import header, name_of, rows
 from specscope.readers.lines import number
-from specscope.readers.records import Arm, Record, Window
+from specscope.readers.records import Arm, Finding, Record, Window
 from specscope.readers.roles import k_of, role_of
 from specscope.readers.source import Source
 from specscope.readers.wide_table import arms_in, unfolded
@@ -34,18 +34,43 @@ class BenchTable:
 
     def read(self, source: Source) -> Iterator[Record]:
         """One arm per row, and a window where the row counts accepted tokens."""
+        impossible = Impossible()
         for line, row in enumerate(rows(source.stream), start=1):
             named = {name_of(column): value for column, value in row.items()}
             arms = arms_in(named)
             for one in unfolded(named, arms) if arms else [named]:
-                yield from _row(source.name, one, line)
+                yield from _row(source.name, one, line, impossible)
+        yield from impossible.findings()
 
 
-def _row(input: str, row: Mapping[str, str], line: int) -> Iterator[Record]:
+class Impossible:
+    """Values that cannot be, by column: left out, and said once a column."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, list[tuple[int, float]]] = {}
+
+    def keeps(self, column: str, value: float, line: int, *, above_zero: bool) -> bool:
+        """Whether the value may be; a speed or a time is above zero, a count or a rate may be 0."""
+        if value > 0 or (value == 0 and not above_zero):
+            return True
+        self._seen.setdefault(column, []).append((line, value))
+        return False
+
+    def findings(self) -> Iterator[Finding]:
+        """One for each column with such values: how many, and the first of them."""
+        for column, seen in self._seen.items():
+            line, value = seen[0]
+            where = f"in row {line}" if len(seen) == 1 else f"in {len(seen)} rows, first in {line}"
+            text = f"{column} is {value:g} {where}: not possible, stored as unknown"
+            evidence = {"column": column, "rows": len(seen), "first_row": line, "value": value}
+            yield Finding("IMPOSSIBLE_VALUE", text, evidence)
+
+
+def _row(input: str, row: Mapping[str, str], line: int, impossible: Impossible) -> Iterator[Record]:
     arm_column = next((name for name in columns.ARM if name in row), None)
     arm = row[arm_column] if arm_column else ""
     k = _k(row)
-    metrics = _metrics(row)
+    metrics = _metrics(row, line, impossible)
     role = role_of(arm, k)
     if role in ("unknown", "speculative") and metrics.get("drafted_delta") == 0:
         role = "k0"
@@ -87,15 +112,18 @@ def _conditions(row: Mapping[str, str]) -> dict[str, int | float | str]:
     return found
 
 
-def _metrics(row: Mapping[str, str]) -> dict[str, float]:
+def _metrics(row: Mapping[str, str], line: int, impossible: Impossible) -> dict[str, float]:
     found: dict[str, float] = {}
     for metric, aliases in _MEASURES.items():
-        value = _first(row, aliases)
-        if value is not None and value >= 0:
+        column, value = _first(row, aliases)
+        positive = metric not in columns.OUTCOME
+        if value is not None and impossible.keeps(column, value, line, above_zero=positive):
             found[metric] = value
     for metric, aliases in columns.SECONDS.items():
-        value = _first(row, aliases)
-        if metric not in found and value is not None and value >= 0:
+        column, value = _first(row, aliases)
+        if metric in found or value is None:
+            continue
+        if impossible.keeps(column, value, line, above_zero=True):
             found[metric] = 1000 * value
     rate = found.get("acceptance_rate")
     if rate is not None and 1 < rate <= 100:
@@ -103,8 +131,10 @@ def _metrics(row: Mapping[str, str]) -> dict[str, float]:
     return found
 
 
-def _first(row: Mapping[str, str], aliases: Sequence[str]) -> float | None:
-    return next((v for alias in aliases if (v := number(row.get(alias))) is not None), None)
+def _first(row: Mapping[str, str], aliases: Sequence[str]) -> tuple[str, float | None]:
+    """The first column among the aliases that holds a number, and that number."""
+    values = ((alias, number(row.get(alias))) for alias in aliases)
+    return next((found for found in values if found[1] is not None), ("", None))
 
 
 def _window(input: str, arm: str, k: int | None, metrics: Mapping[str, float]) -> Window:

@@ -1,8 +1,9 @@
 """Benchmark tables and device tables in the shapes that people write."""
 
 import pytest
-from reading import arms, devices, windows
+from reading import arms, codes, devices, read, windows
 
+from specscope.readers.records import Finding
 from specscope.readers.roles import k_of, role_of
 
 
@@ -104,3 +105,32 @@ def test_a_table_with_a_column_per_arm_is_unfolded():
 
     assert (plain.role, eagle.k, eagle.conditions) == ("target_only", 3, {"batch": 1})
     assert (plain.metrics["throughput_tok_s"], eagle.metrics["tpot_ms"]) == (100, 7)
+
+
+def test_a_speed_or_time_that_cannot_be_is_unknown_and_said_once_a_column():
+    table = (
+        "arm,k,tok_s,tpot_ms,ttft_s,accepted\n"
+        "none,0,100,10,0.1,0\neagle,3,0,-7,0.1,-5\neagle,3,-150,7,0,12\n"
+    )
+
+    plain, *eagle = arms(table)
+    said = [f for f in read(table) if isinstance(f, Finding)]
+
+    assert set(plain.metrics) == {"throughput_tok_s", "tpot_ms", "ttft_ms", "accepted"}
+    assert [arm.metrics for arm in eagle] == [{"ttft_ms": 100}, {"tpot_ms": 7, "accepted": 12}]
+    assert {f.code for f in said} == {"IMPOSSIBLE_VALUE"}
+    assert [f.text for f in said] == [
+        "tok_s is 0 in 2 rows, first in 2: not possible, stored as unknown",
+        "tpot_ms is -7 in row 2: not possible, stored as unknown",
+        "accepted is -5 in row 2: not possible, stored as unknown",
+        "ttft_s is 0 in row 3: not possible, stored as unknown",
+    ]
+
+
+def test_a_column_per_arm_says_impossible_speeds_too():
+    table = "batch_size,no_spec_tok_s,eagle_k3_tok_s\n1,100,0\n"
+
+    plain, eagle = arms(table)
+
+    assert (plain.metrics, eagle.metrics) == ({"throughput_tok_s": 100}, {})
+    assert "IMPOSSIBLE_VALUE" in codes(table)
