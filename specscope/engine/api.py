@@ -1,7 +1,7 @@
 """What the engine takes and tells: parameters, states, reports, and the two kinds of callback."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 Mode = Literal["greedy", "rejection", "coupled"]
@@ -99,6 +99,11 @@ class RoundReport:
     emitted: list[int]
     ends: list[str]
     """none, eos, length, stop or preempt for each sequence; preempt is not the request's end."""
+    launch_us: float = 0.0
+    """Of idle_us, what launching CUDA graphs left idle before their first node or after their last;
+    0 where no graph is."""
+    gaps_us: Mapping[str, float] = field(default_factory=dict)
+    """Idle before each part, since the one before or the round's beginning."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,13 @@ from torch import Tensor
 from specscope.engine.api import RequestInfo
 from specscope.engine.checks import check_pair
 from specscope.engine.errors import BadSetting
-from specscope.engine.layout import lay_out, pack
+from specscope.engine.graphs import Graphs
+from specscope.engine.layout import Packing, lay_out, pack
 from specscope.engine.model import Decoder, KVCache
 from specscope.engine.noise import DRAFT
 from specscope.engine.sample import choose, draw_noise, shape_scores
 from specscope.engine.state import BatchState, Needs
+from specscope.engine.timing import Parts
 from specscope.engine.transfer import send
 
 CATCH_UP_CHUNK = 256
@@ -25,9 +27,8 @@ CATCH_UP_CHUNK = 256
 class Proposal:
     """What was drafted for rows 0 .. R - 1."""
 
-    widths: list[int]  # proposals per row, on the host
-    counts: Tensor  # [R] the same, on the device
-    tokens: Tensor  # [R, K]; entries behind a row's width mean nothing
+    widths: list[int]  # proposals per row
+    tokens: Tensor  # [R, K] or more; entries behind a row's width mean nothing
     probable: Tensor | None = None  # [R, K, vocab] the law drawn from; None: surely that token
     padded: int = 0  # query positions computed for nothing
 
@@ -41,7 +42,12 @@ class Batch:
     requests: Sequence[RequestInfo]
     texts: Sequence[Sequence[int]]
     extent: int  # bound on every row's length
+    graphs: Graphs | None = None
     noise: Tensor | None = None  # [sum of k + 1, vocab] that draft and verifier share
+
+    def for_graph(self, graphs: Graphs, ahead: int) -> "Batch":
+        """What of it work in a graph may see, if it looks `ahead` positions beyond the texts."""
+        return Batch(self.state, self.needs, (), (), graphs.buckets.extent(self.extent + ahead))
 
 
 class Drafter:
@@ -142,37 +148,66 @@ class ModelDrafter(Drafter):
 
     def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
         """Draw up to k tokens a row, one position at a time, for the rows that still want one."""
-        rows, most, state = len(ks), max(ks), batch.state
-        tokens = torch.zeros((rows, most), dtype=torch.int64, device=self.device)
-        shape = (rows, most, self.model.config.vocab)
-        probable = torch.zeros(shape, device=self.device) if batch.needs.rejection else None
-        starts = send([0, *accumulate(k + 1 for k in ks)], self.device)
-        padded = 0
+        graphs, most = batch.graphs, max(ks)
+        buckets = None if graphs is None else graphs.buckets
+        packings = []
         for step in range(most):
             width = 1 if step else self.window
-            packing = pack(tuple(width if k > step else 0 for k in ks), self.device)
-            padded += packing.padded
+            widths = tuple(width * (k > step) for k in ks)
+            packings.append(pack(widths, self.device, 0, buckets))
+        if graphs is None:
+            starts = send([0, *accumulate(k + 1 for k in ks)], self.device)
+            tokens, *probable = self.draw(batch, packings, most, starts)
+        else:
+            fixed = batch.for_graph(graphs, most)
+            shapes = [packing.shape for packing in packings]
+
+            def work(inputs: Sequence[Tensor], _: Parts) -> tuple[Tensor, ...]:
+                again = [Packing.over(*pair) for pair in zip(shapes, inputs, strict=True)]
+                return self.draw(fixed, again, graphs.buckets.width(most + 1) - 1)
+
+            inputs = [(packing.index, packing.index.shape) for packing in packings]
+            key = ("draft", *shapes, fixed.extent, batch.needs)
+            tokens, *probable = graphs.run(key, work, inputs)
+        pause(self.delay_us * most)
+        padded = sum(packing.padded for packing in packings)
+        return Proposal(list(ks), tokens, probable[0] if probable else None, padded)
+
+    def draw(
+        self, batch: Batch, packings: Sequence[Packing], most: int, starts: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Tokens [R, most], and for rejection the laws [R, most, vocab] they were drawn from.
+
+        packings: of each step, over the rows that draft then. starts: [R] where each row's places
+        begin in the batch's noise.
+        """
+        state, rows = batch.state, packings[0].shape.rows
+        # Behind the rows there is one for what is drawn for nobody.
+        tokens = torch.zeros((rows + 1, most), dtype=torch.int64, device=self.device)
+        shape = (rows + 1, most, self.model.config.vocab)
+        probable = torch.zeros(shape, device=self.device) if batch.needs.rejection else None
+        for step, packing in enumerate(packings):
+            width = 1 if step else self.window
             wanting = packing.token_rows[width - 1 :: width]
+            seats = wanting.clamp(max=rows) if packing.shape.filled else wanting
             end = state.ln[wanting] + step
             if step:
-                positions, fed = end - 1, tokens[wanting, step - 1]
+                positions, fed = end - 1, tokens[seats, step - 1]
             else:
                 positions = (state.ln[packing.token_rows] - width + packing.offsets).clamp(min=0)
                 fed = state.tok[packing.token_rows, positions]
-            plan = lay_out(
-                packing, positions, batch.extent + step, self.model.config, self.model.dtype
-            )
+            extent = batch.extent if packing.shape.filled else batch.extent + step
+            plan = lay_out(packing, positions, extent, self.model.config, self.model.dtype)
             hidden = self.model(fed, self.cache, plan)[width - 1 :: width]
             scores = shape_scores(self.model.logits(hidden), wanting, state, batch.needs)
-            if batch.noise is None:
+            if batch.noise is None or starts is None:
                 noise = draw_noise(wanting, end, state, batch.needs, DRAFT, scores.shape[-1])
             else:
                 noise = batch.noise[starts[wanting] + step]
-            tokens[wanting, step] = choose(scores, noise)
+            tokens[seats, step] = choose(scores, noise)
             if probable is not None:
-                probable[wanting, step] = scores.softmax(-1).to(probable.dtype)
-        pause(self.delay_us * most)
-        return Proposal(list(ks), send(list(ks), self.device), tokens, probable, padded)
+                probable[seats, step] = scores.softmax(-1).to(probable.dtype)
+        return (tokens[:rows],) if probable is None else (tokens[:rows], probable[:rows])
 
     def advanced(self, ks: Sequence[int]) -> None:
         """Rows at k = 0 moved on by one token that was not read."""
@@ -190,8 +225,7 @@ def listed(proposals: Sequence[Sequence[int]], device: str) -> Proposal:
     widths = [len(tokens) for tokens in proposals]
     most = max(widths, default=0)
     padded = [[*tokens, *[0] * (most - len(tokens))] for tokens in proposals]
-    tokens = send(padded, device).view(len(widths), most)
-    return Proposal(widths, send(widths, device), tokens)
+    return Proposal(widths, send(padded, device).view(len(widths), most))
 
 
 def pause(microseconds: float) -> None:

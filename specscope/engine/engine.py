@@ -12,12 +12,14 @@ from dataclasses import replace
 import torch
 
 from specscope.engine.api import Gate, Observer, RequestInfo, SamplingParams
+from specscope.engine.buckets import Buckets
 from specscope.engine.budget import CacheBudget
 from specscope.engine.checks import check_engine, check_gate, check_request
 from specscope.engine.clock import Clock, SystemClock
 from specscope.engine.draft import Batch, Drafter
 from specscope.engine.errors import BadRequest
 from specscope.engine.flight import Flight, extend_texts, report_of
+from specscope.engine.graphs import graphs_for
 from specscope.engine.model import Decoder, KVCache
 from specscope.engine.round import Outcome, Target, run_round
 from specscope.engine.seats import Portion, Seats
@@ -49,6 +51,7 @@ class Engine:
         prefill_tokens: int = PREFILL_TOKENS,
         cache_tokens: int | None = None,
         clock: Clock | None = None,
+        graphs: bool | None = None,
     ) -> None:
         """k_max: longest draft. slots: sequences at once. capacity: tokens of one sequence.
 
@@ -62,6 +65,8 @@ class Engine:
         write included; when they would hold more, the youngest go back to the queue. Enough for
         all slots, if not given.
         clock: what all times are read from; the machine's, if not given.
+        graphs: whether rounds are filled up to few shapes and replayed as CUDA graphs; on a GPU,
+        if not given. On a CPU they are filled up and replayed without a graph, for tests.
 
         Raises BadSetting where these do not fit the models.
         """
@@ -71,18 +76,21 @@ class Engine:
         drafter.check(target, capacity + k_max + 1)
         self.k_max, self.slots, self.capacity, self.gate = k_max, slots, capacity, gate
         self.observers, self.device, self.detokenize = list(observers), device, detokenize
-        cache = KVCache(target.config, slots, capacity + k_max + 1, device, target.dtype)
+        self.clock = clock or SystemClock()
+        self.timer = timer_for(device, self.clock)
+        buckets = Buckets(slots, k_max, capacity + k_max + 1)
+        self.graphs = graphs_for(device, buckets, self.timer, graphs)
+        rows = slots + (self.graphs is not None)
+        cache = KVCache(target.config, rows, capacity + k_max + 1, device, target.dtype)
         self.target, self.drafter = Target(target, cache), drafter
-        self.state = BatchState(slots, capacity, k_max, device)
+        self.state = BatchState(rows, capacity, k_max, device)
         self.budget, self.prefill_tokens = budget, prefill_tokens
         self.seats = Seats(slots, budget, self.state, self.target, drafter)
         self.rows, self.queue = self.seats.rows, self.seats.queue
-        drafter.open(slots, capacity, k_max, device)
+        drafter.open(rows, capacity, k_max, device)
         wanted = int(device.startswith("cuda")) if depth is None else depth
         self.depth = 0 if drafter.reads_texts else wanted
         self.forced = None if synthetic is None else torch.tensor(synthetic, device=device)
-        self.clock = clock or SystemClock()
-        self.timer = timer_for(device, self.clock)
         self.flights: deque[Flight] = deque()
         self.aborts: deque[str] = deque()
         self.known: set[str] = set()
@@ -197,6 +205,7 @@ class Engine:
             [row.info for row in running],
             [row.text for row in running],
             min(max(len(row.text) for row in running) + self._unseen(), self.capacity),
+            self.graphs,
         )
         outcome = run_round(self.target, self.drafter, batch, ks, self.timer, self.forced)
         self.drafter.advanced(ks)

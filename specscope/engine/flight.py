@@ -9,7 +9,7 @@ from specscope.engine.api import RoundReport
 from specscope.engine.round import Outcome
 from specscope.engine.seats import Portion
 from specscope.engine.sequence import Detokenize, Running
-from specscope.engine.timing import Durations, Measured
+from specscope.engine.timing import LAUNCH, Durations, Measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +79,6 @@ def report_of(
         accepted=[part.accepted for part in parts],
         emitted=[part.emitted for part in parts],
         ends=[part.end for part in parts],
+        launch_us=max(0.0, took[LAUNCH]),
+        gaps_us=durations.gaps,
     )

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from specscope.engine.draft import Batch, Drafter, Proposal
-from specscope.engine.layout import Layout, lay_out, pack
+from specscope.engine.graphs import Graphs
+from specscope.engine.layout import Layout, Packing, lay_out, pack
 from specscope.engine.model import Decoder, KVCache
 from specscope.engine.noise import COUPLED
 from specscope.engine.sample import draw_noise
 from specscope.engine.state import BatchState
-from specscope.engine.timing import Timer
+from specscope.engine.timing import Parts, Timer
 from specscope.engine.transfer import send
 from specscope.engine.verify import commit, judge
 
@@ -54,16 +55,20 @@ class Target:
             plan = lay_out(packing, positions, max(done), self.model.config, self.model.dtype)
             self.model(state.tok[plan.token_rows, plan.positions], self.cache, plan)
 
-    def verify(self, batch: Batch, proposal: Proposal) -> tuple[Tensor, Layout]:
-        """Logits [N, vocab] of every row's pending token and its proposals."""
-        state, rows = batch.state, len(proposal.widths)
-        packing = pack(tuple(width + 1 for width in proposal.widths), state.device)
-        start = state.ln[:rows, None] - 1
-        inputs = torch.cat((state.tok[:rows].gather(1, start), proposal.tokens), 1)
-        positions = start[packing.token_rows, 0] + packing.offsets
-        fed = inputs[packing.token_rows, packing.offsets]
-        extent = batch.extent + packing.width - 1
-        plan = lay_out(packing, positions, extent, self.model.config, self.model.dtype)
+    def verify(self, batch: Batch, proposal: Proposal, packing: Packing) -> tuple[Tensor, Layout]:
+        """Logits [N, vocab] of every row's pending token and its proposals.
+
+        batch.extent bounds the positions of all. Proposals are put behind the texts, where
+        nothing is the truth.
+        """
+        state, shape = batch.state, packing.shape
+        rows, ahead = shape.rows, shape.width - 1
+        if ahead:
+            places = state.ln[:rows, None] + torch.arange(ahead, device=state.device)
+            state.tok[:rows].scatter_(1, places, proposal.tokens[:, :ahead])
+        positions = state.ln[packing.token_rows] - 1 + packing.offsets
+        plan = lay_out(packing, positions, batch.extent, self.model.config, self.model.dtype)
+        fed = state.tok[packing.token_rows, positions]
         return self.model.logits(self.model(fed, self.cache, plan)), plan
 
 
@@ -82,17 +87,63 @@ def run_round(
         if drafter.behind(ks):
             with timer.part("catchup"):
                 drafter.catch_up(batch, ks)
-        if drafter.draws and batch.needs.noise and not batch.needs.rejection:
+        needs = batch.needs
+        if drafter.draws and needs.noise and not needs.rejection and batch.graphs is None:
             with timer.part("sample"):
                 batch = replace(batch, noise=_shared_noise(batch, ks, target.model.config.vocab))
         with timer.part("draft"):
             proposal = drafter.propose(batch, ks)
+    widths, graphs = tuple(width + 1 for width in proposal.widths), batch.graphs
+    packing = pack(widths, batch.state.device, 0, None if graphs is None else graphs.buckets)
+    padded = proposal.padded + packing.padded
+    if graphs is None:
+        fitting = replace(batch, extent=batch.extent + packing.shape.width - 1)
+        result = _decide(target, fitting, proposal, packing, timer, forced)
+        return Outcome(result, proposal.widths, padded)
     with timer.part("verify"):
-        logits, plan = target.verify(batch, proposal)
-    with timer.part("sample"):
+        result = _decide_in_graph(target, batch, proposal, packing, graphs, forced)
+    # A later round writes over it, perhaps before this one is read.
+    return Outcome(result[: len(ks)].clone(), proposal.widths, padded)
+
+
+def _decide(
+    target: Target,
+    batch: Batch,
+    proposal: Proposal,
+    packing: Packing,
+    parts: Parts,
+    forced: Tensor | None,
+) -> Tensor:
+    """Verify and append; see commit for what is returned."""
+    with parts.part("verify"):
+        logits, plan = target.verify(batch, proposal, packing)
+    with parts.part("sample"):
         verdict = judge(logits, proposal, plan, batch, forced)
-        result = commit(verdict, batch.state)
-    return Outcome(result, proposal.widths, proposal.padded + plan.packing.padded)
+        return commit(verdict, batch.state)
+
+
+def _decide_in_graph(
+    target: Target,
+    batch: Batch,
+    proposal: Proposal,
+    packing: Packing,
+    graphs: Graphs,
+    forced: Tensor | None,
+) -> Tensor:
+    """The same, replayed; the result has rows of nobody behind the batch's own."""
+    shape, probable = packing.shape, proposal.probable
+    size = (shape.rows, shape.width - 1)
+    fixed = batch.for_graph(graphs, shape.width - 1)
+
+    def work(inputs: Sequence[Tensor], parts: Parts) -> tuple[Tensor, ...]:
+        index, tokens, *laws = inputs
+        again = Proposal([], tokens, laws[0] if laws else None)
+        return (_decide(target, fixed, again, Packing.over(shape, index), parts, forced),)
+
+    inputs = [(packing.index, packing.index.shape), (proposal.tokens, size)]
+    if probable is not None:
+        inputs.append((probable, (*size, probable.shape[2])))
+    return graphs.run(("decide", shape, fixed.extent, batch.needs), work, inputs)[0]
 
 
 def _shared_noise(batch: Batch, ks: Sequence[int], vocab: int) -> Tensor | None:
@@ -104,5 +155,4 @@ def _shared_noise(batch: Batch, ks: Sequence[int], vocab: int) -> Tensor | None:
 
 def no_proposal(rows: int, device: str) -> Proposal:
     """The proposal of a target-only round."""
-    counts = torch.zeros(rows, dtype=torch.int64, device=device)
-    return Proposal([0] * rows, counts, counts.new_zeros((rows, 0)))
+    return Proposal([0] * rows, torch.zeros((rows, 0), dtype=torch.int64, device=device))

@@ -51,12 +51,13 @@ class BatchState:
 
         self.device = device
         self.tok = zeros(rows, capacity + k_max + 2)
-        self.ln = zeros(rows)
+        # A row of nobody counts one token, so that a pass may run over it.
+        self.ln = zeros(rows).fill_(1)
         self.limit = zeros(rows)
         self.eos = zeros(rows, MAX_EOS)
         self.alive = zeros(rows, dtype=torch.bool)
         self.seed = zeros(rows)
-        self.temperature = zeros(rows, dtype=torch.float32)
+        self.temperature = zeros(rows, dtype=torch.float32).fill_(1)
         self.top_p = zeros(rows, dtype=torch.float32)
         self.top_k = zeros(rows)
         self.greedy = zeros(rows, dtype=torch.bool)

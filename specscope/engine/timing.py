@@ -1,20 +1,26 @@
 """How long each part of a round took, without ever waiting for the device.
 
 The host timer reads the clock as the parts return, which is the truth on a CPU. The CUDA timer
-records events into the stream and reads them once the last has passed; what it calls a part is
-the stream's time between two events, launch gaps inside included. It has never run on a GPU.
+records events into the stream and reads them once the last has passed. A part of an eager round
+is the stream's time between two events, gaps between kernels included; a part inside a CUDA graph
+has its events inside the graph, so that what the launch left idle is told apart. It has never run
+on a GPU.
 """
 
 from collections import deque
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
 from specscope.engine.clock import Clock, SystemClock
 
 PARTS = ("prefill", "catchup", "draft", "verify", "sample")
+LAUNCH = "launch"
+"""A graph's replay less what ran inside it: the device waited for its first node, or its last."""
 
 
 @dataclass(slots=True)
@@ -22,12 +28,21 @@ class Durations:
     """Microseconds by part; wall runs from the previous round's end unless the loop was idle."""
 
     wall: float = 0.0
-    parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PARTS, 0.0))
+    parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys((*PARTS, LAUNCH), 0.0))
+    gaps: dict[str, float] = field(default_factory=dict)
+    """Between the end of the part before, or the round's beginning, and the start of each."""
 
     @property
     def idle(self) -> float:
-        """Wall less all parts, at least 0."""
-        return max(0.0, self.wall - sum(self.parts.values()))
+        """Wall less all parts but launches, at least 0."""
+        return max(0.0, self.wall - sum(self.parts[part] for part in PARTS))
+
+
+class Parts(Protocol):
+    """Where a part's time is marked."""
+
+    def part(self, name: str) -> AbstractContextManager[None]:
+        """A context whose time belongs to `name`, less that of parts within it."""
 
 
 class Measured(Protocol):
@@ -40,7 +55,7 @@ class Measured(Protocol):
         """The durations; only once `ready`."""
 
 
-class Timer(Protocol):
+class Timer(Parts, Protocol):
     """Marks for one round at a time, in order: begin, parts, end."""
 
     source: str
@@ -48,8 +63,8 @@ class Timer(Protocol):
     def begin(self, after_idle: bool) -> None:
         """A round begins; its wall starts here if the loop was idle, else at the last end."""
 
-    def part(self, name: str) -> "Part":
-        """A context whose time belongs to `name`; parts do not nest and may repeat."""
+    def replayed(self, inside: "InGraph") -> None:
+        """The part that is open replays a graph that has these marks inside."""
 
     def end(self) -> Measured:
         """The round's results have been written."""
@@ -58,11 +73,11 @@ class Timer(Protocol):
 class Part:
     """Marks its start and its stop."""
 
-    def __init__(self, timer: "HostTimer | CudaTimer", name: str) -> None:
+    def __init__(self, timer: "HostTimer | EventTimer", name: str) -> None:
         self.timer, self.name = timer, name
 
     def __enter__(self) -> None:
-        self.timer.start()
+        self.timer.start(self.name)
 
     def __exit__(
         self,
@@ -70,7 +85,7 @@ class Part:
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        self.timer.stop(self.name)
+        self.timer.stop()
 
 
 @dataclass(slots=True)
@@ -91,26 +106,39 @@ class HostTimer:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.now = (clock or SystemClock()).monotonic_ns
-        self.ended = self.began = self.started = 0
+        self.ended = self.began = self.stopped = 0
         self.current = Durations()
-        self.contexts = {name: Part(self, name) for name in PARTS}
+        self.contexts = {name: Part(self, name) for name in (*PARTS, LAUNCH)}
+        self.open: list[tuple[str, int]] = []
 
     def begin(self, after_idle: bool) -> None:
         """See Timer."""
-        self.began = self.now() if after_idle else self.ended
+        self.began = self.stopped = self.now() if after_idle else self.ended
         self.current = Durations()
 
     def part(self, name: str) -> Part:
-        """See Timer."""
+        """See Parts."""
         return self.contexts[name]
 
-    def start(self) -> None:
+    def start(self, name: str) -> None:
         """A part starts."""
-        self.started = self.now()
+        now = self.now()
+        if not self.open:
+            gaps = self.current.gaps
+            gaps[name] = gaps.get(name, 0.0) + (now - self.stopped) / 1e3
+        self.open.append((name, now))
 
-    def stop(self, name: str) -> None:
-        """It stops."""
-        self.current.parts[name] += (self.now() - self.started) / 1e3
+    def stop(self) -> None:
+        """The part that started last stops."""
+        name, started = self.open.pop()
+        self.stopped = self.now()
+        took = (self.stopped - started) / 1e3
+        self.current.parts[name] += took
+        if self.open:
+            self.current.parts[self.open[-1][0]] -= took
+
+    def replayed(self, inside: "InGraph") -> None:
+        """Nothing is inside."""
 
     def end(self) -> _Known:
         """See Timer."""
@@ -119,46 +147,85 @@ class HostTimer:
         return _Known(self.current)
 
 
-class CudaTimer:
-    """Events in the current stream, from a pool that grows to the rounds in flight."""
+class Mark(NamedTuple):
+    """Two events of a part, and the part that it lies in."""
+
+    name: str
+    within: str
+    start: torch.cuda.Event
+    stop: torch.cuda.Event
+    pooled: bool
+
+
+@dataclass(slots=True)
+class InGraph:
+    """Marks inside a graph: recorded by each of its replays, so to be read before the next."""
+
+    marks: Sequence[Mark]
+    unread: bool = False
+
+
+class EventTimer:
+    """Marks in the current stream: of a round as it runs, or inside a graph as it is captured."""
+
+    def __init__(self, external: bool = False) -> None:
+        """external: while a graph is captured, so that the events are nodes of it."""
+        self.external = external
+        self.pool: deque[torch.cuda.Event] = deque()
+        self.marks: list[Mark] = []
+        self.contexts = {name: Part(self, name) for name in (*PARTS, LAUNCH)}
+        self.open: list[tuple[str, torch.cuda.Event]] = []
+
+    def part(self, name: str) -> Part:
+        """See Parts."""
+        return self.contexts[name]
+
+    def mark(self) -> torch.cuda.Event:
+        """Record an event in the stream."""
+        event = (
+            self.pool.popleft()
+            if self.pool
+            else torch.cuda.Event(enable_timing=True, external=self.external)  # type: ignore[no-untyped-call]
+        )
+        event.record()
+        return event
+
+    def start(self, name: str) -> None:
+        """A part starts."""
+        self.open.append((name, self.mark()))
+
+    def stop(self) -> None:
+        """The part that started last stops."""
+        name, start = self.open.pop()
+        within = self.open[-1][0] if self.open else ""
+        self.marks.append(Mark(name, within, start, self.mark(), not self.external))
+
+
+class CudaTimer(EventTimer):
+    """Events of a pool that grows to the rounds in flight."""
 
     source = "cuda"
 
     def __init__(self) -> None:
-        self.pool: deque[torch.cuda.Event] = deque()
-        self.marks: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
-        self.contexts = {name: Part(self, name) for name in PARTS}
+        super().__init__()
         self.last: torch.cuda.Event | None = None
-        self.shared: torch.cuda.Event | None = None
 
     def begin(self, after_idle: bool) -> None:
         """See Timer."""
         if after_idle or self.last is None:
             self.last = self.mark()
-        self.first, self.marks = self.last, []
+        self.first, self.marks, self.graphs = self.last, list[Mark](), list[InGraph]()
 
-    def part(self, name: str) -> Part:
+    def replayed(self, inside: InGraph) -> None:
         """See Timer."""
-        return self.contexts[name]
-
-    def mark(self) -> torch.cuda.Event:
-        """Record an event in the stream."""
-        event = self.pool.popleft() if self.pool else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        return event
-
-    def start(self) -> None:
-        """A part starts."""
-        self.open = self.mark()
-
-    def stop(self, name: str) -> None:
-        """It stops."""
-        self.marks.append((name, self.open, self.mark()))
+        name, inside.unread = self.open[-1][0], True
+        self.graphs.append(inside)
+        self.marks += [mark if mark.within else mark._replace(within=name) for mark in inside.marks]
 
     def end(self) -> "_Pending":
         """See Timer."""
         self.last = self.mark()
-        return _Pending(self, self.first, self.last, self.marks)
+        return _Pending(self, self.first, self.last, self.marks, self.graphs)
 
 
 @dataclass(slots=True)
@@ -166,19 +233,36 @@ class _Pending:
     timer: CudaTimer
     first: torch.cuda.Event
     last: torch.cuda.Event
-    marks: list[tuple[str, torch.cuda.Event, torch.cuda.Event]]
+    marks: list[Mark]
+    graphs: list[InGraph]
 
     def ready(self) -> bool:
         return bool(self.last.query())  # type: ignore[no-untyped-call]
 
     def read(self) -> Durations:
-        durations = Durations(wall=1e3 * self.first.elapsed_time(self.last))
-        for name, start, stop in self.marks:
-            durations.parts[name] += 1e3 * start.elapsed_time(stop)
-            self.timer.pool += (start, stop)
+        durations = Durations(wall=_between(self.first, self.last))
+        parts, gaps, stopped = durations.parts, durations.gaps, self.first
+        for mark in self.marks:
+            took = _between(mark.start, mark.stop)
+            parts[mark.name] += took
+            if mark.within:
+                parts[mark.within] -= took
+                continue
+            gaps[mark.name] = gaps.get(mark.name, 0.0) + _between(stopped, mark.start)
+            stopped = mark.stop
         # The last event is the next round's first; the first was nobody else's any more.
         self.timer.pool.append(self.first)
+        for mark in self.marks:
+            if mark.pooled:
+                self.timer.pool += (mark.start, mark.stop)
+        for inside in self.graphs:
+            inside.unread = False
         return durations
+
+
+def _between(start: torch.cuda.Event, stop: torch.cuda.Event) -> float:
+    """Microseconds."""
+    return 1e3 * float(start.elapsed_time(stop))
 
 
 def timer_for(device: str, clock: Clock | None = None) -> HostTimer | CudaTimer:

@@ -21,6 +21,7 @@ class Verdict:
 
     accepted: Tensor  # [rows] 0..k
     block: Tensor  # [rows, K + 1]; entries behind `accepted` mean nothing
+    live: Tensor | None = None  # [rows] false where a batch was filled up with rows of nobody
 
 
 def judge(
@@ -39,7 +40,8 @@ def judge(
     Sources: rejection Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; coupled Daliri et
     al. 2024 (arXiv 2408.07978).
     """
-    rows, width = plan.rows, plan.width
+    rows, width, proposed = plan.rows, plan.width, plan.packing.last
+    live = proposed >= 0 if plan.packing.shape.filled else None
     state, needs, noise = batch.state, batch.needs, batch.noise
     scores = shape_scores(logits, plan.token_rows, state, needs)
     if noise is None:
@@ -47,7 +49,7 @@ def judge(
         noise = draw_noise(plan.token_rows, places, state, needs, RESIDUAL, vocab)
     own = plan.pad(choose(scores, noise)).view(rows, width)
     if width == 1:
-        return Verdict(torch.zeros_like(state.ln[:rows]), own)
+        return Verdict(torch.zeros_like(state.ln[:rows]), own, live)
     drafted = proposal.tokens[:, : width - 1]
     index = torch.arange(width - 1, device=logits.device)
     test = drafted == own[:, :-1]
@@ -58,13 +60,13 @@ def judge(
         test = torch.where(state.rejection[:rows, None], kept, test)
     if forced is not None:
         test = _uniform(state, rows, width - 1, SYNTHETIC) < forced[: width - 1]
-    accepted = (test & (index < proposal.counts[:, None])).long().cumprod(1).sum(1)
+    accepted = (test & (index < proposed[:, None])).long().cumprod(1).sum(1)
     after = own.gather(1, accepted[:, None])
     if probable is not None:
-        redrawn = _redraw(probable, drafted, proposal, accepted, state)
+        redrawn = _redraw(probable, drafted, proposal, (accepted, proposed), state)
         after = torch.where(state.rejection[:rows, None], redrawn[:, None], after)
     block = torch.cat((drafted, after), 1).scatter(1, accepted[:, None], after)
-    return Verdict(accepted, block)
+    return Verdict(accepted, block, live)
 
 
 def commit(verdict: Verdict, state: BatchState) -> Tensor:
@@ -72,6 +74,7 @@ def commit(verdict: Verdict, state: BatchState) -> Tensor:
 
     Columns: accepted, emitted, then the block. A block is cut behind the first end-of-text token,
     then at the length limit: an end of text on the last allowed place is still an end of text.
+    Rows of nobody stay as they are.
     """
     rows, width = verdict.block.shape
     ln, block = state.ln[:rows], verdict.block
@@ -81,6 +84,8 @@ def commit(verdict: Verdict, state: BatchState) -> Tensor:
     first = torch.where(ending, index, width).amin(1)
     emitted = torch.minimum(verdict.accepted, first) + 1
     emitted = torch.minimum(emitted, state.limit[:rows] - ln) * state.alive[:rows]
+    if verdict.live is not None:
+        emitted = emitted * verdict.live
     state.alive[:rows] &= (first >= emitted) & (ln + emitted < state.limit[:rows])
     state.tok[:rows].scatter_(1, ln[:, None] + index, block)
     ln += emitted
@@ -100,10 +105,18 @@ def _rejection_test(
 
 
 def _redraw(
-    probable: Tensor, drafted: Tensor, proposal: Proposal, accepted: Tensor, state: BatchState
+    probable: Tensor,
+    drafted: Tensor,
+    proposal: Proposal,
+    counts: tuple[Tensor, Tensor],
+    state: BatchState,
 ) -> Tensor:
-    """[rows] from the excess of target over draft at the first rejection, or the target's bonus."""
+    """[rows] from the excess of target over draft at the first rejection, or the target's bonus.
+
+    counts: accepted and proposed tokens of each row.
+    """
     rows, width, vocab = probable.shape
+    accepted, proposed = counts
     p = probable.gather(1, accepted[:, None, None].expand(-1, 1, vocab)).squeeze(1)
     if width > 1:
         place = accepted.clamp(max=width - 2)[:, None]
@@ -112,7 +125,7 @@ def _redraw(
             q = torch.zeros_like(p).scatter_(1, token, 1.0)
         else:
             q = proposal.probable.gather(1, place[:, :, None].expand(-1, 1, vocab)).squeeze(1)
-        rejected = (accepted < proposal.counts)[:, None]
+        rejected = (accepted < proposed)[:, None]
         excess = (p - q.to(p.dtype)).clamp(min=0)
         # Where rounding leaves no excess the two laws are one, and the target's serves.
         p = torch.where(rejected & (excess.sum(1, keepdim=True) > 0), excess, p)

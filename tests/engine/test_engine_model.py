@@ -56,7 +56,7 @@ def test_a_packing_counts_what_it_pads():
     assert packing.token_rows.tolist() == [4, 4, 6, 6, 6]
     assert packing.offsets.tolist() == [0, 1, 0, 1, 2]
     assert packing.places.tolist() == [0, 1, 6, 7, 8]
-    assert (packing.tokens, packing.padded) == (5, 4)
+    assert (packing.shape.tokens, packing.padded) == (5, 4)
     assert pack((2, 2), "cpu").padded == 0
 
 

@@ -1,0 +1,165 @@
+"""Whole parts of a round replayed as CUDA graphs, one for each shape that comes by.
+
+A shape's first round runs as it is, on the static inputs, which also warms the kernels up; its
+work is then captured, and later rounds copy their inputs in and replay. Whatever differs between
+two rounds of one shape must be an input or lie in tensors that keep their place, and nothing in
+the work may come from the host. On a CPU the same is done with a stand-in for the graph, so that
+filling up, copying and cutting are tested where there is no GPU.
+"""
+
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from specscope.engine.buckets import Buckets
+from specscope.engine.timing import LAUNCH, EventTimer, InGraph, Parts, Timer
+
+MOST_SHAPES = 256
+"""Beyond them rounds run as they are: each graph holds memory for its results."""
+
+Work = Callable[[Sequence[Tensor], Parts], tuple[Tensor, ...]]
+"""(static inputs, where to mark parts) -> outputs."""
+
+
+class Replay(Protocol):
+    """Captured work: its outputs keep their place, and each replay writes them anew."""
+
+    def ready(self) -> bool:
+        """Whether what the last replay marked has been read."""
+
+    def replay(self, timer: Timer) -> tuple[Tensor, ...]:
+        """Enqueue it."""
+
+
+class CudaReplay:
+    """Work in a CUDA graph. Has never run on a GPU."""
+
+    def __init__(self, work: Callable[[Parts], tuple[Tensor, ...]], pool: Any = None) -> None:
+        """Capture `work` into memory of `pool`, which graphs share that never run at once.
+
+        Raises RuntimeError where something in it cannot be captured.
+        """
+        timer, stream = EventTimer(external=True), torch.cuda.current_stream()
+        self.graph = torch.cuda.CUDAGraph()
+        try:
+            # Other threads may use the device meanwhile.
+            with torch.cuda.graph(self.graph, pool, capture_error_mode="thread_local"):
+                self.outputs = work(timer)
+        finally:
+            torch.cuda.set_stream(stream)
+        self.inside = InGraph(timer.marks)
+
+    def ready(self) -> bool:
+        """See Replay: the graph's events are recorded again by its next replay."""
+        return not self.inside.unread
+
+    def replay(self, timer: Timer) -> tuple[Tensor, ...]:
+        """See Replay."""
+        with timer.part(LAUNCH):
+            self.graph.replay()
+            timer.replayed(self.inside)
+        return self.outputs
+
+
+class EagerReplay:
+    """The same without a graph: computes anew, and writes where the first results lay."""
+
+    def __init__(self, work: Callable[[Parts], tuple[Tensor, ...]]) -> None:
+        self.work = work
+        self.outputs: tuple[Tensor, ...] | None = None
+
+    def ready(self) -> bool:
+        """See Replay."""
+        return True
+
+    def replay(self, timer: Timer) -> tuple[Tensor, ...]:
+        """See Replay."""
+        with timer.part(LAUNCH):
+            fresh = self.work(timer)
+            if self.outputs is None:
+                self.outputs = fresh
+            for place, value in zip(self.outputs, fresh, strict=True):
+                place.copy_(value)
+        return self.outputs
+
+
+Capture = Callable[[Callable[[Parts], tuple[Tensor, ...]]], Replay]
+
+
+@dataclass(slots=True)
+class Replayed:
+    """One shape: its static inputs, and its graph in as many copies as are unread at once."""
+
+    work: Work
+    inputs: tuple[Tensor, ...]
+    copies: list[Replay] = field(default_factory=list)
+
+    def fill(self, given: Sequence[Tensor]) -> None:
+        """Copy the round's inputs in; they may be smaller, what lies behind them is stale."""
+        for static, tensor in zip(self.inputs, given, strict=True):
+            if tensor.numel():
+                corner = tuple(slice(size) for size in tensor.shape)
+                static[corner].copy_(tensor, non_blocking=True)
+
+    def free(self, capture: Capture) -> Replay:
+        """A copy whose last replay has been read, captured now if there is none."""
+        copy = next((copy for copy in self.copies if copy.ready()), None)
+        if copy is None:
+            copy = capture(lambda parts: self.work(self.inputs, parts))
+            self.copies.append(copy)
+        return copy
+
+
+class Graphs:
+    """Everything captured so far, by shape."""
+
+    def __init__(self, buckets: Buckets, capture: Capture, timer: Timer) -> None:
+        self.buckets, self.capture, self.timer = buckets, capture, timer
+        self.shapes: dict[Hashable, Replayed] = {}
+        self.broken = False
+
+    def run(
+        self, key: Hashable, work: Work, inputs: Sequence[tuple[Tensor, tuple[int, ...]]]
+    ) -> tuple[Tensor, ...]:
+        """The outputs of `work` on `inputs`, each given with the size that it is filled up to.
+
+        key: all that work depends on besides its inputs' values and tensors that keep their
+        place. Outputs are overwritten by later rounds: they must be used up, in the stream,
+        before this round ends.
+        """
+        sizes = tuple(size for _, size in inputs)
+        given = [tensor for tensor, _ in inputs]
+        known = self.shapes.get((key, sizes))
+        if known is None:
+            statics = tuple(tensor.new_zeros(size) for tensor, size in inputs)
+            known = Replayed(work, statics)
+            if len(self.shapes) < MOST_SHAPES and not self.broken:
+                self.shapes[key, sizes] = known
+            known.fill(given)
+            return work(known.inputs, self.timer)
+        known.fill(given)
+        if not self.broken:
+            try:
+                return known.free(self.capture).replay(self.timer)
+            except RuntimeError as error:
+                self.broken = True
+                self.shapes.clear()
+                warnings.warn(f"CUDA graphs are off: {error}", stacklevel=2)
+        return work(known.inputs, self.timer)
+
+
+def graphs_for(
+    device: str, buckets: Buckets, timer: Timer, wanted: bool | None = None
+) -> Graphs | None:
+    """CUDA graphs on a GPU unless unwanted; their stand-in elsewhere only where wanted."""
+    on_gpu = device.startswith("cuda")
+    if not (on_gpu if wanted is None else wanted):
+        return None
+    if not on_gpu:
+        return Graphs(buckets, EagerReplay, timer)
+    return Graphs(buckets, partial(CudaReplay, pool=torch.cuda.graph_pool_handle()), timer)

@@ -1,0 +1,265 @@
+"""Rounds filled up to few shapes and replayed: the same texts, in tensors that keep their place.
+
+A GPU is not at hand: EagerReplay computes where a graph would be replayed, all else is the same.
+"""
+
+import random
+from typing import ClassVar
+
+import pytest
+import torch
+from engine.tiny_models import Record, near, prompts, random_gate, run, tiny_model
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specscope.engine import graphs as graphs_module
+from specscope.engine.api import SamplingParams, fixed_gate
+from specscope.engine.buckets import Buckets
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.engine import Engine
+from specscope.engine.graphs import EagerReplay, Graphs
+from specscope.engine.layout import pack
+from specscope.engine.ngram import NgramDrafter
+from specscope.engine.timing import HostTimer
+
+LENGTHS = (1, 2, 3, 5, 9, 14, 30, 7, 2)
+
+
+def params_of(mode):
+    def params(i):
+        if mode == "mixed":
+            own = ("greedy", "rejection", "coupled")[i % 3]
+            return SamplingParams(
+                1.0, top_p=(1.0, 0.9)[i % 2], seed=i, max_new_tokens=10 + i, mode=own
+            )
+        return SamplingParams(1.0, seed=i, max_new_tokens=10 + i, mode=mode)
+
+    return params
+
+
+CASES = [
+    (0, "mixed", 1), (1, "greedy", 0), (3, "coupled", 1), (5, "rejection", 1), (5, "mixed", 0),
+    ("random", "greedy", 1), ("random", "mixed", 0), ("random", "mixed", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("k", "mode", "depth"), CASES)
+def test_replayed_rounds_emit_what_rounds_as_they_are_emit(target, draft, k, mode, depth):
+    texts = prompts(LENGTHS)
+
+    plain, replayed = (
+        run(
+            target, ModelDrafter(draft), texts, params_of(mode), k_max=5, slots=5, depth=depth,
+            gate=random_gate(5) if k == "random" else k, graphs=graphs,
+        )
+        for graphs in (False, True)
+    )  # fmt: skip
+
+    assert replayed.texts == plain.texts
+    assert [r.accepted for r in replayed.rounds] == [r.accepted for r in plain.rounds]
+
+
+@pytest.mark.parametrize("depth", [0, 2])
+def test_a_host_side_drafter_is_replayed_too(target, depth):
+    texts = [[1, 2, 3, 4] * 5, [7] * 9, *prompts((3, 20))]
+    params = SamplingParams(max_new_tokens=30)
+
+    plain, replayed = (
+        run(target, NgramDrafter(), texts, params, gate=4, depth=depth, graphs=graphs)
+        for graphs in (False, True)
+    )
+
+    assert replayed.texts == plain.texts
+    assert any(sum(report.accepted) for report in plain.rounds)
+
+
+def engine_of(target, draft, slots=6, k_max=4, gate=None, record=None):
+    engine = Engine(
+        target, ModelDrafter(draft), k_max=k_max, slots=slots, capacity=90,
+        gate=gate or fixed_gate(k_max), observers=[record or Record()], graphs=True,
+    )  # fmt: skip
+    for index, text in enumerate(prompts((4, 9, 2, 12, 6)[:slots])):
+        engine.submit(str(index), text, SamplingParams(1.0, seed=index, max_new_tokens=60))
+    return engine
+
+
+def test_rows_of_nobody_write_into_the_spare_row_alone(target, draft):
+    gate = random_gate(4)
+    engine = engine_of(target, draft, slots=6, gate=gate)
+    for _ in range(4):
+        engine.step()
+    assert len(engine.rows) == 5
+    # The sixth row is free. It is in every round, since five are filled up to six.
+    caches = [engine.target.cache, engine.drafter.cache]
+    for cache in caches:
+        cache.keys[:, 5:] = cache.values[:, 5:] = 1e6
+    engine.state.ln[5], engine.state.limit[5], engine.state.alive[5] = 7, 50, True
+    before = engine.state.tok[5, :7].clone()
+
+    for _ in range(6):
+        engine.step()
+
+    for cache in caches:
+        assert (cache.keys[:, 5] == 1e6).all()
+        assert (cache.values[:, 5] == 1e6).all()
+        assert (cache.keys[:, 6] != 1e6).any()
+    assert engine.state.ln[5] == 7
+    assert engine.state.alive[5]
+    assert engine.state.tok[5, :7].equal(before)
+    assert engine.state.ln[6] == 1
+    assert not engine.state.alive[6]
+
+
+def test_a_shape_is_captured_when_it_comes_again_and_then_replayed(target, draft, monkeypatch):
+    captured = []
+
+    class Counting(EagerReplay):
+        def __init__(self, work):
+            super().__init__(work)
+            captured.append(self)
+
+    monkeypatch.setattr(graphs_module, "EagerReplay", Counting)
+    record = Record()
+    engine = engine_of(target, draft, record=record)
+    while engine.step():
+        pass
+
+    shapes = engine.graphs.shapes
+    assert len(captured) <= len(shapes) < len(record.rounds)
+    assert {key[0][0] for key in shapes} == {"draft", "decide"}
+    assert len(record.rounds) > 20
+
+
+def test_a_mixed_gate_packs_what_its_rows_bring(target, draft):
+    buckets = Buckets(slots=32, k_max=4, capacity=200)
+
+    def tokens(ks):
+        return pack(tuple(k + 1 for k in ks), "cpu", 0, buckets).shape.tokens
+
+    assert tokens([4] * 32) == 160
+    assert tokens([4, 0] * 16) == 96
+    assert tokens([4] + [0] * 31) == 40
+    drafting = pack(tuple((4, 0)[i % 2] and 1 for i in range(32)), "cpu", 0, buckets)
+    assert drafting.shape.tokens == 16
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=40).filter(any),
+    st.integers(0, 9),
+    st.integers(0, 30),
+)
+def test_a_filled_packing_holds_the_plain_one_and_nobody(widths, more_k, more_slots):
+    slots, k_max = len(widths) + more_slots, max(widths) + more_k
+    buckets = Buckets(slots, k_max, 4096)
+    plain, filled = pack(tuple(widths), "cpu"), pack(tuple(widths), "cpu", 0, buckets)
+    n, shape = sum(widths), filled.shape
+
+    assert filled.token_rows[:n].equal(plain.token_rows)
+    assert (filled.token_rows[n:] == slots).all()
+    assert filled.offsets[:n].equal(plain.offsets)
+    assert filled.last[: len(widths)].tolist() == [width - 1 for width in widths]
+    assert (filled.last[len(widths) :] == -1).all()
+    assert len(widths) <= shape.rows <= min(slots, 2 * len(widths))
+    assert max(widths) <= shape.width <= k_max + 1
+    assert n <= shape.tokens <= max(1.25 * n + max(widths), shape.rows * max(widths))
+    grid = torch.arange(shape.tokens) if filled.grid is None else filled.grid
+    places = torch.arange(shape.tokens) if filled.places is None else filled.places
+    # Where a token's result lies in the rectangle is where its query was put.
+    assert grid[places[:n]].equal(torch.arange(n))
+    assert (places[:n] // shape.width).equal(plain.token_rows)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 65, 100, 129, 4000, 4096])
+def test_few_extents_cover_all_lengths(size):
+    extent = Buckets(4, 4, 4096).extent(size)
+
+    assert size <= extent <= max(64, 1.5 * size)
+    assert len({Buckets(4, 4, 4096).extent(n) for n in range(1, 4097)}) <= 16
+
+
+def test_a_capture_that_fails_leaves_rounds_as_they_are_and_says_so(target, draft, monkeypatch):
+    class Failing(EagerReplay):
+        def __init__(self, work):
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    texts, params = prompts(LENGTHS), params_of("coupled")
+    plain = run(target, ModelDrafter(draft), texts, params, gate=3)
+    monkeypatch.setattr(graphs_module, "EagerReplay", Failing)
+
+    with pytest.warns(UserWarning, match="CUDA graphs are off: operation not permitted"):
+        broken = run(target, ModelDrafter(draft), texts, params, gate=3, graphs=True)
+
+    assert broken.texts == plain.texts
+
+
+def test_shapes_beyond_the_most_run_as_they_are(target, draft, monkeypatch):
+    monkeypatch.setattr(graphs_module, "MOST_SHAPES", 2)
+    texts, params = prompts(LENGTHS), params_of("coupled")
+
+    plain, few = (
+        run(target, ModelDrafter(draft), texts, params, gate=random_gate(4), graphs=graphs)
+        for graphs in (False, True)
+    )
+
+    assert few.texts == plain.texts
+
+
+class Unread:
+    """A replay whose marks stay unread for as long as a test says."""
+
+    made: ClassVar[list["Unread"]] = []
+
+    def __init__(self, work):
+        self.free, self.replays = True, 0
+        self.outputs = work(HostTimer())
+        Unread.made.append(self)
+
+    def ready(self):
+        return self.free
+
+    def replay(self, timer):
+        assert self.free
+        self.free, self.replays = False, self.replays + 1
+        return self.outputs
+
+
+def test_a_graph_is_not_replayed_before_its_marks_are_read():
+    Unread.made.clear()
+    graphs = Graphs(Buckets(4, 4, 64), Unread, HostTimer())
+
+    def once():
+        work = lambda inputs, parts: (inputs[0] + 1,)  # noqa: E731
+        return graphs.run("work", work, [(torch.ones(2), (2,))])
+
+    for _ in range(3):
+        once()
+    assert len(Unread.made) == 2
+    Unread.made[0].free = True
+    once()
+
+    assert [copy.replays for copy in Unread.made] == [2, 1]
+
+
+def test_inputs_smaller_than_their_size_are_copied_into_its_corner():
+    graphs = Graphs(Buckets(4, 4, 64), EagerReplay, HostTimer())
+    rng = random.Random(0)
+    for _ in range(5):
+        given = torch.tensor([[rng.random() for _ in range(3)] for _ in range(2)])
+
+        (out,) = graphs.run("twice", lambda inputs, _: (2 * inputs[0],), [(given, (4, 5))])
+
+        assert out.shape == (4, 5)
+        assert out[:2, :3].equal(2 * given)
+
+
+def test_float32_models_differ_by_rounding_alone():
+    target = tiny_model(0, dtype=torch.float32)
+    draft = near(target, 0.05)
+    texts = prompts(LENGTHS)
+
+    plain, replayed = (
+        run(target, ModelDrafter(draft), texts, params_of("greedy"), gate=2, graphs=graphs)
+        for graphs in (False, True)
+    )
+
+    assert replayed.texts == plain.texts
