@@ -134,12 +134,27 @@ class Gpu:
 
 
 def open_gpus() -> list[Gpu]:
-    """Every device that is visible here. Raises NVMLError where there is no driver."""
+    """Every device that is visible here. Raises NVMLError where there is no driver.
+
+    A device that cannot be opened, such as one that was lost, is a reason beside the others.
+    """
     pynvml.nvmlInit()
     gpus = []
     for index in range(pynvml.nvmlDeviceGetCount()):
-        gpus += _open_gpu(pynvml.nvmlDeviceGetHandleByIndex(index))
+        try:
+            gpus += _open_gpu(pynvml.nvmlDeviceGetHandleByIndex(index))
+        except pynvml.NVMLError as error:
+            gpus.append(_unopened(index, error))
     return gpus
+
+
+def _unopened(index: int, error: pynvml.NVMLError) -> Gpu:
+    """A device without a handle: its place in the driver's order stands for its name."""
+
+    def refuse(_: Any) -> float:
+        raise error
+
+    return Gpu(f"device {index}", None, None, (Field(DEVICE, "1", refuse),), None, "")
 
 
 def close_gpus(gpus: list[Gpu]) -> None:

@@ -5,6 +5,7 @@
  *   mig     one Hopper in MIG mode with instances 3 and 5; no utilisation
  *   denied  a device that tells a user without rights nothing but its name
  *   lost    a Hopper that falls off the bus after the third reading of its power
+ *   half    a Hopper, and before it a device that had been lost when the driver was asked
  *   empty   a driver without a device
  *   broken  a driver whose kernel module is not loaded
  */
@@ -34,9 +35,9 @@ static int guard(void) { return gone() ? LOST : is("denied") ? NO_PERMISSION : O
 int nvmlInitWithFlags(unsigned flags) { (void)flags; return is("broken") ? NOT_LOADED : OK; }
 int nvmlShutdown(void) { return OK; }
 const char *nvmlErrorString(int error) { (void)error; return "simulated"; }
-int nvmlDeviceGetCount_v2(unsigned *count) { *count = is("empty") ? 0 : 1; return OK; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = is("empty") ? 0 : is("half") ? 2 : 1; return OK; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
-    (void)index; *device = &whole; return OK;
+    *device = &whole; return is("half") && index == 0 ? LOST : OK;
 }
 int nvmlDeviceGetUUID(Device *device, char *text, unsigned length) {
     strncpy(text, device->whole ? "GPU-0" : device->instance == 3 ? "MIG-3" : "MIG-5", length);

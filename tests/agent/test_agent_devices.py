@@ -151,6 +151,14 @@ def test_a_device_that_falls_off_the_bus_is_said_and_survived(library):
     assert turns[5] == []
 
 
+def test_a_device_that_cannot_be_opened_does_not_hide_the_others(library):
+    first, second = played("half", library)["turns"]
+
+    lost = [(r["uuid"], r["field"], r["reason"]) for r in first if r["reason"] == "device lost"]
+    assert lost == [("device 0", "device", "device lost")]
+    assert by_field(second)["dram_active"]["value"] == 0.625
+
+
 @pytest.mark.parametrize(
     ("machine", "reason"), [("empty", "no device visible"), ("broken", "driver not loaded")]
 )
