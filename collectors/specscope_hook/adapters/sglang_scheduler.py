@@ -102,7 +102,7 @@ class SchedulerProbe:
     def close(self) -> None:
         """The engine ends: write what still waits, and end the ring."""
         self._guarded("close", self._writer.flush)
-        self._recorder.close()
+        self._guarded("close", self._recorder.close)
 
     # --- in a step -----------------------------------------------------------------------
 

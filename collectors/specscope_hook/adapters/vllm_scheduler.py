@@ -124,7 +124,7 @@ class SchedulerProbe:
     def close(self) -> None:
         """The engine ends: write what still waits, and end the ring."""
         self._guarded("close", self._write_pending, True)
-        self._recorder.close()
+        self._guarded("close", self._recorder.close)
 
     # --- rounds --------------------------------------------------------------------------
 
