@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -13,6 +14,7 @@ from vllm_rings import Run, environment, read_ring
 from specscope_hook.reader import RingReader
 
 HERE = Path(__file__).parent
+BUNDLED = HERE.parents[1] / "specscope" / "engine" / "bundled"
 
 
 def pytest_configure(config):
@@ -43,11 +45,27 @@ def models(vllm_python, tmp_path_factory):
     return directory
 
 
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory):
+    """The bundled pair as checkpoints that vLLM loads: trained, so it accepts as text does."""
+    directory = tmp_path_factory.mktemp("pair")
+    for name in ("target", "draft"):
+        place = directory / name
+        place.mkdir()
+        shutil.copy(BUNDLED / f"{name}.safetensors", place / "model.safetensors")
+        shutil.copy(BUNDLED / f"{name}.json", place / "config.json")
+        shutil.copy(BUNDLED / "tokenizer.json", place)
+        names = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>"}
+        (place / "tokenizer_config.json").write_text(json.dumps(names))
+    return directory
+
+
 @pytest.fixture
 def run(vllm_python, models, tmp_path):
     """Runs a job of vllm_run.py with the hook on, and reads the ring afterwards.
 
     plugin: source of another vLLM plug-in, loaded beside ours, for faults.
+    site: source of what every Python process of the run does first.
     policy: written to the control page as soon as the ring is there.
     """
 
@@ -56,13 +74,14 @@ def run(vllm_python, models, tmp_path):
         *,
         settings: dict[str, str] | None = None,
         plugin: str = "",
+        site: str = "",
         policy: str = "",
     ) -> Run:
         rings = tmp_path / "rings"
         rings.mkdir()
         extra = {"SPECSCOPE_RINGS": str(rings), "SPECSCOPE_REPLICA": "r0"} | (settings or {})
-        if plugin:
-            extra["PYTHONPATH"] = str(_plugin(tmp_path, plugin))
+        if plugin or site:
+            extra["PYTHONPATH"] = str(_plugin(tmp_path, plugin, site))
         job = {"model": str(models / "target")} | job
         (tmp_path / "job.json").write_text(json.dumps(job))
         out = tmp_path / "out.json"
@@ -89,11 +108,12 @@ def run(vllm_python, models, tmp_path):
     return go
 
 
-def _plugin(directory: Path, source: str) -> Path:
-    """Another distribution with a general plug-in, made of two files."""
+def _plugin(directory: Path, source: str, site: str) -> Path:
+    """Another distribution with a general plug-in, made of two files, and a sitecustomize."""
     place = directory / "plugin"
     (place / "interfering-1.dist-info").mkdir(parents=True)
     (place / "interfering.py").write_text(source + "\n\ndef register():\n    pass\n")
+    (place / "sitecustomize.py").write_text(site)
     info = place / "interfering-1.dist-info"
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: interfering\nVersion: 1\n")
     entry = "[vllm.general_plugins]\ninterfering = interfering:register\n"

@@ -1,12 +1,15 @@
-"""Makes tiny random Qwen3 models with one tokenizer: `vllm_models.py DIRECTORY`.
+"""Makes tiny random Qwen3 models with one tokenizer: `vllm_models.py DIRECTORY`, and
+a LoRA adapter for `target`: `vllm_models.py --adapter DIRECTORY`.
 
 Runs inside vLLM's environment.
 """
 
+import json
 import sys
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
@@ -46,7 +49,23 @@ def model(directory: Path, layers: int, seed: int) -> None:
     tokenizer().save_pretrained(directory)
 
 
+def adapter(directory: Path, rank: int = 8) -> None:
+    """Of the first layer's query projection alone: from 64 to 2 heads of 32."""
+    torch.manual_seed(2)
+    directory.mkdir(parents=True)
+    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 16, "target_modules": ["q_proj"]}
+    (directory / "adapter_config.json").write_text(json.dumps(settings | {"bias": "none"}))
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_{}.weight"
+    save_file(
+        {name.format("A"): torch.randn(rank, 64), name.format("B"): torch.randn(64, rank)},
+        directory / "adapter_model.safetensors",
+    )
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "--adapter":
+        adapter(Path(sys.argv[2]))
+        sys.exit()
     out = Path(sys.argv[1])
     model(out / "target", 2, 0)
     model(out / "draft", 1, 1)

@@ -1,8 +1,9 @@
 """Runs real vLLM offline and writes what it says of itself: `vllm_run.py JOB.json OUT.json`.
 
 Runs inside vLLM's environment. A job: model, speculative_config or null, prompts (token ids),
-max_tokens, temperature, waves (how often the prompts are sent), engine (more LLM arguments),
-and `break`: "module:Class.method" of ours to replace by one that raises.
+max_tokens, temperature, waves (how often the prompts are sent), regex (every second request has
+to match it), lora (an adapter's directory, for every second request), and engine (more LLM
+arguments).
 """
 
 import json
@@ -26,16 +27,16 @@ def main() -> None:
         **({"per_request_spec_decode_metrics": "detailed"} if spec else {}),
         **job.get("engine", {}),
     )
-    sampling = SamplingParams(
-        temperature=job.get("temperature", 0.0),
-        max_tokens=job["max_tokens"],
-        ignore_eos=job.get("ignore_eos", False),
-        seed=1,
-    )
     outputs = []
     for _ in range(job.get("waves", 1)):
         prompts = [{"prompt_token_ids": ids} for ids in job["prompts"]]
-        outputs += llm.generate(prompts, sampling, use_tqdm=False)
+        numbers = range(len(prompts))
+        outputs += llm.generate(
+            prompts,
+            [_sampling(SamplingParams, job, number) for number in numbers],
+            use_tqdm=False,
+            lora_request=[_lora(job, number) for number in numbers] if job.get("lora") else None,
+        )
     metrics = {}
     for metric in llm.get_metrics():
         values = getattr(metric, "values", None)
@@ -56,6 +57,27 @@ def main() -> None:
         "metrics": metrics,
     }
     Path(sys.argv[2]).write_text(json.dumps(result))
+
+
+def _sampling(kind: type, job: dict, number: int) -> object:
+    more = {}
+    if job.get("regex") and number % 2:
+        from vllm.sampling_params import StructuredOutputsParams
+
+        more["structured_outputs"] = StructuredOutputsParams(regex=job["regex"])
+    return kind(
+        temperature=job.get("temperature", 0.0),
+        max_tokens=job["max_tokens"],
+        ignore_eos=job.get("ignore_eos", False),
+        seed=1,
+        **more,
+    )
+
+
+def _lora(job: dict, number: int) -> object:
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest("acme-tiny", 1, job["lora"]) if number % 2 else None
 
 
 def _spec(completion) -> dict | None:

@@ -1,0 +1,121 @@
+"""From vLLM's server to a verdict: hook, sidecar, service, store, blocks, report, as processes."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from conftest import BUNDLED
+from vllm_server import answers, complete, server
+
+from specscope.demo.processes import Processes, free_port
+
+BLOCK_S, MINUTES, PAIRS = 4.0, 4.0, 22
+EVERY_S, TOKENS = 0.75, 64  # open arrivals; what the models write repeats itself in the end
+NGRAM = {
+    "method": "ngram",
+    "num_speculative_tokens": 4,
+    "prompt_lookup_max": 3,
+    "prompt_lookup_min": 2,
+}
+RULES = {"rules": [{"class": "python", "request_id": "^cmpl-python-"}], "default": "other"}
+COMMAND = [sys.executable, "-m", "specscope"]
+
+
+def environment(tmp_path, ingest):
+    """Of the service, the sidecar and the commands; of nothing else of ours that is set here."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SPECSCOPE_")}
+    return kept | {
+        "SPECSCOPE_RINGS": str(tmp_path / "rings"),
+        "SPECSCOPE_SPOOL": str(tmp_path / "spool"),
+        "SPECSCOPE_SERVICE": f"127.0.0.1:{ingest}",
+        "SPECSCOPE_APPLY_TOKEN": "secret",
+    }
+
+
+def start_watching(processes, tmp_path):
+    """A service and a sidecar; where to read, and the environment of the commands."""
+    (tmp_path / "rings").mkdir()
+    http, ingest = f"127.0.0.1:{free_port()}", free_port()
+    environ = environment(tmp_path, ingest)
+    serve = [*COMMAND, "serve", "--store", f"chdb://{tmp_path / 'store'}"]
+    serve += ["--listen", f"127.0.0.1:{ingest}", "--http", http]
+    processes.start("serve", serve, environ)
+    until(lambda: answers(f"http://{http}"), processes)
+    processes.start("agent", [*COMMAND, "agent"], environ)
+    return f"http://{http}", environ
+
+
+def until(done, processes, seconds=150):
+    """Wait for what must come; the answer that was not false."""
+    end = time.monotonic() + seconds
+    while not (answer := done()):
+        processes.check()
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.5)
+    return answer
+
+
+def offer(address, prompts, running):
+    """Requests at a fixed rate, whether or not those before have ended, while `running` says."""
+    with ThreadPoolExecutor(32) as clients:
+        sent = []
+        while running():
+            number = len(sent)
+            body = {"prompt": prompts[number % len(prompts)], "max_tokens": TOKENS}
+            body |= {"temperature": 0.0, "ignore_eos": True}
+            sent.append(clients.submit(complete, address, f"python-{number}", **body))
+            time.sleep(EVERY_S)
+        return [future.result() for future in sent]
+
+
+def report(store, environ, out):
+    """The verdicts that a report gives now."""
+    command = [*COMMAND, "report", "--store", store, "--since", "1h", "--out", str(out)]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return json.loads((out / "report.json").read_text())
+
+
+def test_blocks_on_a_vllm_server_end_in_a_verdict(vllm_python, pair, tmp_path):
+    lines = map(json.loads, (BUNDLED / "prompts.jsonl").read_text().splitlines())
+    prompts = [line["text"] for line in lines if line["label"] == "python"]
+    (tmp_path / "rules.json").write_text(json.dumps(RULES))
+    settings = {"SPECSCOPE_REQUEST_K": "on", "SPECSCOPE_CLASSES": str(tmp_path / "rules.json")}
+    rings, log = tmp_path / "rings", tmp_path / "vllm.log"
+
+    with Processes(tmp_path) as processes:
+        store, environ = start_watching(processes, tmp_path)
+        with server(
+            vllm_python,
+            pair / "target",
+            NGRAM,
+            rings,
+            log,
+            settings=settings,
+            # With vLLM's default of 0 s its core is killed before it can end the ring.
+            arguments=("--dtype", "float32", "--shutdown-timeout", "30"),
+        ) as address:
+            window = ["gate", "calibrate", "--store", store, "--k", "0,4", "--default-k", "4"]
+            window += ["--minutes", str(MINUTES), "--block-s", str(BLOCK_S), "--approve"]
+            gate = processes.start("gate", [*COMMAND, *window], environ, finite=True)
+            usage = offer(address, prompts, lambda: gate.poll() is None)
+            processes.check()
+        found = until(lambda: enough(report(store, environ, tmp_path / "report")), processes)
+
+    assert set(usage) == {TOKENS}
+    segment = max(found["segments"], key=lambda one: one["arms"][-1]["pairs"])
+    assert (segment["label"], segment["grade"]) == ("python", "measured")
+    arms = {arm["arm"]: arm for arm in segment["arms"]}
+    assert arms["k0"]["tokens_per_round"] == 1.0
+    assert arms["k0"]["ms_per_token"]["draft"] < 0.02 * sum(arms["k0"]["ms_per_token"].values())
+    assert arms["k4"]["tokens_per_round"] > 1.15
+    assert (segment["action"], segment["k"]) == ("keep", 4), segment["reasons"]
+
+
+def enough(found):
+    """The report, once the last of its blocks are rolled up."""
+    arms = [arm for segment in found["segments"] for arm in segment["arms"]]
+    return found if any(arm["pairs"] >= PAIRS for arm in arms) else None
