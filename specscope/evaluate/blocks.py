@@ -20,7 +20,8 @@ BASELINE = "k0"
 class BlockTime:
     """What one arm's block took and yielded, over all its rounds. Unknown times are None.
 
-    void: why its pair must not be compared, in words; empty where it may. Not a stored column.
+    void: why its pair must not be compared, in words; empty where it may. merged: how many blocks
+    of like replicas at one time it adds up. Neither is a stored column.
     """
 
     epoch: str
@@ -67,6 +68,7 @@ class BlockTime:
     ttft_us: float | None = None
     first_tokens: int | None = None
     void: str = ""
+    merged: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +216,7 @@ def segment_of(
     """The traffic of a pair: a bucket where (nearly) all its requests share it, else None."""
     classes = {name for block in blocks.values() for name in block.classes}
     rows = [part for kinds in parts.values() for part in kinds]
-    offered = sum(block.requests for block in blocks.values()) / len(blocks)
+    offered = sum(b.requests for b in blocks.values()) / sum(b.merged for b in blocks.values())
     return Segment(
         class_=classes.pop() if len(classes) == 1 else None,
         context=_shared(rows, "context_bucket"),

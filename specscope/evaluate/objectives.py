@@ -41,7 +41,7 @@ def objective_for(design: str, busy_share: float) -> Objective:
 
 def busy_share(blocks: Sequence[BlockTime]) -> float:
     """Share of the blocks' spans in which rounds ran; 1 where spans are unknown. [0..1]"""
-    span_us = sum((block.last_at - block.first_at) / 1e3 for block in blocks)
+    span_us = sum(block.merged * (block.last_at - block.first_at) / 1e3 for block in blocks)
     wall_us = sum(block.wall_us for block in blocks)
     return min(1.0, wall_us / span_us) if span_us > 0 else 1.0
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from specscope import queries
 from specscope.evaluate.blocks import BlockTime
@@ -15,8 +15,7 @@ REASON = "the guardrail put k = 0 in force"
 SLACK_NS = 10**9  # between the sidecar's decision and the hook's next round
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(NamedTuple):
     """One time that a guardrail put k = 0 in force on a boot, under a policy. ns since 1970."""
 
     replica: str

@@ -37,7 +37,11 @@ def put_blocks(store, kinds, tpot_ms=None, hours_ago=1):
     if tpot_ms is not None:
         slow = {"tpot_bins": (bin_of(tpot_ms),), "tpot_counts": (8,)}
         times = [dataclasses.replace(t, **slow) for t in times]
-    began = time.time_ns() - hours_ago * 3600 * 10**9
+    put_rows(store, times, parts, time.time_ns() - hours_ago * 3600 * 10**9)
+
+
+def put_rows(store, times, parts, began=0):
+    """Blocks and their parts, each `began` ns later than it says."""
     store.migrate()
     for table, values in (("block_time", times), ("block_part", parts)):
         plain = []
@@ -51,7 +55,7 @@ def put_blocks(store, kinds, tpot_ms=None, hours_ago=1):
                 row["last_at"] += began
             if "class_" in row:
                 row["class"] = row.pop("class_")
-            plain.append({**row, "version": began})
+            plain.append({**row, "version": time.time_ns()})
         store.insert(table, typed(store, table, plain))
 
 

@@ -201,7 +201,7 @@ def test_blocks_come_as_the_evaluator_reads_them(filled, traffic):
 
     block, part = filled.rows(queries.blocks())[0], filled.rows(queries.block_parts())[0]
 
-    assert set(block) == {f.name for f in fields(BlockTime)} - {"void"}
+    assert set(block) == {f.name for f in fields(BlockTime)} - {"void", "merged"}
     assert set(part) == {f.name.rstrip("_") for f in fields(BlockPart)}
     assert isinstance(block["first_at"], int)
     assert block["first_at"] >= traffic.started_at
