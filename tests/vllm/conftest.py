@@ -19,6 +19,7 @@ BUNDLED = HERE.parents[1] / "specscope" / "engine" / "bundled"
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "vllm: real vLLM in its own environment; minutes")
+    config.addinivalue_line("markers", "vllm_quick: the part of them that fits a push")
 
 
 def pytest_collection_modifyitems(items):

@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 
+import pytest
 from vllm_checks import (
     NGRAM,
     PROMPTS,
@@ -11,6 +12,7 @@ from vllm_checks import (
 )
 
 
+@pytest.mark.vllm_quick
 def test_ngram_rounds_equal_vllms_own_counters(run, tmp_path):
     rules = {"rules": [{"class": "short", "prompt_tokens": [0, 7]}], "default": "long"}
     (tmp_path / "rules.json").write_text(json.dumps(rules))
@@ -34,6 +36,7 @@ def test_ngram_rounds_equal_vllms_own_counters(run, tmp_path):
     assert sum("SPECSCOPE_RNGS is not a setting" in line for line in got.lines) == 1
 
 
+@pytest.mark.vllm_quick
 def test_a_draft_model_under_a_batch_size_schedule_equals_vllms_own_counters(run, models):
     spec = {
         "method": "draft_model",
@@ -93,6 +96,7 @@ def test_a_policy_cuts_the_drafts_of_the_requests_that_it_names(run, models, tmp
     assert_equal_to_its_own_counters(got)
 
 
+@pytest.mark.vllm_quick
 def test_a_vllm_without_what_we_wrap_serves_and_one_line_says_so(run):
     plugin = (
         "import specscope_hook.adapters.vllm as module\n"

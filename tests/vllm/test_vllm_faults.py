@@ -28,10 +28,12 @@ def served(vllm_python, models, tmp_path_factory):
     return json.loads(out.read_text()), directory, log.read_text()
 
 
+@pytest.mark.vllm_quick
 def test_without_a_fault_the_hook_stays_on(served):
     assert served[0]["untouched"]["on"]
 
 
+@pytest.mark.vllm_quick
 @pytest.mark.parametrize("point", POINTS)
 def test_a_fault_at_a_wrapped_point_turns_the_hook_off_and_vllm_serves_on(served, point):
     results, directory, _ = served
@@ -42,6 +44,7 @@ def test_a_fault_at_a_wrapped_point_turns_the_hook_off_and_vllm_serves_on(served
     assert "planted" in ring.fault_text
 
 
+@pytest.mark.vllm_quick
 def test_each_fault_is_said_once(served):
     lines = [line for line in served[2].splitlines() if "specscope is off" in line]
 
@@ -49,6 +52,7 @@ def test_each_fault_is_said_once(served):
     assert all("planted" in line for line in lines)
 
 
+@pytest.mark.vllm_quick
 def test_a_fault_as_the_engine_shuts_down_does_not_keep_it_from_it(served):
     results, directory, _ = served
 
