@@ -134,7 +134,7 @@ def export(args: Namespace) -> int:
         found = _advice(args, _read(store, args))
     if not found.moves and args.engine != "specscope":
         raise InputError("no experiment has run: there is nothing to export for this engine")
-    out = export_table(args.engine, found.new, found.moves, args.largest_batch)
+    out = export_table(args.engine, found.new, found.moves, args.largest_batch, routed=found.routes)
     lines = [json.dumps(out.settings)]
     lines.append(f"regret against the full table: {_percent(out.regret)}")
     if out.router:

@@ -31,20 +31,27 @@ class Exported:
 
 
 def export(
-    engine: str, table: GateTable, moves: Sequence[Move], largest_batch: int = LARGEST_BATCH
+    engine: str,
+    table: GateTable,
+    moves: Sequence[Move],
+    largest_batch: int = LARGEST_BATCH,
+    routed: Sequence[str] = (),
 ) -> Exported:
-    """The best that an engine can express of a table. KeyError for an engine not in NAMES."""
+    """The best that an engine can express of a table. KeyError for an engine not in NAMES.
+
+    routed: classes that cannot be served well in a shared batch, whatever their own moves say.
+    """
     if engine == OWN:
-        return Exported(engine, table.as_json(), 0.0, 0.0, _routes(moves), ())
+        return Exported(engine, table.as_json(), 0.0, 0.0, _routes(moves, routed), ())
     schedule = best_schedule(moves)
     speculating, _ = pool_split(moves)
-    routed = best_schedule(moves, speculating) if speculating else schedule
+    behind = best_schedule(moves, speculating) if speculating else schedule
     return Exported(
         engine=engine,
         settings=ENGINES[engine](schedule, largest_batch),
         regret=schedule.regret,
-        routed_regret=routed.regret,
-        router=_routes(moves),
+        routed_regret=behind.regret,
+        router=_routes(moves, routed),
         limits=LIMITS[engine],
     )
 
@@ -125,12 +132,13 @@ LIMITS = {
 }
 
 
-def _routes(moves: Sequence[Move]) -> tuple[Mapping[str, str], ...]:
+def _routes(moves: Sequence[Move], routed: Sequence[str]) -> tuple[Mapping[str, str], ...]:
     """Where a router should send each class; empty where all classes want the same pool."""
     alone = {move.place.verdict.segment.class_ for move in moves if move.rule == "route"}
+    alone |= set(routed)
     speculating, plain = pool_split(moves)
     rules: list[Mapping[str, str]] = []
-    for name in sorted([*speculating, *plain]):
+    for name in sorted({*speculating, *plain, *routed}):
         if name in alone:
             rules.append({"class": name, "pool": "own"})
         elif speculating and plain:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from specscope.evaluate.blocks import BASELINE, Pair, pairs_of
 from specscope.evaluate.checks import Design, usable_pairs
 from specscope.evaluate.choice import Rules
+from specscope.evaluate.shared_batch import ClassDelay
 from specscope.evaluate.verdicts import Verdict, by_segment, decide
 from specscope.gate.along_load import look_along_load
 from specscope.gate.evidence import Evidence
@@ -29,7 +30,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """What should be in force. flags: what a person should look at before applying it."""
+    """What should be in force. flags: what a person should look at before applying it.
+
+    delays: of the classes that have an allowance, in batches shared under the table in force.
+    """
 
     epoch: str
     old: GateTable
@@ -38,6 +42,7 @@ class Recommendation:
     flags: tuple[str, ...]
     verdicts: tuple[Verdict, ...]
     notes: tuple[str, ...] = field(default=())
+    delays: tuple[ClassDelay, ...] = ()
 
     @property
     def changes(self) -> list[Move]:
@@ -47,9 +52,8 @@ class Recommendation:
     @property
     def routes(self) -> list[str]:
         """Classes that cannot be served well in the shared batch."""
-        return sorted(
-            {m.place.verdict.segment.class_ or "" for m in self.moves if m.rule == "route"}
-        )
+        alone = {m.place.verdict.segment.class_ or "" for m in self.moves if m.rule == "route"}
+        return sorted(alone | {one.class_ for one in self.delays if one.action == "route"})
 
 
 def recommend(

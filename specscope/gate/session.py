@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from specscope.evaluate.checks import Design
 from specscope.evaluate.choice import Rules
+from specscope.evaluate.shared_batch import BlockClass, judge_delays
 from specscope.gate.evidence import Evidence, read_evidence
 from specscope.gate.policies import (
     StoredPolicy,
@@ -16,6 +17,7 @@ from specscope.gate.policies import (
     read_policies,
 )
 from specscope.gate.recommend import Recommendation, recommend
+from specscope.gate.sharing import read_class_blocks, under_table
 from specscope.gate.table import REPLAYED, GateTable
 from specscope.replay.result import Result
 from specscope.store import Store
@@ -38,6 +40,8 @@ class Reading:
     looked_at_often: bool
     table: GateTable
     notes: tuple[str, ...]
+    shared: tuple[BlockClass, ...] = ()
+    """Classes of shared batches, in blocks under the table in force."""
 
 
 def read(
@@ -68,6 +72,7 @@ def read(
         looked_at_often=often,
         table=table,
         notes=tuple(notes),
+        shared=tuple(under_table(read_class_blocks(store, evidence.epoch, since), policies, table)),
     )
 
 
@@ -84,16 +89,21 @@ def recommendation(
     allowances: what the 95th percentile of a class's time per output token may be. [ms]
     """
     design: Design = "closed_loop" if closed_loop else reading.design
+    rules = Rules(looked_at_often=reading.looked_at_often, tpot_allowance_ms=allowances)
     found = recommend(
         reading.evidence,
         reading.table,
         history(reading.policies),
         now=time.time_ns() if now is None else now,
-        decision=Rules(looked_at_often=reading.looked_at_often, tpot_allowance_ms=allowances),
+        decision=rules,
         design=design,
         replays=replays,
     )
-    return replace(found, notes=(*found.notes, *reading.notes, *_caveats(reading, found)))
+    return replace(
+        found,
+        notes=(*found.notes, *reading.notes, *_caveats(reading, found)),
+        delays=tuple(judge_delays(reading.shared, rules)),
+    )
 
 
 def _caveats(reading: Reading, found: Recommendation) -> Sequence[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from specscope.evaluate.sentences import describe
@@ -29,6 +30,7 @@ def recommendation_lines(found: Recommendation) -> list[str]:
     if not found.moves:
         lines.append("no experiment has run: nothing to recommend")
     lines += list(found.flags)
+    lines += [f"{one.class_}: {one.action} ({one.reason})" for one in found.delays]
     lines += [f"route {name}: to a pool of its own" for name in found.routes]
     lines += list(found.notes)
     changes = len(found.changes)
@@ -102,5 +104,15 @@ def recommendation_json(found: Recommendation) -> Mapping[str, Any]:
         "moves": [move_json(move) for move in found.moves],
         "flags": list(found.flags),
         "routes": found.routes,
+        "delays": [
+            {
+                "class": one.class_,
+                "action": one.action,
+                "allowance_ms": one.allowance_ms,
+                "requests": one.requests,
+                "tpot_p95_ms": {arm: asdict(p95) for arm, p95 in one.tpot_p95_ms.items()},
+            }
+            for one in found.delays
+        ],
         "notes": list(found.notes),
     }

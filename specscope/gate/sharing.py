@@ -1,0 +1,51 @@
+"""Whether the table in force serves every class of a shared batch within its allowance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specscope import queries
+from specscope.errors import StoreError, UsageError
+from specscope.evaluate.shared_batch import BlockClass
+from specscope.gate.policies import WITH_TABLE, StoredPolicy
+from specscope.gate.table import GateTable
+from specscope.period import since_condition
+from specscope.store import Store, error_code
+
+UNKNOWN_TABLE = 60  # as ClickHouse numbers it
+
+
+def read_class_blocks(store: Store, epoch: str, since: int = 0) -> list[BlockClass]:
+    """How long each class waited in the blocks of an epoch that began since a time, in ns.
+
+    Nothing where an older version made the store.
+    """
+    try:
+        rows = store.rows(queries.block_classes(since_condition("first_at", since)))
+    except StoreError as error:
+        if error_code(error) == UNKNOWN_TABLE:
+            return []
+        raise
+    found = []
+    for row in rows:
+        if row["epoch"] == epoch:
+            row["class_"] = row.pop("class")
+            for name in ("tpot_bins", "tpot_counts"):
+                row[name] = tuple(row[name])
+            found.append(BlockClass(**row))
+    return found
+
+
+def under_table(
+    rows: Sequence[BlockClass], policies: Sequence[StoredPolicy], table: GateTable
+) -> list[BlockClass]:
+    """Only blocks of policies that put this table in force: another one's delays are past."""
+    same = {policy.number for policy in policies if _has(policy, table)}
+    return [row for row in rows if row.policy in same]
+
+
+def _has(policy: StoredPolicy, table: GateTable) -> bool:
+    try:
+        return policy.kind in WITH_TABLE and policy.table == table
+    except UsageError:
+        return False
