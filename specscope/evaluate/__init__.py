@@ -7,11 +7,13 @@ acceptance, choice                               survival by position; which k w
 ratio, sequential, covariates, quantiles         the statistics, from clusters and pairs
 multiplicity, strata                             many comparisons; the mix of traffic
 blocks, checks, flags, contrast, summary         block rows: what may be compared, and how
-verdicts, enough, allowance, sentences, switch   a verdict a segment, a verdict on the whole
+verdicts, enough, allowance, sentences           a verdict a segment
+fleet, switch                                    a verdict on the whole; a gate against a switch
+outputs, lossless                                whether speculation left the output alone
 shared_batch                                     whether each class of a batch is served in time
 facts, surroundings, machine, reread             what is known about an arm beside its k0
 causes, causes_of_*, cause, diagnosis            why it loses: a table of causes, looked through
-steptime, objectives, anchor, planning, lossless costs, metrics, baselines, time, correctness
+steptime, objectives, anchor, planning           costs, metrics, baselines, time
 
 Nothing here offers a contrast between requests of one batch as a speedup: they share the
 batch's time, so such a contrast returns tokens per round whatever a round cost.

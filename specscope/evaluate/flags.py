@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from specscope.evaluate import checks, contrast
-from specscope.evaluate.blocks import BASELINE, Pair, arm_k
+from specscope.evaluate.blocks import BASELINE, BlockTime, Pair, arm_k
 from specscope.evaluate.checks import Design
 from specscope.evaluate.traces import INCONSISTENT_BASELINE, VERIFY_FLOOR
 
@@ -15,6 +15,8 @@ from specscope.evaluate.traces import INCONSISTENT_BASELINE, VERIFY_FLOOR
 _SURELY_TOO_FAST = 0.9
 
 BASELINE_DRAFTS = "BASELINE_DRAFTS"
+IMPOSSIBLE_COUNTS = "IMPOSSIBLE_COUNTS"
+OUTPUTS_DIFFER = "OUTPUTS_DIFFER"  # set by `verdicts`, which is told of the outputs
 # Of a target-only block's time that may go into drafts before it is none.
 _DRAFT_SHARE = 0.02
 
@@ -22,11 +24,14 @@ _DRAFT_SHARE = 0.02
 def find_flags(
     pairs: Sequence[Pair], arms: Sequence[str], design: Design, level: float
 ) -> set[str]:
-    """INCONSISTENT_BASELINE, SAMPLE_RATIO, TWINS_DIFFER, BASELINE_DRAFTS, where they hold."""
+    """INCONSISTENT_BASELINE, SAMPLE_RATIO, TWINS_DIFFER, BASELINE_DRAFTS and IMPOSSIBLE_COUNTS,
+    where they hold."""
     flags = set()
     if _baseline_drafts(pairs):
         flags.add(BASELINE_DRAFTS)
     for arm in arms:
+        if _impossible([pair.blocks[arm] for pair in pairs if arm in pair.blocks]):
+            flags.add(IMPOSSIBLE_COUNTS)
         if _verify_too_fast(pairs, arm, level):
             flags.add(INCONSISTENT_BASELINE)
         if (
@@ -38,6 +43,32 @@ def find_flags(
     if twins is not None and not twins.passed:
         flags.add("TWINS_DIFFER")
     return flags
+
+
+def overruled(action: str, flags: Collection[str]) -> str:
+    """What is left of an action under flags.
+
+    not_comparable where arms cannot be compared; engine_fault where what would be switched on is
+    wrong. What loses even to a baseline that pays for drafts loses all the more to a true one,
+    and what is to be switched off needs no second reason.
+    """
+    if "SAMPLE_RATIO" in flags or "TWINS_DIFFER" in flags:
+        return "not_comparable"
+    if action in ("disable", "inconclusive", "collect_baseline"):
+        return action
+    if IMPOSSIBLE_COUNTS in flags or OUTPUTS_DIFFER in flags:
+        return "engine_fault"
+    return "not_comparable" if BASELINE_DRAFTS in flags else action
+
+
+def _impossible(blocks: Sequence[BlockTime]) -> bool:
+    """Whether counters say what no engine does: kept more than was offered, or gave out more
+    than was kept and one token a round. Blocks without proposals tell nothing."""
+    proposed = sum(block.proposed for block in blocks)
+    accepted = sum(block.accepted for block in blocks)
+    emitted = sum(block.emitted for block in blocks)
+    rounds = sum(block.request_rounds for block in blocks)
+    return proposed > 0 and (accepted > proposed or emitted > accepted + rounds)
 
 
 def _baseline_drafts(pairs: Sequence[Pair]) -> bool:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -117,35 +116,6 @@ def ordered_z(
         same = liking == liking[token]
         ranks[i] = p[i][below].sum() + random[i] * p[i][same].sum()
     return float((ranks.mean() - 0.5) * math.sqrt(12.0 * len(tokens)))
-
-
-@dataclass(frozen=True, slots=True)
-class DigestCheck:
-    """Requests whose output was compared between arms, and how many differed."""
-
-    compared: int
-    differing: int
-
-    @property
-    def lossless(self) -> bool | None:
-        """None where nothing was compared."""
-        return None if self.compared == 0 else self.differing == 0
-
-
-def compare_digests(outputs: Mapping[object, Mapping[str, int]], baseline: str) -> DigestCheck:
-    """Compare digests of output tokens of the same request across arms with the baseline's.
-
-    outputs: by request (prompt, seed and sampling alike in all arms): arm to digest. Only
-    where sampling is greedy or coupled must they agree; elsewhere use `surprise_z`.
-    """
-    compared = differing = 0
-    for by_arm in outputs.values():
-        base = by_arm.get(baseline)
-        if base is not None:
-            others = [digest for arm, digest in by_arm.items() if arm != baseline]
-            compared += len(others)
-            differing += sum(digest != base for digest in others)
-    return DigestCheck(compared, differing)
 
 
 def near_tie(top: float, second: float, logit_error: float) -> bool:

@@ -16,6 +16,10 @@ _FLAGS = {
     "looks better than it is; the baseline must not draft",
     "INCONSISTENT_BASELINE": "INCONSISTENT_BASELINE: a verify pass took less time than a "
     "target-only step of the same batch, which cannot be; compare clocks before believing this",
+    "IMPOSSIBLE_COUNTS": "IMPOSSIBLE_COUNTS: more tokens were kept or given out than can be; the "
+    "engine or its hook is at fault",
+    "OUTPUTS_DIFFER": "OUTPUTS_DIFFER: speculation changes what requests get, beyond what "
+    "target-only changes by itself; mend that before anything else",
     "SAMPLE_RATIO": "SAMPLE_RATIO: the arms did not receive a fair share of the requests; the "
     "router must not see the arm",
     "TWINS_DIFFER": "TWINS_DIFFER: the same policy run twice in a pair differed from itself",

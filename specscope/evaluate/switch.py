@@ -1,4 +1,4 @@
-"""One switch for all traffic against a gate per segment, and the verdict on the whole fleet.
+"""One switch for all traffic against a gate per segment.
 
 Every segment is given the same number of tokens, so the fleet's time per token is the sum of
 its segments' and throughput their harmonic mean: a segment that crawls weighs as it does in
@@ -23,7 +23,7 @@ from specscope.evaluate.checks import Design
 from specscope.evaluate.choice import Choice, Rules, choose
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.ratio import t_quantile
-from specscope.evaluate.verdicts import Verdict, by_segment, count_comparisons
+from specscope.evaluate.verdicts import by_segment, count_comparisons
 
 Floats = NDArray[np.float64]
 _FOLDS = 20
@@ -46,15 +46,6 @@ class Story:
     gain: Estimate
     table: tuple[tuple[Segment, int], ...]
     level: float
-
-
-@dataclass(frozen=True, slots=True)
-class FleetVerdict:
-    """keep, route_selectively, remove_everywhere, collect_baseline, inconclusive or no_data."""
-
-    action: str
-    reasons: tuple[str, ...]
-    would_change: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,44 +83,6 @@ def tell(
             loads[epoch, segment.load].append(traffic)
     stories = (_story(epoch, load, group, rules) for (epoch, load), group in loads.items())
     return [story for story in stories if story is not None]
-
-
-def fleet_verdict(verdicts: Sequence[Verdict]) -> FleetVerdict:
-    """The whole: keep where every segment gains, remove where none can, else route."""
-    wins = [v for v in verdicts if v.action in ("keep", "set_k")]
-    losses = [v for v in verdicts if v.action in ("disable", "no_difference", "route")]
-    bare = [v for v in verdicts if v.action == "collect_baseline"]
-    open_ = [v for v in verdicts if v not in wins and v not in losses and v not in bare]
-    reasons = [
-        f"{len(group)} of {len(verdicts)} segments {what}: {_names(group)}"
-        for group, what in (
-            (wins, "gain"),
-            (losses, "do not gain"),
-            (open_, "are undecided"),
-            (bare, "lack target-only blocks"),
-        )
-        if group
-    ]
-    change = [f"{v.segment}: about {v.pairs_needed} pairs in all" for v in open_ if v.pairs_needed]
-    change += [f"{v.segment}: blocks at k = 0 beside the others" for v in bare]
-    if not verdicts:
-        return FleetVerdict("no_data", ("no blocks of an experiment",), ())
-    if wins and not losses and not open_ and not bare:
-        action = "keep"
-    elif wins:
-        action = "route_selectively"
-    elif losses and not open_ and not bare:
-        action = "remove_everywhere"
-        change.append("a draft model that is cheaper, or agrees more often with the target")
-    elif bare and not losses and not open_:
-        action = "collect_baseline"
-    else:
-        action = "inconclusive"
-    return FleetVerdict(action, tuple(reasons), tuple(change))
-
-
-def _names(verdicts: Sequence[Verdict]) -> str:
-    return ", ".join(str(verdict.segment) for verdict in verdicts)
 
 
 def _traffic(

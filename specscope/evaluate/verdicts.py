@@ -33,9 +33,10 @@ from specscope.evaluate.choice import (
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.diagnosis import Diagnosis
 from specscope.evaluate.enough import lacking, pairs_needed
-from specscope.evaluate.flags import BASELINE_DRAFTS, find_flags
+from specscope.evaluate.flags import OUTPUTS_DIFFER, find_flags, overruled
 from specscope.evaluate.machine import Machine
 from specscope.evaluate.multiplicity import bonferroni
+from specscope.evaluate.outputs import DIFFERS, UNDECIDED, OutputCheck, changed_outputs
 from specscope.evaluate.sentences import describe_cause, explain
 from specscope.evaluate.summary import ArmSummary, summarise
 from specscope.evaluate.surroundings import Surroundings
@@ -85,19 +86,29 @@ def decide(
     rules: Rules | None = None,
     design: Design = "cohort",
     machines: Mapping[str, Machine] | None = None,
+    outputs: Sequence[OutputCheck] = (),
 ) -> list[Verdict]:
     """One verdict for every segment of every epoch that any block served.
 
     The error rate of `rules` holds over all segments and arms together (Bonferroni). Order of
     rows does not matter; a row given twice counts once. Empty where there are no blocks.
-    machines: by epoch, for the causes that need a model card or a device's peaks.
+    machines: by epoch, for the causes that need a model card or a device's peaks. outputs: an
+    arm that changes what requests get is a fault, whatever it gains.
     """
     rules = rules or Rules()
     segments = by_segment(pairs_of(blocks, parts))
     usable = {name: checks.usable_pairs(pairs, design) for name, pairs in segments.items()}
     comparisons = count_comparisons({name: u.pairs for name, u in usable.items()})
     verdicts = [
-        _verdict(epoch, segment, usable[epoch, segment], rules, comparisons, design)
+        _verdict(
+            epoch,
+            segment,
+            usable[epoch, segment],
+            rules,
+            comparisons,
+            design,
+            changed_outputs(outputs, epoch, segment),
+        )
         for epoch, segment in sorted(segments, key=_order)
     ]
     around: dict[str, Surroundings] = defaultdict(Surroundings)
@@ -134,6 +145,7 @@ def _verdict(
     rules: Rules,
     comparisons: int,
     design: Design,
+    changed: Sequence[OutputCheck],
 ) -> Verdict:
     pairs = usable.pairs
     objective = rules.objective or objectives.objective_for(
@@ -144,17 +156,17 @@ def _verdict(
     allowance = rules.allowance(segment.class_)
     choice = keep_to_allowance(choice, arms, allowance)
     level = bonferroni(rules.level, max(1, comparisons))
-    flags = tuple(sorted(find_flags(pairs, arms_of(pairs), design, level)))
+    seen = find_flags(pairs, arms_of(pairs), design, level)
+    if any(check.state == DIFFERS and check.arm == choice.arm for check in changed):
+        seen.add(OUTPUTS_DIFFER)
+    flags = tuple(sorted(seen))
     count = max((e.pairs for e in choice.speedups), default=0)
     grade = "measured" if count >= 2 and not flags else "none"
     thin = lacking(pairs, choice, rules)
-    decided = choice.action not in ("inconclusive", "collect_baseline")
-    action = choice.action
-    if "SAMPLE_RATIO" in flags or "TWINS_DIFFER" in flags:
-        action, decided = "not_comparable", False
-    # What loses even to a baseline that pays for drafts loses all the more to a true one.
-    if BASELINE_DRAFTS in flags and decided and action != "disable":
-        action, decided = "not_comparable", False
+    if any(check.state == UNDECIDED and check.arm == choice.arm for check in changed):
+        thin.append(f"{choice.arm} changes outputs, and copies within k0 do not tell why yet")
+    action = overruled(choice.action, flags)
+    decided = action == choice.action and action not in ("inconclusive", "collect_baseline")
     needed = pairs_needed(pairs, choice, rules, comparisons, decided, objective)
     confidence = "none" if not decided else "low" if thin or grade == "none" else "high"
     verdict = Verdict(
@@ -175,11 +187,16 @@ def _verdict(
         left_out=tuple(sorted(usable.left_out.items())),
         cells=tuple(estimate_cells(pairs, rules, comparisons, objective)),
     )
-    return _with_reasons(verdict, choice, thin, rules, allowance)
+    return _with_reasons(verdict, choice, thin, rules, allowance, changed)
 
 
 def _with_reasons(
-    verdict: Verdict, choice: Choice, thin: Sequence[str], rules: Rules, allowance: float | None
+    verdict: Verdict,
+    choice: Choice,
+    thin: Sequence[str],
+    rules: Rules,
+    allowance: float | None,
+    changed: Sequence[OutputCheck],
 ) -> Verdict:
     sentences = explain(
         action=verdict.action,
@@ -192,7 +209,8 @@ def _with_reasons(
         effect=rules.smallest_effect,
         allowance_ms=allowance,
     )
-    return replace(verdict, reasons=tuple(sentences))
+    said = [f"outputs: {check}" for check in changed if check.state in (DIFFERS, UNDECIDED)]
+    return replace(verdict, reasons=(*said, *sentences))
 
 
 def _with_causes(

@@ -5,31 +5,34 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from specscope import queries
 from specscope.evaluate.blocks import BlockPart, BlockTime, pair_key
+from specscope.evaluate.outputs import OutputCheck
 from specscope.gate.voids import read_holds, void_pairs
+from specscope.outputs import read_outputs
 from specscope.period import since_condition
 from specscope.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Block rows of one epoch, and the other epochs that were left out."""
+    """Block rows of one epoch, whether its arms changed outputs, and the epochs left out."""
 
     epoch: str
     blocks: tuple[BlockTime, ...]
     parts: tuple[BlockPart, ...]
     other_epochs: tuple[str, ...] = ()
+    outputs: tuple[OutputCheck, ...] = ()
 
     def since(self, ns: int) -> Evidence:
         """Only the blocks that began at or after a time, ns since 1970."""
         blocks = tuple(block for block in self.blocks if block.first_at >= ns)
         kept = {pair_key(block) for block in blocks}
         parts = tuple(part for part in self.parts if pair_key(part) in kept)
-        return Evidence(self.epoch, blocks, parts, self.other_epochs)
+        return replace(self, blocks=blocks, parts=parts)
 
 
 def of_epoch(
@@ -54,7 +57,8 @@ def read_evidence(store: Store, epoch: str | None = None, since: int = 0) -> Evi
     Raises StoreError where it cannot be read.
     """
     blocks, parts = read_blocks(store, since_condition("first_at", since))
-    return of_epoch(blocks, parts, epoch)
+    found = of_epoch(blocks, parts, epoch)
+    return replace(found, outputs=tuple(read_outputs(store, since)))
 
 
 def read_blocks(

@@ -11,17 +11,20 @@ from datetime import UTC, datetime
 from typing import Any
 
 from specscope import queries
-from specscope.evaluate.blocks import BASELINE, BlockPart, BlockTime, pairs_of
+from specscope.evaluate.blocks import BlockPart, BlockTime, pairs_of
 from specscope.evaluate.choice import Rules
-from specscope.evaluate.lossless import DigestCheck, compare_digests
-from specscope.evaluate.switch import Story, fleet_verdict, tell
+from specscope.evaluate.fleet import fleet_verdict, segment_names
+from specscope.evaluate.machine import machine_of
+from specscope.evaluate.outputs import OutputCheck, worst
+from specscope.evaluate.switch import Story, tell
 from specscope.evaluate.verdicts import Verdict, by_segment, decide
 from specscope.gate.evidence import read_blocks
 from specscope.gate.policies import read_policies
 from specscope.gate.session import DESIGNS
+from specscope.outputs import read_outputs
 from specscope.period import since_condition
 from specscope.report import model
-from specscope.report.views import headline, missing, segment_row, story_row
+from specscope.report.views import headline, output_row, segment_row, story_row
 from specscope.store import Store
 from specscope_hook.records import LOSS_REASONS
 
@@ -42,11 +45,13 @@ def collect(
     """
     names = load_names or {}
     blocks, parts = read_blocks(store, since_condition("first_at", since))
-    verdicts, stories = _judge(store, blocks, parts, rules or Rules())
-    fleet = fleet_verdict(verdicts)
+    boots = store.rows(queries.boots())
+    outputs = read_outputs(store, since)
+    verdicts, stories = _judge(store, blocks, parts, rules or Rules(), boots, outputs)
+    fleet = fleet_verdict(verdicts, names)
+    called = segment_names(((v.epoch, v.segment) for v in verdicts), names)
     pairs = by_segment(pairs_of(blocks, parts))
-    boots = store.rows(queries.boots(since_condition("started_at", since)))
-    digests = _digests(store, since)
+    ran = {(block.replica, block.boot) for block in blocks}
     return model.Report(
         title=title,
         created_at=datetime.now(UTC),
@@ -54,42 +59,47 @@ def collect(
         until=_moment(max((block.last_at for block in blocks), default=None)),
         headline=headline(verdicts, fleet),
         global_action=fleet.action,
-        still_needed=missing(verdicts, names),
-        segments=[segment_row(v, pairs[v.epoch, v.segment], names) for v in verdicts],
+        still_needed=list(fleet.still_needed),
+        would_change=list(fleet.would_change),
+        segments=[
+            segment_row(v, pairs[v.epoch, v.segment], called[v.epoch, v.segment]) for v in verdicts
+        ],
         stories=[story_row(story, names) for story in stories],
-        replicas=[_replica(boot) for boot in boots],
+        replicas=[
+            _replica(boot)
+            for boot in boots
+            if (boot["replica"], boot["boot"]) in ran or _ns(boot["started_at"]) >= since
+        ],
         losses=[
             _loss(row) for row in store.rows(queries.losses(since_condition("lost_at", since)))
         ],
         accounting=_accounting(store, since),
-        outputs_compared=digests.compared,
-        outputs_differing=digests.differing,
+        outputs_compared=sum(check.compared for check in outputs),
+        outputs_differing=sum(check.differing for check in outputs),
+        outputs_state=worst(outputs),
+        outputs=[output_row(check) for check in outputs],
         notes=list(notes),
     )
 
 
 def _judge(
-    store: Store, blocks: Sequence[BlockTime], parts: Sequence[BlockPart], rules: Rules
+    store: Store,
+    blocks: Sequence[BlockTime],
+    parts: Sequence[BlockPart],
+    rules: Rules,
+    boots: Sequence[Mapping[str, Any]],
+    outputs: Sequence[OutputCheck],
 ) -> tuple[list[Verdict], list[Story]]:
     """Verdicts and stories of each kind of experiment, by the design that it ran under."""
     kinds = {policy.number: policy.kind for policy in read_policies(store)}
+    machines = {boot["epoch"]: machine_of(boot) for boot in boots}
     verdicts, stories = [], []
     for kind, (design, often) in DESIGNS.items():
         mine = [block for block in blocks if kinds.get(block.policy, "cohort") == kind]
         looked = replace(rules, looked_at_often=often)
-        verdicts += decide(mine, parts, looked, design)
+        verdicts += decide(mine, parts, looked, design, machines, outputs)
         stories += tell(mine, parts, looked, design)
     return verdicts, stories
-
-
-def _digests(store: Store, since: int) -> DigestCheck:
-    """Outputs of the same request in several arms; where sampling is coupled they are equal."""
-    outputs: dict[object, dict[str, int]] = {}
-    for row in store.rows(queries.outputs(since_condition("admitted_at", since))):
-        if row["session"] is not None and row["digest"] is not None:
-            key = row["replica"], row["boot"], row["pair"], row["session"]
-            outputs.setdefault(key, {})[row["arm"]] = row["digest"]
-    return compare_digests(outputs, BASELINE)
 
 
 def _accounting(store: Store, since: int) -> model.Accounting:
@@ -124,3 +134,7 @@ def _loss(row: Mapping[str, Any]) -> model.LossRow:
 
 def _moment(ns: int | None) -> datetime | None:
     return None if ns is None else datetime.fromtimestamp(ns / 1e9, UTC)
+
+
+def _ns(moment: datetime) -> int:
+    return int(moment.timestamp() * 1e9)

@@ -31,6 +31,51 @@ class ArmRow:
 
 
 @dataclass(frozen=True, slots=True)
+class CauseRow:
+    """One cause of a loss. speedup: what the arm would reach without it; flips: that it gains."""
+
+    cause: str
+    speedup: float
+    flips: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class LossCauses:
+    """Why one arm loses: every cause that was seen, the largest gain first.
+
+    primary: the cause whose repair is enough, or `no_single_fix`. unseen: causes that could not
+    be looked for, each with the columns or blocks that would tell.
+    """
+
+    arm: str
+    speedup: float
+    primary: str
+    causes: list[CauseRow]
+    unseen: dict[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRow:
+    """Outputs of one arm beside target-only's of the same requests, and its own from itself.
+
+    state: equal, as_twins, undecided or differs. excess: share that differs beyond target-only's
+    own, with its interval.
+    """
+
+    label: str
+    arm: str
+    state: str
+    compared: int
+    differing: int
+    twins: int
+    twins_differing: int
+    excess: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentRow:
     """One kind of traffic, the verdict on it, and every arm that it rests on."""
 
@@ -45,6 +90,8 @@ class SegmentRow:
     confidence: str
     reasons: list[str]
     arms: list[ArmRow]
+    primary: str | None = None  # cause behind the least loss; None where speculation pays
+    causes: list[LossCauses] = field(default_factory=list)  # of every arm that loses
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,5 +176,8 @@ class Report:
     accounting: Accounting
     outputs_compared: int
     outputs_differing: int
+    outputs_state: str | None = None  # the worst of `outputs`; None where none were compared
+    outputs: list[OutputRow] = field(default_factory=list)
+    would_change: list[str] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specscope.report import plots
-from specscope.report.model import SCHEMA, ArmRow, Report, SegmentRow
+from specscope.report.model import SCHEMA, ArmRow, LossCauses, Report, SegmentRow
 
 ACTION_WORDS = {
     "keep": "keep, k = {k}",
@@ -89,6 +89,43 @@ def _thin_of(arm: str, sentence: str) -> str:
     return f"{THIN}{', '.join(mine)}" if mine else ""
 
 
+def why_it_loses(report: Report) -> list[tuple[str, LossCauses]]:
+    """Of each segment that does not gain: its name, and why the arm loses that loses least."""
+    found = []
+    for segment in report.segments:
+        if segment.primary is not None and segment.causes:
+            found.append((segment.name, max(segment.causes, key=lambda loss: loss.speedup)))
+    return found
+
+
+def not_looked_for(report: Report) -> list[tuple[str, list[str]]]:
+    """What the store lacks, and the causes that it hides, over all losses of the page."""
+    hidden: dict[str, list[str]] = {}
+    for _, loss in why_it_loses(report):
+        for cause, needs in loss.unseen.items():
+            for need in needs:
+                if cause not in hidden.setdefault(need, []):
+                    hidden[need].append(cause)
+    return sorted(hidden.items())
+
+
+def outputs_said(report: Report) -> str:
+    """Whether speculation left the output alone, in a sentence."""
+    if report.outputs_state is None:
+        return (
+            "No output was compared: no greedy or coupled request ran in two arms. "
+            "`specscope lossless` compares them."
+        )
+    counts = f"{report.outputs_differing} of {report.outputs_compared} outputs differ"
+    return {
+        "equal": f"Outputs are the same: {counts} between arms.",
+        "as_twins": f"{counts} between arms, no more than target-only differs from itself.",
+        "undecided": f"{counts} between arms; whether target-only differs from itself as often "
+        "is not known well enough: repeat requests within k0.",
+        "differs": f"Speculation changes outputs: {counts}, more than target-only does by itself.",
+    }[report.outputs_state]
+
+
 def number(value: float | None, digits: int = 2) -> str:
     """A number for a person; a dash where it is not known."""
     return "–" if value is None else f"{value:.{digits}f}"
@@ -154,6 +191,9 @@ def _template(name: str) -> Any:
         verdict=verdict,
         deciding_arm=deciding_arm,
         why=why,
+        why_it_loses=why_it_loses,
+        not_looked_for=not_looked_for,
+        outputs_said=outputs_said,
     )
     return environment.get_template(name)
 

@@ -6,8 +6,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from specscope.report.model import Report, SegmentRow, Story
-from specscope.report.render import deciding_arm, interval, number, verdict
+from specscope.report.model import LossCauses, Report, SegmentRow, Story
+from specscope.report.render import (
+    deciding_arm,
+    interval,
+    number,
+    outputs_said,
+    verdict,
+    why_it_loses,
+)
 
 COLOURS = {"keep": "green", "set_k": "green", "disable": "red", "engine_fault": "red"}
 
@@ -16,8 +23,17 @@ def show(report: Report, console: Console) -> None:
     """Print the headline, a line a segment, the story, and what of the evidence was lost."""
     console.print(Text(report.headline, style="bold"))
     console.print(_table(report.segments))
+    for name, lost in why_it_loses(report):
+        console.print(f"- {name}: {_cause(lost)}", markup=False, highlight=False)
+    for title, lines in (
+        ("still needed", report.still_needed),
+        ("would change it", report.would_change),
+    ):
+        if lines:
+            console.print(f"{title}: {'; '.join(lines)}", markup=False, highlight=False)
     for story in report.stories:
         console.print(_story(story), markup=False, highlight=False)
+    console.print(outputs_said(report), markup=False, highlight=False)
     accounting = report.accounting
     console.print(
         f"records: {accounting.recorded} written = {accounting.stored} stored "
@@ -53,6 +69,17 @@ def _table(segments: list[SegmentRow]) -> Table:
             str(best.pairs if best else 0),
         )
     return table
+
+
+def _cause(loss: LossCauses) -> str:
+    """The primary cause, and what the arm would reach without it."""
+    primary = next((cause for cause in loss.causes if cause.cause == loss.primary), None)
+    if primary is None:
+        return f"{loss.arm} at {number(loss.speedup)}x, no single repair is enough"
+    return (
+        f"{primary.cause} keeps {loss.arm} at {number(loss.speedup)}x, without it "
+        f"{number(primary.speedup)}x ({primary.evidence})"
+    )
 
 
 def _story(story: Story) -> str:

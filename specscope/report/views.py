@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from specscope.evaluate.blocks import Pair, Segment
+from specscope.evaluate.blocks import Pair
 from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.diagnosis import Diagnosis
+from specscope.evaluate.fleet import LOSSES, WINS, FleetVerdict
+from specscope.evaluate.outputs import OutputCheck
 from specscope.evaluate.quantiles import merge, quantile
 from specscope.evaluate.summary import ArmSummary
-from specscope.evaluate.switch import FleetVerdict, Story
+from specscope.evaluate.switch import Story
 from specscope.evaluate.verdicts import Verdict
 from specscope.report import model
 
@@ -29,37 +32,25 @@ def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
     """The answer in two sentences."""
     if not verdicts:
         return FLEET_WORDS[fleet.action]
-    wins = sum(v.action in ("keep", "set_k") for v in verdicts)
-    losses = sum(v.action in ("disable", "no_difference", "route") for v in verdicts)
+    wins = sum(v.action in WINS for v in verdicts)
+    losses = sum(v.action in LOSSES for v in verdicts)
     rest = len(verdicts) - wins - losses
     undecided = f", {rest} undecided" if rest else ""
+    faults = sum(v.action == "engine_fault" for v in verdicts)
     words = GAINS_SO_FAR if wins and rest and not losses else FLEET_WORDS[fleet.action]
     return (
         f"{words} Of {len(verdicts)} kinds of traffic "
         f"{wins} {'gain' if wins != 1 else 'gains'}, {losses} "
         f"{'do' if losses != 1 else 'does'} not{undecided}."
+        + (f" In {faults}, speculation changes outputs or counters cannot be." if faults else "")
     )
 
 
-def missing(verdicts: Sequence[Verdict], loads: LoadNames) -> list[str]:
-    """What the undecided segments still need, those that need the same in one line."""
-    needs: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        if verdict.action == "collect_baseline":
-            need = "blocks at k = 0 beside the others"
-        elif verdict.action == "inconclusive" and verdict.pairs_needed:
-            need = f"about {verdict.pairs_needed} pairs in all"
-        else:
-            continue
-        needs.setdefault(need, []).append(segment_name(verdict.segment, loads))
-    return [f"{need} of {'; '.join(names)}" for need, names in needs.items()]
-
-
-def segment_row(verdict: Verdict, pairs: Sequence[Pair], loads: LoadNames) -> model.SegmentRow:
-    """A verdict with its arms. pairs: of its segment."""
+def segment_row(verdict: Verdict, pairs: Sequence[Pair], name: str) -> model.SegmentRow:
+    """A verdict with its arms. pairs: of its segment, which the report calls `name`."""
     speedups = {one.arm: one for one in verdict.speedups}
     return model.SegmentRow(
-        name=segment_name(verdict.segment, loads),
+        name=name,
         label=verdict.segment.class_ or "mixed",
         context=verdict.segment.context or "mixed",
         output=verdict.segment.output or "mixed",
@@ -70,15 +61,39 @@ def segment_row(verdict: Verdict, pairs: Sequence[Pair], loads: LoadNames) -> mo
         confidence=verdict.confidence,
         reasons=list(verdict.reasons),
         arms=[_arm(a, speedups.get(a.arm), pairs) for a in verdict.arms],
+        primary=verdict.primary,
+        causes=_losses(verdict.diagnoses),
     )
 
 
-def segment_name(segment: Segment, loads: LoadNames) -> str:
-    """`sql, light`; with the load's bucket where it has no name."""
-    label = segment.class_ or "mixed classes"
-    if segment.load is None:
-        return label
-    return f"{label}, {loads.get(segment.load, f'load {segment.load}')}"
+def _losses(diagnoses: Sequence[Diagnosis]) -> list[model.LossCauses]:
+    return [
+        model.LossCauses(
+            arm=found.arm,
+            speedup=found.speedup,
+            primary=found.primary,
+            causes=[model.CauseRow(r.cause, r.speedup, r.flips, r.evidence) for r in found.repairs],
+            unseen={one.cause: list(one.needs) for one in found.unseen},
+        )
+        for found in diagnoses
+        if found.primary is not None
+    ]
+
+
+def output_row(check: OutputCheck) -> model.OutputRow:
+    """How often one arm's outputs differ."""
+    return model.OutputRow(
+        label=check.class_,
+        arm=check.arm,
+        state=check.state,
+        compared=check.compared,
+        differing=check.differing,
+        twins=check.twins,
+        twins_differing=check.twins_differing,
+        excess=check.excess,
+        low=check.low,
+        high=check.high,
+    )
 
 
 def story_row(story: Story, loads: LoadNames) -> model.Story:

@@ -282,19 +282,6 @@ def test_goodness_of_fit_is_uniform_under_the_truth():
     assert 0.02 <= np.mean(np.array(p) < 0.05) <= 0.08
 
 
-def test_digests_are_compared_within_a_request():
-    outputs = {
-        1: {"k0": 5, "k2": 5, "k4": 5},
-        2: {"k0": 6, "k2": 7},
-        3: {"k2": 9},
-    }
-
-    found = lossless.compare_digests(outputs, "k0")
-
-    assert (found.compared, found.differing, found.lossless) == (3, 1, False)
-    assert lossless.compare_digests({}, "k0").lossless is None
-
-
 def test_near_ties_and_divergence_rates():
     assert lossless.near_tie(24.125, 24.0, logit_error=0.0625)
     assert not lossless.near_tie(24.5, 24.0, logit_error=0.0625)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from specscope.evaluate.blocks import BlockPart, BlockTime
 from specscope.evaluate.choice import Rules
-from specscope.evaluate.switch import fleet_verdict, tell
+from specscope.evaluate.fleet import fleet_verdict
+from specscope.evaluate.switch import tell
 from specscope.evaluate.verdicts import decide
 
 count = st.integers(0, 2000)

@@ -10,8 +10,9 @@ from block_rows import Kind, rows
 
 from specscope.evaluate.blocks import Segment
 from specscope.evaluate.choice import Rules
+from specscope.evaluate.fleet import fleet_verdict
 from specscope.evaluate.quantiles import bin_of
-from specscope.evaluate.switch import fleet_verdict, tell
+from specscope.evaluate.switch import tell
 from specscope.evaluate.verdicts import decide
 
 COST = {0: 1.0, 2: 1.3, 4: 1.6}
@@ -382,3 +383,14 @@ def test_nothing_undefined_reaches_the_output():
         results += [dataclasses.asdict(s) for s in tell(times, parts)]
 
         json.dumps(results, allow_nan=False)
+
+
+def test_counters_that_no_engine_yields_are_a_fault_whatever_they_gain():
+    times, parts = rows({"sql": WIN})
+    odd = [dataclasses.replace(t, accepted=t.proposed + 1) if t.arm == "k4" else t for t in times]
+
+    (verdict,) = decide(odd, parts)
+
+    assert verdict.action == "engine_fault"
+    assert verdict.flags == ("IMPOSSIBLE_COUNTS",)
+    assert verdict.grade == "none"

@@ -38,6 +38,7 @@ def cohort(
     left = np.ceil(20 + random.exponential(traffic.output, requests))
     context = random.uniform(0.5, 1.0, requests) * traffic.context
     wall, verify, rounds, request_rounds, emitted, n_q, n_kv = 0.0, 0.0, 0, 0, 0, 0, 0.0
+    accepted = 0
     while (active := left > 0).any():
         batch = int(active.sum())
         drawn = np.floor(np.log(random.random(requests)) / np.log(rate))
@@ -51,6 +52,7 @@ def cohort(
         rounds += 1
         request_rounds += batch
         emitted += int(out.sum())
+        accepted += int(np.minimum(drawn, k)[active].sum())
         n_q += queries
         n_kv += cached
     own = slow * np.exp(np.random.default_rng((pair, k, 7)).normal(0, noise))
@@ -69,6 +71,7 @@ def cohort(
         n_kv=int(n_kv),
         emitted=emitted,
         proposed=request_rounds * k,
+        accepted=accepted,
         first_at=pair,
         last_at=pair,
     )
@@ -81,7 +84,7 @@ def cohort(
         k=k,
         request_rounds=request_rounds,
         proposed=request_rounds * k,
-        accepted=0,
+        accepted=accepted,
         emitted=emitted,
         requests=requests,
     )

@@ -6,7 +6,10 @@ from datetime import UTC, datetime
 from specscope.report.model import (
     Accounting,
     ArmRow,
+    CauseRow,
+    LossCauses,
     LossRow,
+    OutputRow,
     Ratio,
     Replica,
     Report,
@@ -54,6 +57,25 @@ def a_segment(label="sql", action="keep", k=4, **changes):
     return replace(segment, **changes)
 
 
+def a_loss():
+    """Why k4 loses: with a free draft it would gain, with a cheaper verify pass not."""
+    return {
+        "primary": "draft_cost",
+        "causes": [
+            LossCauses(
+                "k4",
+                0.8,
+                "draft_cost",
+                [
+                    CauseRow("draft_cost", 1.4, True, "draft takes 40% of the time"),
+                    CauseRow("verify_cost", 0.9, False, "verify takes 1.2 ms a sequence"),
+                ],
+                {"draft_placement": ["boot.gpu_type"], "overhead_bound": ["boot.gpu_type"]},
+            )
+        ],
+    }
+
+
 def a_report(**changes):
     story = Story(
         load="heavy",
@@ -72,13 +94,16 @@ def a_report(**changes):
         headline="Speculation pays for 1 of 2 kinds of traffic here.",
         global_action="route selectively",
         still_needed=["about 20 pairs in all of json, light"],
-        segments=[a_segment(), a_segment("prose", "disable", None)],
+        segments=[a_segment(), a_segment("prose", "disable", None, **a_loss())],
         stories=[story],
         replicas=[Replica("demo", "reference 0.1.0", "target", "draft", "CPU", WHEN)],
         losses=[LossRow("demo", "round", "ring_full", 3, "the newest records were dropped")],
         accounting=Accounting(recorded=1003, stored=1000, lost=3),
         outputs_compared=100,
         outputs_differing=0,
+        outputs_state="equal",
+        outputs=[OutputRow("sql", "k4", "equal", 100, 0, 20, 0, 0.0, -0.16, 0.04)],
+        would_change=["repair of draft_cost would turn prose, light"],
         findings=["a finding"],
         notes=["a note"],
     )

@@ -15,7 +15,7 @@ from rich.console import Console
 from waiting import PATIENCE_S
 
 from specscope.evaluate.blocks import Segment
-from specscope.evaluate.fleet import fleet_verdict
+from specscope.evaluate.fleet import fleet_verdict, segment_names
 from specscope.report.render import deciding_arm, to_html, to_json, verdict, why, write
 from specscope.report.terminal import show
 from specscope.report.views import headline
@@ -62,7 +62,14 @@ def test_a_report_without_evidence_still_reads(tmp_path):
 )
 def test_the_headline_takes_undecided_traffic_for_neither_gain_nor_loss(actions, said):
     verdicts = [
-        SimpleNamespace(action=action, segment=Segment(action), pairs_needed=None)
+        SimpleNamespace(
+            action=action,
+            epoch="e",
+            segment=Segment(action),
+            pairs_needed=20,
+            speedups=(1,),
+            primary=None,
+        )
         for action in actions
     ]
 
@@ -158,3 +165,92 @@ def test_a_browser_draws_the_page_without_an_error(tmp_path):
     assert "Does speculative decoding pay?" in run.stdout
     assert run.stdout.count("<svg") == 3
     assert "CONSOLE" not in run.stderr
+
+
+def test_a_loss_names_its_cause_on_every_view(tmp_path):
+    text = io.StringIO()
+    report = a_report()
+
+    write(report, tmp_path)
+    show(report, Console(file=text, width=80, no_color=True))
+
+    page, plain = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
+    said = " ".join(text.getvalue().split())
+    assert "<b>draft_cost</b>" in page
+    assert "1.40" in page
+    assert "prose, light, k4 at 0.80, draft cost: draft_cost 1.40 (draft takes 40%" in plain
+    assert "draft_cost keeps k4 at 0.80x, without it 1.40x (draft takes 40%" in said
+    assert "repair of draft_cost would turn prose, light" in said
+    assert "<code>boot.gpu_type</code> is missing: draft_placement, overhead_bound" in page
+    (loss,) = json.loads(to_json(report))["segments"][1]["causes"]
+    assert loss["primary"] == "draft_cost"
+    assert loss["causes"][0]["flips"] is True
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (None, "No output was compared"),
+        ("equal", "Outputs are the same: 0 of 100"),
+        ("as_twins", "no more than target-only differs from itself"),
+        ("undecided", "repeat requests within k0"),
+        ("differs", "Speculation changes outputs"),
+    ],
+)
+def test_the_page_says_whether_the_output_was_left_alone(state, said):
+    report = a_report(outputs_state=state)
+    text = io.StringIO()
+
+    show(report, Console(file=text, width=80))
+
+    assert said in to_html(report)
+    assert said in " ".join(text.getvalue().split())
+
+
+def test_segments_have_the_shortest_names_that_tell_them_apart():
+    keys = [
+        ("e1", Segment("sql", "0-1k", "17-64", "1")),
+        ("e1", Segment("prose", "0-1k", "17-64", "1")),
+        ("e1", Segment("prose", "1-4k", "17-64", "1")),
+        ("e1", Segment("logs", "0-1k", None, "5-16")),
+        ("e2", Segment("logs", "0-1k", None, "5-16")),
+        ("e2", Segment()),
+    ]
+
+    names = segment_names(keys, {"1": "light"})
+
+    assert list(names.values()) == [
+        "sql, light",
+        "prose 0-1k 17-64, light",
+        "prose 1-4k 17-64, light",
+        "logs 0-1k, load 5-16, epoch e1",
+        "logs 0-1k, load 5-16, epoch e2",
+        "mixed classes",
+    ]
+
+
+def test_what_is_needed_and_what_would_change_use_the_report_s_names():
+    def verdict(label, action, **changes):
+        plain = {"epoch": "e", "pairs_needed": 40, "pairs": 10, "speedups": (1,), "flags": ()}
+        segment = Segment(label, load="1")
+        return SimpleNamespace(action=action, segment=segment, primary=None, **plain | changes)
+
+    fleet = fleet_verdict(
+        [
+            verdict("a", "inconclusive"),
+            verdict("b", "inconclusive"),
+            verdict("c", "collect_baseline"),
+            verdict("d", "not_comparable", flags=("SAMPLE_RATIO",)),
+            verdict("e", "engine_fault", flags=("OUTPUTS_DIFFER",)),
+            verdict("f", "inconclusive", speedups=()),
+        ],
+        {"1": "light"},
+    )
+
+    assert fleet.still_needed == (
+        "about 40 pairs in all of a, light; b, light",
+        "blocks at k = 0 beside the others of c, light",
+        "a router that does not see the arm of d, light",
+        "pairs of k = 0 and another draft length that the engine follows of f, light",
+    )
+    assert fleet.would_change == ("outputs that equal target-only's would turn e, light",)

@@ -79,10 +79,11 @@ class Traffic:
         experiment = self.policy is not None
         running: dict[int, list[int]] = {}
         rows: dict[int, dict[str, Any]] = {}
-        for _ in range(self.requests):
+        for place in range(self.requests):
             request = self._request(
                 pair if experiment else None, arm if experiment else None, class_
             )
+            request["content"] = 100 * pair + place  # the same requests in both arms
             running[request["request"]] = [request["prompt_tokens"], self.output]
             rows[request["request"]] = request
         while running:
@@ -156,7 +157,7 @@ class Traffic:
             "ttft_ms": 50.0,
             "queue_ms": 1.0,
             "reason": reason,
-            "digest": admitted["request"] * 31,
+            "digest": admitted["content"] * 31,
         }
         self.requests_ended.append(ended)
         self._records.append(("request", ended))
