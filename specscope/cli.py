@@ -27,6 +27,7 @@ VERBS = {
     "replay": Verb("specscope.replay.cli", "report", "A/B of two endpoints on one trace"),
     "serve": Verb("specscope.service.cli", "server", "the ingest service with its store"),
     "agent": Verb("specscope_agent.cli", "agent", "the sidecar in the serving pod"),
+    "top": Verb("specscope.top.cli", "report", "live view of replicas' rounds"),
     "engine": Verb("specscope.engine.cli", "engine", "the reference engine: serve, bench, train"),
     "dashboards": Verb("specscope_dashboards.cli", "dashboards", "Grafana dashboards as code"),
     "doctor": Verb("specscope.doctor", "", "what is missing on this machine, and the remedy"),

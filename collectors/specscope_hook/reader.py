@@ -12,7 +12,7 @@ import json
 import mmap
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from zlib import crc32
 
 from specscope_hook import layout as at
@@ -26,6 +26,8 @@ _HEAD_BYTES = at.HEAD.size
 class RingReader:
     """The reader of one ring file."""
 
+    _OPENED, _MAPPED = os.O_RDWR, mmap.ACCESS_WRITE
+
     def __init__(self, path: Path, file: int, mapped: mmap.mmap) -> None:
         """Use `open`."""
         self.path = path
@@ -37,21 +39,21 @@ class RingReader:
         self._lost = "ring_full"  # why numbers are missing before the next record
 
     @classmethod
-    def open(cls, path: Path | str) -> RingReader:
+    def open(cls, path: Path | str) -> Self:
         """Map a ring that exists.
 
         Raises CorruptRing where it is not one, RingError where it cannot be opened.
         """
         path = Path(path)
         try:
-            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            file = os.open(path, cls._OPENED | os.O_CLOEXEC)
         except OSError as error:
             raise RingError(f"cannot open the ring {path}: {error.strerror}") from error
         size = os.fstat(file).st_size
         if size < at.DATA + at.PAGE:
             os.close(file)
             raise CorruptRing(f"{path} is not a ring: {size} bytes are too few")
-        reader = cls(path, file, mmap.mmap(file, size))
+        reader = cls(path, file, mmap.mmap(file, size, access=cls._MAPPED))
         if reason := reader._mismatch(size):
             reader.close()
             raise CorruptRing(f"{path} is not a ring: {reason}")

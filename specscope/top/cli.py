@@ -1,0 +1,130 @@
+"""`specscope top`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specscope.top.watch import Replica, Watch
+
+SCHEMA = "specscope.top/1"
+
+
+def add_parser(subparsers: Any) -> None:
+    """Describe the verb."""
+    parser = subparsers.add_parser(
+        "top",
+        help="live view of replicas' rounds",
+        description="Shows what the rings of a folder hold now: rounds, draft lengths, acceptance "
+        "by position and where the time goes. Takes nothing from the sidecar.",
+    )
+    parser.add_argument(
+        "rings", type=Path, nargs="?", help="folder of the rings; SPECSCOPE_RINGS by default"
+    )
+    parser.add_argument("--replica", help="this one alone")
+    parser.add_argument(
+        "--seconds", type=_seconds, default=10.0, help="of rounds that figures are over; 10"
+    )
+    parser.add_argument("--every", type=_seconds, default=1.0, help="seconds between two looks; 1")
+    parser.add_argument("--once", action="store_true", help="one look, then end")
+    parser.add_argument("--json", action="store_true", help="a line of JSON a look")
+    parser.set_defaults(run=run)
+
+
+def run(args: Namespace) -> int:
+    """Look once, or until interrupted, which is how it is meant to end."""
+    from specscope.top.watch import Watch
+
+    folder = _folder(args.rings, os.environ)
+    watch = Watch(folder, args.seconds, args.replica)
+    try:
+        if args.once:
+            replicas = _found(watch, folder, args.replica)
+            _print_json(replicas) if args.json else _print(replicas)
+        elif args.json:
+            _repeat(lambda: _print_json(watch.look()), args.every)
+        else:
+            _live(watch, folder, args.every)
+    except KeyboardInterrupt:
+        if args.once:
+            raise
+    finally:
+        watch.close()
+    return 0
+
+
+def _folder(given: Path | None, environ: Mapping[str, str]) -> Path:
+    """Raises UsageError where no folder is named, or for a SPECSCOPE_* name that nobody knows."""
+    from specscope.errors import UsageError
+    from specscope_hook.settings import check
+
+    check(environ)
+    named = environ.get("SPECSCOPE_RINGS", "")
+    if given is None and named in ("", "off"):
+        raise UsageError("no rings: name their folder, or set SPECSCOPE_RINGS as for the engine")
+    return given or Path(named)
+
+
+def _found(watch: Watch, folder: Path, replica: str | None) -> list[Replica]:
+    """Raises InputError where there is nothing to show."""
+    from specscope.errors import InputError
+
+    replicas = watch.look()
+    if replicas:
+        return replicas
+    for reason in watch.refused.values():
+        raise InputError(reason)
+    whose = f" of {replica}" if replica else ""
+    raise InputError(f"no ring{whose} in {folder}: is SPECSCOPE_RINGS set where the engine runs?")
+
+
+def _print(replicas: list[Replica]) -> None:
+    from specscope.top.screen import lines
+
+    sys.stdout.write("".join(f"{line}\n" for line in lines(replicas)))
+
+
+def _print_json(replicas: list[Replica]) -> None:
+    body = {"schema": SCHEMA, "at": time.time_ns(), "replicas": [asdict(one) for one in replicas]}
+    sys.stdout.write(json.dumps(body, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def _live(watch: Watch, folder: Path, every_s: float) -> None:
+    from rich.live import Live
+    from rich.text import Text
+
+    from specscope.top.screen import lines
+
+    with Live(auto_refresh=False, screen=sys.stdout.isatty()) as live:
+
+        def show() -> None:
+            shown = [*lines(watch.look()), *watch.refused.values()]
+            live.update(Text("\n".join(shown) or f"no ring in {folder} yet"), refresh=True)
+
+        _repeat(show, every_s)
+
+
+def _repeat(act: Callable[[], None], every_s: float) -> None:
+    while True:
+        act()
+        time.sleep(every_s)
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value

@@ -1,0 +1,114 @@
+"""The rings of a folder, looked at again and again: the newest rounds of each."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from specscope.top.figures import Figures, figures
+from specscope_hook.errors import CorruptRing, HookError
+from specscope_hook.layout import NAME_ARM, NAME_CLASS, ROUND
+from specscope_hook.payload import decode
+from specscope_hook.peek import RingPeek
+from specscope_hook.records import RingRound
+
+MOST_ROUNDS = 5000  # of a replica; decoding more takes longer than a person waits for
+AT_FIRST_BYTES = 8 << 20  # of the ring, at the first look
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One ring, as of now.
+
+    state: serving, ended (closed on purpose), gone (the process ended without a word) or detached
+    (the hook gave up; `fault` says why). quiet_s: since the newest round ended, None before the
+    first. dropped: records that a full ring refused since the start.
+    """
+
+    replica: str
+    boot: str
+    engine: str
+    target: str
+    state: str
+    fault: str
+    quiet_s: float | None
+    dropped: int
+    figures: Figures | None
+
+
+class Watch:
+    """Looks at every ring of a folder; takes nothing from any."""
+
+    def __init__(self, folder: Path, seconds: float, replica: str | None = None) -> None:
+        """seconds: how far back of each replica's newest round. replica: that one alone."""
+        self._folder, self._window_ns, self._only = folder, int(seconds * 1e9), replica
+        self._seen: dict[Path, _Seen] = {}
+        self.refused: dict[Path, str] = {}
+
+    def look(self) -> list[Replica]:
+        """Every replica as of now, by name. Raises OSError where the folder cannot be read."""
+        found = {path for path in self._folder.iterdir() if path.suffix == ".ring"}
+        for path in self._seen.keys() - found:
+            self._seen.pop(path).ring.close()
+        self.refused.clear()
+        for path in sorted(found):
+            try:
+                if path not in self._seen:
+                    self._seen[path] = _Seen(RingPeek.open(path))
+                self._seen[path].look(self._window_ns)
+            except HookError as error:
+                self.refused[path] = str(error)
+        replicas = [seen.replica() for seen in self._seen.values()]
+        chosen = [one for one in replicas if self._only in (None, one.replica)]
+        return sorted(chosen, key=lambda one: (one.replica, one.boot))
+
+    def close(self) -> None:
+        """Unmap them."""
+        for seen in self._seen.values():
+            seen.ring.close()
+        self._seen.clear()
+
+
+class _Seen:
+    """One ring and the newest of its rounds."""
+
+    def __init__(self, ring: RingPeek) -> None:
+        self.ring = ring
+        self._cursor = ring.newest(AT_FIRST_BYTES)
+        self._rounds: deque[RingRound] = deque(maxlen=MOST_ROUNDS)
+
+    def look(self, window_ns: int) -> None:
+        records, self._cursor = self.ring.look(self._cursor)
+        for record in [record for record in records if record.kind == ROUND][-MOST_ROUNDS:]:
+            try:
+                self._rounds.append(decode(record))  # type: ignore[arg-type]
+            except CorruptRing:  # the sidecar counts it
+                continue
+        while self._rounds and self._rounds[0].started_at < self._rounds[-1].started_at - window_ns:
+            self._rounds.popleft()
+
+    def replica(self) -> Replica:
+        ring, boot = self.ring, self.ring.boot
+        newest = self._rounds[-1] if self._rounds else None
+        ended_at = newest.started_at + int(newest.wall_us * 1e3) if newest else None
+        return Replica(
+            replica=str(boot.get("replica", "")),
+            boot=str(boot.get("boot", "")),
+            engine=" ".join(str(boot.get(name) or "") for name in ("engine", "engine_version")),
+            target=str(boot.get("target", "")),
+            state=_state(ring),
+            fault=ring.fault_text,
+            quiet_s=None if ended_at is None else max(0.0, (time.time_ns() - ended_at) / 1e9),
+            dropped=ring.dropped,
+            figures=figures(self._rounds, ring.names(NAME_CLASS), ring.names(NAME_ARM)),
+        )
+
+
+def _state(ring: RingPeek) -> str:
+    if ring.fault_text:
+        return "detached"
+    if ring.ended:
+        return "ended"
+    return "serving" if ring.writer_alive else "gone"
