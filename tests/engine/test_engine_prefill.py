@@ -36,15 +36,15 @@ def staggered(target, draft, budget, **more):
     return record
 
 
-@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize(("depth", "graphs"), [(0, None), (1, True)])
 @pytest.mark.parametrize("budget", BUDGETS)
-def test_the_budget_changes_no_text(target, draft, budget, depth):
+def test_the_budget_changes_no_text(target, draft, budget, depth, graphs):
     alone = [
         run(target, ModelDrafter(draft), [text], params(index), gate=2, slots=1).texts["0"]
         for index, text in enumerate(prompts(LENGTHS))
     ]
 
-    record = staggered(target, draft, budget, depth=depth)
+    record = staggered(target, draft, budget, depth=depth, graphs=graphs)
 
     assert [record.texts[str(index)] for index in range(len(LENGTHS))] == alone
 
