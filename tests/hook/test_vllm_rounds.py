@@ -15,7 +15,7 @@ from specscope_hook.adapters.vllm_lengths import why_not_whole
 from specscope_hook.clock import SystemClock
 from specscope_hook.columns import End, TimingSource
 from specscope_hook.errors import NotSupported
-from specscope_hook.ring import NAME_ARM, RingReader
+from specscope_hook.ring import NAME_ARM, NAME_CLASS, RingReader
 
 
 @pytest.fixture
@@ -229,6 +229,20 @@ def test_a_step_drafts_for_its_longest_and_the_others_are_cut(tmp_path):
 def test_where_a_step_must_draft_alike_only_its_drafts_are_cut(config, said):
     assert said in why_not_whole(config)
     assert why_not_whole(a_config()) == ""
+
+
+def test_a_rule_may_ask_for_the_name_that_the_model_is_served_under(tmp_path, monkeypatch):
+    rules = tmp_path / "rules.json"
+    rules.write_text(json.dumps({"rules": [{"class": "large", "model": "^big$"}]}))
+    config = a_config()
+    config.model_config = SimpleNamespace(served_model_name="big")
+    monkeypatch.setattr("vllm_standins.a_config", lambda: config)
+
+    scheduler = Scheduler(tmp_path, classes=rules)
+    scheduler.add("a")
+
+    names = RingReader.open(scheduler.path).names(NAME_CLASS)
+    assert names[scheduler.records()[1][0].class_] == "large"
 
 
 def test_tokens_for_a_sequence_that_is_gone_are_padding(scheduler):

@@ -37,7 +37,9 @@ class SchedulerProbe:
         self._ring, self._recorder = attach(settings, boot)
         self._scheduler = scheduler
         rules = ClassRules(settings.classes)
-        self._requests = Requests(self._recorder, rules, scheduler, boot.target)
+        arguments = getattr(scheduler, "server_args", None)
+        name = getattr(arguments, "served_model_name", None) or boot.target
+        self._requests = Requests(self._recorder, rules, scheduler, str(name))
         self._reader = RowReader(self._requests)
         self._worker = self._time(scheduler, check, boot.engine_version)
         timer = None if self._worker is None else self._worker.timer

@@ -45,6 +45,13 @@ def vllm_boot(config: Any, kv_cache: Any, settings: HookSettings, version: str) 
     )
 
 
+def served_name(scheduler: Any) -> str:
+    """The name that clients ask for, the first of several; empty where it is not known."""
+    model = getattr(scheduler.vllm_config, "model_config", None)
+    name = getattr(model, "served_model_name", None) or ""
+    return str(name if isinstance(name, str) else name[0])
+
+
 def _has_draft(spec: Any) -> bool:
     return spec.method not in ("ngram", "ngram_gpu", "suffix") and spec.model is not None
 

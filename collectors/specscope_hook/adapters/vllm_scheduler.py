@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from specscope_hook.adapters.vllm_boot import served_name
 from specscope_hook.adapters.vllm_lengths import Lengths
 from specscope_hook.adapters.vllm_requests import Requests, end_of
 from specscope_hook.adapters.vllm_rows import RowReader, Rows
@@ -55,12 +56,11 @@ class SchedulerProbe:
         """Make the ring. Raises RingError where there is no space for one."""
         self._ring, self._recorder = attach(settings, boot)
         self._scheduler = scheduler
-        rules = ClassRules(settings.classes)
-        self._requests = Requests(self._recorder, rules, boot.target)
+        rules, name = ClassRules(settings.classes), served_name(scheduler) or boot.target
+        self._requests = Requests(self._recorder, rules, name)
         self._blocks = Blocks(self._ring, self._recorder, boot.replica, boot.boot)
-        self._lengths: Lengths | None = None
-        if settings.request_k:
-            self._lengths = Lengths(scheduler, self._requests, self._blocks)
+        follow = settings.request_k
+        self._lengths = Lengths(scheduler, self._requests, self._blocks) if follow else None
         self._reader = RowReader(self._requests)
         self._rows: Rows | None = None
         self._marks: dict[int, Mark] = {}  # the block that each planned step belongs to
