@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +15,7 @@ from specscope.report.render import (
     number,
     outputs_said,
     verdict,
+    why,
     why_it_loses,
 )
 
@@ -20,11 +23,11 @@ COLOURS = {"keep": "green", "set_k": "green", "disable": "red", "engine_fault": 
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the headline, a line a segment, the story, and what of the evidence was lost."""
+    """Print the headline, the verdicts and why, the story, and what of the evidence was lost."""
     console.print(Text(report.headline, style="bold"))
     console.print(_table(report.segments))
-    for name, lost in why_it_loses(report):
-        console.print(f"- {name}: {_cause(lost)}", markup=False, highlight=False)
+    for line in _reasons(report):
+        console.print(line, markup=False, highlight=False)
     for title, lines in (
         ("still needed", report.still_needed),
         ("would change it", report.would_change),
@@ -69,6 +72,15 @@ def _table(segments: list[SegmentRow]) -> Table:
             str(best.pairs if best else 0),
         )
     return table
+
+
+def _reasons(report: Report) -> Iterator[str]:
+    """A line a segment: what its verdict rests on, and where it loses, the cause."""
+    causes = {name: _cause(lost) for name, lost in why_it_loses(report)}
+    for segment in report.segments:
+        said = [text for text in (why(segment), causes.get(segment.name)) if text]
+        if said:
+            yield f"- {segment.name}: {'; '.join(said)}"
 
 
 def _cause(loss: LossCauses) -> str:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from reports import a_report, a_segment, an_arm
+from reports import a_loss, a_report, a_segment, an_arm
 from rich.console import Console
 from waiting import PATIENCE_S
 
@@ -88,6 +88,19 @@ def test_the_terminal_shows_each_segment_with_its_verdict_in_80_columns():
     assert "keep, k = 4" in text.getvalue()
     assert "1003 written = 1000 stored + 3 lost" in text.getvalue()
     assert max(map(len, text.getvalue().splitlines())) <= 80
+
+
+def test_the_terminal_says_in_a_line_a_segment_why_its_verdict_is_what_it_is():
+    text = io.StringIO()
+    lost = a_segment("prose", "disable", None, reasons=["every arm loses"], **a_loss())
+    silent = a_segment("json", reasons=[])
+
+    show(a_report(segments=[a_segment(), lost, silent]), Console(file=text, width=200))
+
+    lines = [line for line in text.getvalue().splitlines() if line.startswith("- ")]
+    assert lines[0] == "- sql, light: the interval lies above 1"
+    assert lines[1].startswith("- prose, light: every arm loses; draft_cost keeps k4 at 0.80x")
+    assert not any(line.startswith("- json, light") for line in lines)
 
 
 def test_numbers_that_do_not_add_up_are_said():
