@@ -57,12 +57,24 @@ def measure(
         return contrast.log_ratio(pairs, arm, baseline)
     rows = []
     for pair in pairs:
-        one, base = pair.blocks.get(arm), pair.blocks.get(baseline)
-        if one and base and one.tpot_counts and base.tpot_counts:
-            rows.append((*_requests_and_time(one), *_requests_and_time(base)))
+        if arm in pair.blocks and baseline in pair.blocks:
+            one, base = (amounts(pair.blocks[name], objective) for name in (arm, baseline))
+            if one is not None and base is not None:
+                rows.append((*one, *base))
     if not rows:
         return None
     return ratio.paired_log_ratio(*np.array(rows, dtype=np.float64).T)
+
+
+def amounts(block: BlockTime, objective: Objective) -> tuple[float, float] | None:
+    """What a block yields and what it took, so that more of one over the other is better.
+
+    throughput: tokens and wall time. latency: requests and the sum of their times per output
+    token; None where no request is timed.
+    """
+    if objective == "throughput":
+        return float(block.emitted), block.wall_us
+    return _requests_and_time(block) if block.tpot_counts else None
 
 
 def gap_p95(pairs: Sequence[Pair], arm: str, level: float = 0.95) -> QuantileEstimate | None:
