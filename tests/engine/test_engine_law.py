@@ -94,7 +94,8 @@ def test_a_sure_draft_leaves_the_targets_law(settings):
 
 @pytest.mark.parametrize("settings", ["plain", "nucleus"])
 def test_redrawing_from_the_target_instead_of_its_excess_is_caught(settings, monkeypatch):
-    def planted(probable, drafted, proposal, accepted, state):
+    def planted(probable, drafted, proposal, counts, state):
+        accepted, _ = counts
         rows, _, vocab = probable.shape
         p = probable.gather(1, accepted[:, None, None].expand(-1, 1, vocab)).squeeze(1)
         return (
@@ -175,10 +176,11 @@ def test_equal_laws_and_a_forced_rejection_fall_back_on_the_target():
     engine.submit("0", PROMPT, replace(SAMPLED, mode="rejection"))
     engine._read_prompts()
     probable = torch.tensor([[[0.5, 0.5, 0, 0, 0, 0, 0], [0, 0, 0, 1.0, 0, 0, 0]]])
-    counts, tokens = torch.tensor([1]), torch.tensor([[0]])
-    proposal = verify.Proposal([1], counts, tokens, probable[:, :1])
+    tokens = torch.tensor([[0]])
+    proposal = verify.Proposal([1], tokens, probable[:, :1])
 
-    token = verify._redraw(probable, tokens, proposal, torch.tensor([0]), engine.state)
+    counts = torch.tensor([0]), torch.tensor([1])
+    token = verify._redraw(probable, tokens, proposal, counts, engine.state)
 
     assert token.item() in (0, 1)
 
@@ -190,7 +192,7 @@ def test_what_the_target_excludes_is_never_kept(q, monkeypatch):
     probable = torch.zeros(1, 2, VOCAB)
     drafts = torch.zeros(1, 1, VOCAB)
     drafts[0, 0, 2] = q
-    proposal = verify.Proposal([1], torch.tensor([1]), torch.tensor([[2]]), drafts)
+    proposal = verify.Proposal([1], torch.tensor([[2]]), drafts)
 
     kept = verify._rejection_test(probable, proposal.tokens, proposal, None)
 
