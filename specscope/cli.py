@@ -25,6 +25,7 @@ VERBS = {
     "report": Verb("specscope.report.cli", "report", "the weekly report"),
     "gate": Verb("specscope.gate.cli", "report", "the table that decides the draft length"),
     "replay": Verb("specscope.replay.cli", "report", "A/B of two endpoints on one trace"),
+    "lossless": Verb("specscope.lossless.cli", "report", "whether speculation changes outputs"),
     "serve": Verb("specscope.service.cli", "server", "the ingest service with its store"),
     "agent": Verb("specscope_agent.cli", "agent", "the sidecar in the serving pod"),
     "top": Verb("specscope.top.cli", "report", "live view of replicas' rounds"),

@@ -10,6 +10,7 @@ SpecscopeError
 │   └── NumberTaken     a policy whose number is not the next one
 ├── QueryRefused        SQL that the read endpoint does not run
 ├── InputError          a file that cannot be read as what it should be
+├── OutputsDiffer       speculation changes what requests get
 └── DemoError           a part of the demonstration ended early
 
 `cli.main` turns each, and what the system refuses (OSError), into one line and exit code 1;
@@ -57,6 +58,10 @@ class QueryRefused(SpecscopeError):
 
 class InputError(SpecscopeError):
     """A file that cannot be read as what it should be."""
+
+
+class OutputsDiffer(SpecscopeError):
+    """Speculation changes what requests get; said after the whole answer is printed."""
 
 
 class DemoError(SpecscopeError):

@@ -1,0 +1,108 @@
+"""Three runs of the same prompts: the baseline alone and crowded, the speculative server crowded.
+
+The baseline's two runs differ in nothing but the width of their batches, which is what numerics
+may depend on: the measure of what the speculative server may differ in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import httpx
+
+from specscope.errors import InputError
+from specscope.evaluate.divergence import Answer, Compared, compare
+from specscope.lossless.client import Server
+from specscope.lossless.prompts import Prompt
+
+Say = Callable[[str, int, int], None]
+"""Told of a run's name, and how many of how many prompts are answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The prompts that both servers answered, and why others were not. detailed: whether tokens
+    and log-probabilities were compared rather than texts."""
+
+    compared: tuple[Compared, ...]
+    failed: tuple[str, ...]
+    detailed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to ask."""
+
+    baseline: str
+    speculative: str
+    most_tokens: int = 128
+    concurrency: int = 8
+    baseline_model: str | None = None
+    speculative_model: str | None = None
+    timeout_s: float = 300.0
+
+
+def ask(plan: Plan, prompts: Sequence[Prompt], say: Say) -> Asked:
+    """Ask both servers. Raises InputError where one cannot be reached, or answers nothing."""
+    return asyncio.run(_ask(plan, prompts, say))
+
+
+async def _ask(plan: Plan, prompts: Sequence[Prompt], say: Say) -> Asked:
+    async with httpx.AsyncClient(timeout=plan.timeout_s) as client:
+        baseline = Server("baseline", plan.baseline, client, plan.baseline_model)
+        speculative = Server("speculative", plan.speculative, client, plan.speculative_model)
+        for server in (baseline, speculative):
+            await server.check()
+        # One question each finds out what they tell, before many are asked at once.
+        runs = (
+            (baseline, 1, "target-only, one at a time"),
+            (baseline, plan.concurrency, "target-only, crowded"),
+            (speculative, plan.concurrency, "speculative, crowded"),
+        )
+        answers = []
+        for server, at_once, name in runs:
+            first = await _run(server, prompts[:1], 1, plan.most_tokens, name, say, len(prompts))
+            rest = await _run(
+                server, prompts[1:], at_once, plan.most_tokens, name, say, len(prompts)
+            )
+            answers.append(first + rest)
+    compared, failed = [], []
+    for prompt, *three in zip(prompts, *answers, strict=True):
+        wrong = [answer for answer in three if isinstance(answer, InputError)]
+        if wrong:
+            failed.append(str(wrong[0]))
+        else:
+            good = [answer for answer in three if isinstance(answer, Answer)]
+            compared.append(compare(prompt.number, prompt.label, *good))
+    if not compared:
+        raise InputError(failed[0])
+    detailed = baseline.detailed and speculative.detailed
+    return Asked(tuple(compared), tuple(failed), detailed)
+
+
+async def _run(
+    server: Server,
+    prompts: Sequence[Prompt],
+    at_once: int,
+    most_tokens: int,
+    name: str,
+    say: Say,
+    of: int,
+) -> list[Answer | InputError]:
+    gate = asyncio.Semaphore(at_once)
+    done = 0
+
+    async def one(prompt: Prompt) -> Answer | InputError:
+        nonlocal done
+        async with gate:
+            try:
+                return await server.ask(prompt, most_tokens)
+            except InputError as error:
+                return error
+            finally:
+                done += 1
+                say(name, done + of - len(prompts), of)
+
+    return list(await asyncio.gather(*map(one, prompts)))

@@ -1,0 +1,104 @@
+"""One question to one OpenAI-compatible server, answered greedily and whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from specscope.errors import InputError
+from specscope.evaluate.divergence import Answer
+from specscope.lossless.prompts import Prompt
+
+# Token ids instead of texts, which two tokens may share; servers that do not know it ignore it.
+_TOKEN_IDS = {"return_tokens_as_token_ids": True}
+_REFUSED = (400, 404, 422, 501)
+
+
+class Server:
+    """A server under one base address. detailed: whether it gives tokens and log-probabilities;
+    found out with the first question."""
+
+    def __init__(self, name: str, url: str, client: httpx.AsyncClient, model: str | None) -> None:
+        self.name, self.model = name, model
+        self.url = url.rstrip("/").removesuffix("/v1")
+        self.detailed = True
+        self._client = client
+
+    async def check(self) -> None:
+        """Ask what it serves. Raises InputError in one line."""
+        try:
+            answer = await self._client.get(f"{self.url}/v1/models")
+            answer.raise_for_status()
+            models = [str(entry["id"]) for entry in answer.json()["data"]]
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
+            said = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"{self.url} does not answer as OpenAI's API: {said}") from error
+        if self.model is None and models:
+            self.model = models[0]
+
+    async def ask(self, prompt: Prompt, most_tokens: int) -> Answer:
+        """Raises InputError where no whole answer comes."""
+        if self.detailed:
+            answer = await self._post(prompt, most_tokens, _details(prompt.chat))
+            if answer.status_code not in _REFUSED:
+                return self._read(answer, prompt)
+            self.detailed = False  # refused, or the prompt is: the plain question tells
+        return self._read(await self._post(prompt, most_tokens, {}), prompt)
+
+    async def _post(
+        self, prompt: Prompt, most_tokens: int, details: Mapping[str, Any]
+    ) -> httpx.Response:
+        body = {
+            **prompt.body, "model": self.model, "temperature": 0.0, "max_tokens": most_tokens,
+            **details,
+        }  # fmt: skip
+        route = "chat/completions" if prompt.chat else "completions"
+        try:
+            return await self._client.post(f"{self.url}/v1/{route}", json=body)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            said = " ".join(str(error).split()) or type(error).__name__
+            raise InputError(f"{self.name} {self.url}: {said}") from error
+
+    def _read(self, answer: httpx.Response, prompt: Prompt) -> Answer:
+        where = f"{self.name} {self.url}, prompt {prompt.number}"
+        if answer.status_code != 200:
+            said = " ".join(answer.text.split())[:200]
+            raise InputError(f"{where}: HTTP {answer.status_code}: {said}")
+        try:
+            return read_answer(answer.json(), prompt.chat)
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            raise InputError(f"{where}: not an answer of OpenAI's API: {error!r}") from error
+
+
+def read_answer(body: Mapping[str, Any], chat: bool) -> Answer:
+    """An answer's text, and its tokens where it names them. Raises what a wrong body causes."""
+    choice = body["choices"][0]
+    text = choice["message"]["content"] if chat else choice["text"]
+    usage = body.get("usage") or {}
+    count = usage.get("completion_tokens")
+    details = choice.get("logprobs")
+    if not details:
+        return Answer(text or "", count)
+    if chat:
+        entries = details["content"] or []
+        tokens = tuple(str(entry["token"]) for entry in entries)
+        logprobs = tuple(float(entry["logprob"]) for entry in entries)
+        tops = [[float(top["logprob"]) for top in entry["top_logprobs"] or ()] for entry in entries]
+    else:
+        tokens = tuple(map(str, details["tokens"]))
+        logprobs = tuple(map(float, details["token_logprobs"]))
+        tops = [list(map(float, (top or {}).values())) for top in details["top_logprobs"] or ()]
+    return Answer(text or "", count, tokens, logprobs, tuple(map(_margin, tops)))
+
+
+def _margin(tops: list[float]) -> float | None:
+    best = sorted(tops, reverse=True)[:2]
+    return best[0] - best[1] if len(best) == 2 else None
+
+
+def _details(chat: bool) -> dict[str, Any]:
+    if chat:
+        return {"logprobs": True, "top_logprobs": 2, **_TOKEN_IDS}
+    return {"logprobs": 2, **_TOKEN_IDS}

@@ -1,0 +1,10 @@
+"""`specscope engine serve` with an acceptance that is forced upon the verifier: wrong text."""
+
+import sys
+from functools import partial
+
+from specscope import cli
+from specscope.engine import server
+
+server.Engine = partial(server.Engine, synthetic=[0.8] * 4)
+sys.exit(cli.main(["engine", "serve", *sys.argv[1:]]))
