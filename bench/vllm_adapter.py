@@ -62,6 +62,7 @@ def step_of(probe: SchedulerProbe, ids: list[str]):  # type: ignore[no-untyped-d
         num_invalid_spec_tokens=None,
         preempted_req_ids=set(),
         scheduled_new_reqs=[],
+        scheduled_cached_reqs=SimpleNamespace(resumed_req_ids=set()),
     )
     made = SimpleNamespace(
         req_ids=list(ids),

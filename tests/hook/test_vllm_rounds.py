@@ -165,6 +165,25 @@ def test_what_a_grammar_refused_is_not_proposed(scheduler):
     assert (round_.k, round_.accepted, round_.invalid) == ([1], [1], 3)
 
 
+def test_a_prompts_last_token_is_padded_with_proposals_that_are_none(scheduler):
+    scheduler.add("a", prompt=1)
+    first = scheduler.plan({"a": 4})
+    scheduler.finish_step(first)
+    scheduler.finish_step(scheduler.plan({"a": 2}))
+    put_back = SimpleNamespace(resumed_req_ids={"a"})
+    scheduler.finish_step(scheduler.plan({"a": 4}, scheduled_cached_reqs=put_back))
+    as_new = [SimpleNamespace(req_id="a")]  # what the V2 runner is told of it
+    scheduler.finish_step(scheduler.plan({"a": 4}, scheduled_new_reqs=as_new))
+
+    rounds = scheduler.records()[0]
+    assert [(list(r.k), r.prefill_tokens, r.padded_tokens) for r in rounds] == [
+        ([], 1, 4),
+        ([2], 0, 0),
+        ([], 1, 4),
+        ([], 1, 4),
+    ]
+
+
 def test_time_without_requests_belongs_to_no_round(tmp_path, monkeypatch):
     clock = ManualClock()
     for name in ("monotonic_ns", "unix_ns"):

@@ -85,6 +85,7 @@ class Scheduler:
             preempted_req_ids=set(),
             scheduled_new_reqs=[SimpleNamespace(req_id=id_) for id_ in prompts],
             num_spec_tokens_to_schedule=4,
+            scheduled_cached_reqs=SimpleNamespace(resumed_req_ids=set()),
         )
         vars(planned).update(more)
         self.probe.limit(planned)

@@ -11,7 +11,9 @@ import pytest
 from vllm_checks import (
     NGRAM,
     PROMPTS,
+    assert_equal_in_total,
     assert_equal_to_its_own_counters,
+    assert_prompts_equal,
     assert_the_times_add_up,
 )
 
@@ -36,6 +38,7 @@ if "keep" not in CpuPlatform.check_and_update_config.__func__.__name__:
     CpuPlatform.check_and_update_config = classmethod(keep)
 """
 TWO_CORES = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
+ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # starts in a third of the time
 
 
 def drafting(models, **more):
@@ -50,7 +53,7 @@ def test_the_v2_runners_rounds_equal_vllms_own_counters(run, models, scheduling)
 
     got = run(
         job | {"temperature": 0.7},
-        settings={"VLLM_USE_V2_MODEL_RUNNER": "1"},
+        settings=ONE_PROCESS | {"VLLM_USE_V2_MODEL_RUNNER": "1"},
         site=INTERPRETED,
         plugin=ASYNCHRONOUS if scheduling == "asynchronous" else "",
     )
@@ -70,8 +73,7 @@ def test_under_asynchronous_scheduling_a_policy_lowers_what_is_drafted(run, mode
 
     got = run(
         job | {"max_tokens": 16 if second else 40},
-        settings={"SPECSCOPE_REQUEST_K": "on"}
-        | ({"VLLM_USE_V2_MODEL_RUNNER": "1"} if second else {}),
+        settings={"SPECSCOPE_REQUEST_K": "on", "VLLM_USE_V2_MODEL_RUNNER": str(int(second))},
         site=INTERPRETED if second else "",
         plugin=ASYNCHRONOUS,
         policy=json.dumps(policy),
@@ -100,7 +102,7 @@ def test_two_ranks_write_one_ring_whose_rounds_equal_vllms_own_counters(run, mod
 def test_what_a_grammar_refuses_is_not_proposed(run):
     job = {"speculative_config": NGRAM, "prompts": [*PROMPTS, *PROMPTS], "max_tokens": 24}
 
-    got = run(job | {"regex": "(ab|cd){30}", "ignore_eos": True})
+    got = run(job | {"regex": "(ab|cd){30}", "ignore_eos": True}, settings=ONE_PROCESS)
 
     assert got.fault == ""
     assert_equal_to_its_own_counters(got)
@@ -111,23 +113,30 @@ def test_cached_prefixes_are_prompt_tokens_that_nobody_computed(run):
     long = [5 + n % 300 for n in range(129)]
     job = {"speculative_config": NGRAM, "prompts": [long, [*long, 7, 8], *PROMPTS]}
 
-    got = run(job | {"max_tokens": 12, "waves": 3, "engine": {"block_size": 32}})
+    job |= {"max_tokens": 12, "waves": 3, "engine": {"block_size": 32}}
+    got = run(job, settings=ONE_PROCESS)
 
     assert got.fault == ""
     assert sum(request.cached_tokens for request in got.ends) > 200
-    assert_equal_to_its_own_counters(got)
+    padding = sum(round_.padded_tokens for round_ in got.rounds)
+    assert padding == 8  # in the second and third wave of the prompt of 4 blocks and a token
+    assert_equal_in_total(got, padding)
+    assert_prompts_equal(got)
 
 
 def test_a_request_that_is_put_back_is_recorded_as_preempted(run):
     prompts = [[5 + n + 7 * i % 300 for n in range(60)] for i in range(6)]
     job = {"speculative_config": NGRAM, "prompts": prompts, "max_tokens": 120, "ignore_eos": True}
 
-    got = run(job | {"engine": {"num_gpu_blocks_override": 16, "block_size": 32}})
+    job |= {"engine": {"num_gpu_blocks_override": 16, "block_size": 32}}
+    got = run(job, settings=ONE_PROCESS)
 
     assert got.fault == ""
     assert sum(request.preemptions for request in got.ends) > 0
     assert sum(round_.preempted for round_ in got.rounds) > 0
-    assert_equal_to_its_own_counters(got)
+    assert_equal_in_total(got, sum(round_.padded_tokens for round_ in got.rounds))
+    lengths = [len(own["tokens"]) for own in got.result["requests"]]
+    assert sorted(request.output_tokens for request in got.ends) == sorted(lengths)
 
 
 def test_adapters_are_named_and_give_classes(run, vllm_python, models, tmp_path):
@@ -142,7 +151,7 @@ def test_adapters_are_named_and_give_classes(run, vllm_python, models, tmp_path)
 
     got = run(
         job | {"lora": str(tmp_path / "lora"), "engine": {"enable_lora": True}},
-        settings={"SPECSCOPE_CLASSES": str(tmp_path / "rules.json")},
+        settings=ONE_PROCESS | {"SPECSCOPE_CLASSES": str(tmp_path / "rules.json")},
     )
 
     assert got.fault == ""
@@ -162,7 +171,7 @@ def test_a_part_in_disaggregated_serving_is_named(run, tmp_path, kind, role):
     }
     job = {"speculative_config": NGRAM, "prompts": PROMPTS, "max_tokens": 16}
 
-    got = run(job | {"engine": {"kv_transfer_config": transfer}})
+    got = run(job | {"engine": {"kv_transfer_config": transfer}}, settings=ONE_PROCESS)
 
     assert got.fault == ""
     assert got.boot["role"] == role

@@ -27,7 +27,7 @@ class Rows:
     made: list[int] = field(default_factory=list)
     prompt_tokens: int = 0
     invalid: int = 0
-    gone: int = 0  # tokens planned for sequences that had ended by then
+    padded: int = 0  # tokens planned for sequences that had ended by then, or for nothing
 
 
 class RowReader:
@@ -52,6 +52,8 @@ class RowReader:
         if not ids or ids != self._ids or planned.num_invalid_spec_tokens:
             return None
         if self._known.ended != self._ended:  # a step in flight may hold one that is gone
+            return None
+        if planned.scheduled_new_reqs or planned.scheduled_cached_reqs.resumed_req_ids:
             return None
         drafts = planned.scheduled_spec_decode_tokens
         if list(drafts) == ids:
@@ -92,16 +94,22 @@ class RowReader:
         drafts, refused = planned.scheduled_spec_decode_tokens, planned.num_invalid_spec_tokens
         place, tokens = made.req_id_to_index, made.sampled_token_ids
         running = self._known.running
+        # The V2 runner is told of requests that come back as if they were new.
+        anew = {new.req_id for new in planned.scheduled_new_reqs}
+        anew |= planned.scheduled_cached_reqs.resumed_req_ids
         rows, states = Rows(), []
         for id_, scheduled in planned.num_scheduled_tokens.items():
             state = running.get(id_)
             if state is None:
-                rows.gone += scheduled
+                rows.padded += scheduled
                 continue
             draft = drafts.get(id_)
             k = len(draft) if draft else 0
-            if not state.first_token or scheduled != k + 1:
-                rows.prompt_tokens += scheduled
+            if not state.first_token or scheduled != k + 1 or id_ in anew:
+                # One token of a prompt is scheduled with k more, so that all are alike; vLLM
+                # counts these as proposals that were refused.
+                rows.prompt_tokens += scheduled - k
+                rows.padded += k
                 continue
             made_here = tokens[place[id_]] if tokens else ()
             if not made_here:

@@ -186,7 +186,7 @@ class SchedulerProbe:
             "prefill_tokens": rows.prompt_tokens,
             "prefill_us": NAN if rows.prompt_tokens else 0.0,
             "invalid": rows.invalid,
-            "padded_tokens": rows.invalid + rows.gone,
+            "padded_tokens": rows.invalid + rows.padded,
             "preempted": self._preempted,
             "mark": self._mark,
             "requests": rows.requests,
