@@ -67,6 +67,30 @@ def silence(where: str = EVERYTHING) -> str:
         GROUP BY replica ORDER BY replica"""
 
 
+def endings(where: str = EVERYTHING) -> str:
+    """How each boot ended, and time since its last batch arrived. [s]
+
+    Table `batch`, time `stored_at`. `ended`: its sidecar saw the end and shipped all before it;
+    `tail_unknown`: its sidecar saw that it ended without a word; `open`: nobody has said that it
+    ended, so it runs, or went with its sidecar, and then its tail is unknown too.
+    """
+    return f"""
+        SELECT replica, boot,
+            multiIf(isNotNull(ended_at), 'ended', tails > 0, 'tail_unknown', 'open') AS ending,
+            dateDiff('millisecond', last_at, now64(3, 'UTC')) / 1000 AS silence
+        FROM (
+            SELECT replica, boot, max(stored_at) AS last_at
+            FROM batch FINAL WHERE {where} GROUP BY replica, boot
+        ) AS stored
+        LEFT ANY JOIN (SELECT replica, boot, ended_at FROM boot FINAL) AS said
+            USING (replica, boot)
+        LEFT ANY JOIN (
+            SELECT replica, boot, count() AS tails FROM loss FINAL
+            WHERE reason = 'tail_unknown' GROUP BY replica, boot
+        ) AS cut USING (replica, boot)
+        ORDER BY replica, boot"""
+
+
 def reconciliation(where: str = EVERYTHING) -> str:
     """Records that the hook numbered, and where they went, by boot. [records]
 

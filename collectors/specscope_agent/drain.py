@@ -89,9 +89,11 @@ class Drain:
     def _finish(self, ring: OpenRing) -> None:
         """A ring that is drained and whose writer is gone: say how it ended, then remove it."""
         newest = self._spool.newest(ring.source)
-        whole = ring.reader.ended or ring.reader.fault_text
-        if not whole and END not in newest.said:
-            self._lose_tail(newest)
+        if END not in newest.said:
+            if ring.reader.ended or ring.reader.fault_text:
+                self._say_end(newest, ring.origin.boot)
+            else:
+                self._lose_tail(newest)
         elif self._spool.waiting(ring.source) == 0:
             self._rings.remove(ring)
             self._spool.forget(ring.source)
@@ -104,6 +106,10 @@ class Drain:
                 self._lose_tail(newest)
             elif self._spool.waiting(source) == 0:
                 self._spool.forget(source)
+
+    def _say_end(self, newest: Batch, boot: Mapping[str, Any]) -> None:
+        row = rows_table("boot", [{**boot, "ended_at": time.time_ns()}])
+        self._spool.add(newest.source, newest.cursor, encode({"boot": row}), {END})
 
     def _lose_tail(self, newest: Batch) -> None:
         losses = Losses(newest.source, time.time_ns())

@@ -171,6 +171,12 @@ class Boot:
     price_per_hour: float | None = column(
         "f64?", "currency", "of the replica, where the operator gave it"
     )
+    ended_at: int | None = column(
+        "time?",
+        "ns",
+        "when the sidecar saw that it had ended as it should, with nothing left behind; unknown "
+        "while it runs, and for ever where its tail is unknown",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

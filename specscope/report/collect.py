@@ -18,7 +18,8 @@ from specscope.evaluate.machine import machine_of
 from specscope.evaluate.outputs import OutputCheck, worst
 from specscope.evaluate.switch import Story, tell
 from specscope.evaluate.verdicts import Verdict, by_segment, decide
-from specscope.gate.evidence import read_blocks
+from specscope.gate.crossover import without_crossovers
+from specscope.gate.evidence import read_blocks, read_bodies, read_crossovers
 from specscope.gate.policies import read_policies
 from specscope.gate.session import DESIGNS
 from specscope.outputs import read_outputs
@@ -27,6 +28,8 @@ from specscope.report import model
 from specscope.report.views import headline, output_row, segment_row, story_row
 from specscope.store import Store
 from specscope_hook.records import LOSS_REASONS
+
+SILENCE_S = 900.0  # a sidecar that lives says something of its devices every minute
 
 
 def collect(
@@ -47,10 +50,15 @@ def collect(
     blocks, parts = read_blocks(store, since_condition("first_at", since))
     boots = store.rows(queries.boots())
     outputs = read_outputs(store, since)
-    verdicts, stories = _judge(store, blocks, parts, rules or Rules(), boots, outputs)
+    policies = read_bodies(store)
+    crossovers = read_crossovers(store, blocks, policies, rules)
+    paired = without_crossovers(blocks, policies)
+    verdicts, stories = _judge(store, paired, parts, rules or Rules(), boots, outputs)
+    verdicts += [one.verdict for one in crossovers]
     fleet = fleet_verdict(verdicts, names)
     called = segment_names(((v.epoch, v.segment) for v in verdicts), names)
-    pairs = by_segment(pairs_of(blocks, parts))
+    pairs = by_segment(pairs_of(paired, parts))
+    pairs |= {(one.verdict.epoch, one.verdict.segment): list(one.pairs) for one in crossovers}
     ran = {(block.replica, block.boot) for block in blocks}
     return model.Report(
         title=title,
@@ -70,9 +78,8 @@ def collect(
             for boot in boots
             if (boot["replica"], boot["boot"]) in ran or _ns(boot["started_at"]) >= since
         ],
-        losses=[
-            _loss(row) for row in store.rows(queries.losses(since_condition("lost_at", since)))
-        ],
+        losses=[_loss(row) for row in store.rows(queries.losses(since_condition("lost_at", since)))]
+        + _silent(store, since),
         accounting=_accounting(store, since),
         outputs_compared=sum(check.compared for check in outputs),
         outputs_differing=sum(check.differing for check in outputs),
@@ -130,6 +137,23 @@ def _loss(row: Mapping[str, Any]) -> model.LossRow:
         count=row["count"],
         meaning=LOSS_REASONS.get(row["reason"], "not a reason that this version knows"),
     )
+
+
+def _silent(store: Store, since: int) -> list[model.LossRow]:
+    """Boots that went without a word, and their sidecar with them."""
+    rows = store.rows(queries.endings(since_condition("stored_at", since)))
+    return [
+        model.LossRow(
+            replica=row["replica"],
+            table="ring",
+            reason="tail_unknown",
+            count=None,
+            meaning=f"boot {row['boot']} is silent for {row['silence'] / 60:.0f} min and nobody "
+            "has said that it ended; its last records may be missing",
+        )
+        for row in rows
+        if row["ending"] == "open" and row["silence"] > SILENCE_S
+    ]
 
 
 def _moment(ns: int | None) -> datetime | None:

@@ -67,7 +67,10 @@ def test_what_an_engine_recorded_arrives_whole_and_the_ring_is_removed(rings, se
     service = served.service
     assert len(service.rows("round")) == traffic.rounds
     assert service.rows("loss") == []
-    assert len(service.rows("boot")) == 1
+    born, over = service.rows("boot")
+    assert born["ended_at"] is None
+    assert over == born | {"ended_at": over["ended_at"]}
+    assert over["ended_at"] > over["started_at"]
     ended = {r["request"]: r for r in service.rows("request") if r["reason"] != "none"}
     assert {request: row["output_tokens"] for request, row in ended.items()} == traffic.outputs
 
@@ -125,6 +128,7 @@ def test_a_writer_that_was_killed_leaves_an_unknown_tail(rings, served, tmp_path
         until(lambda: not list(rings.iterdir()))
 
     assert len(served.service.rows("round")) == 20
+    assert [boot["ended_at"] for boot in served.service.rows("boot")] == [None]
     (loss,) = served.service.rows("loss")
     assert (loss["reason"], loss["count"]) == ("tail_unknown", None)
 

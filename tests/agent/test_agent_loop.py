@@ -142,6 +142,36 @@ def test_the_boot_is_said_again_when_the_disk_spoils_the_batch_that_said_it(ring
     ring.close()
 
 
+def test_a_ring_that_its_writer_closed_is_said_to_have_ended_once_and_then_removed(rings, agent):
+    boot = a_boot()
+    ring = ring_at(rings, boot)
+    Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(9)).round(2)
+    ring.close()
+    running, source = agent(), Source(boot.replica, boot.boot)
+
+    for _ in range(6):
+        running.tick()
+
+    said = [
+        row["ended_at"] is not None
+        for table in tables_of(running, source)
+        if table.name == "boot"
+        for row in decode(table.arrow).to_pylist()
+    ]
+    assert said == [False, True]
+    assert ring.path.exists()
+    newest = running.spool.newest(source)
+    running.spool.resume(source, newest.number, newest.cursor.next_seq)
+    running.tick()
+    assert not ring.path.exists()
+
+
+def tables_of(agent, source):
+    number = 0
+    while number := agent.spool.next_waiting(source, number):
+        yield from agent.spool.take(source, number).tables
+
+
 def test_a_ring_that_vanished_with_its_machine_is_an_unknown_tail(rings, agent):
     boot = a_boot()
     ring = ring_at(rings, boot)

@@ -461,3 +461,23 @@ def test_outputs_are_compared_between_copies_of_a_request(store):
     }  # fmt: skip
     assert sums == {"k0": [5, 1], "k4": [len(of_arm["k4"]) - 3, 1]}
     assert {row["epoch"] for row in got.values()} == {"e0"}
+
+
+def test_a_boot_is_open_until_its_end_or_its_cut_tail_is_said(store):
+    boots = {name: Traffic(boot=name, pairs=1) for name in ("ended", "cut", "silent")}
+    for traffic in boots.values():
+        put(store, traffic)
+    over = boots["ended"].boot_row() | {"ended_at": time.time_ns()}
+    store.insert("boot", table("boot", [over]))
+    tail = {
+        "replica": "r0", "boot": "cut", "lost_at": 1, "table": "ring", "detail": "",
+        "reason": "tail_unknown", "first_seq": None, "count": None,
+    }  # fmt: skip
+    store.insert("loss", table("loss", [tail]))
+
+    rows = store.rows(queries.endings())
+
+    assert {row["boot"]: row["ending"] for row in rows} == {
+        "ended": "ended", "cut": "tail_unknown", "silent": "open"
+    }  # fmt: skip
+    assert all(0 <= row["silence"] < 600 for row in rows)
