@@ -13,6 +13,7 @@ from waiting import PATIENCE_S
 
 from specscope.errors import UsageError
 from specscope.settings import ServiceSettings, host_and_port
+from specscope.tables import LAYOUTS
 
 
 def serve(*arguments, **environ):
@@ -132,5 +133,5 @@ def test_the_statements_for_a_cluster_are_printed():
     result = serve("--cluster", "main")
 
     assert result.returncode == 0
-    assert result.stdout.count("CREATE TABLE") == 2 * 14
+    assert result.stdout.count("CREATE TABLE") == 2 * len(LAYOUTS)
     assert "ON CLUSTER `main`" in result.stdout
