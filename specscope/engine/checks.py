@@ -10,6 +10,11 @@ from specscope.engine.errors import BadGate, BadRequest, BadSetting, Incompatibl
 from specscope.engine.model import Decoder
 from specscope.engine.state import MAX_EOS
 
+COUNT_MAX = (1 << 31) - 1
+"""Counts fit 32 bits wherever a request is written down."""
+TEMPERATURES = (1e-6, 1e6)
+"""Beyond these a logit over the temperature may not be a number any more."""
+
 if TYPE_CHECKING:
     from specscope.engine.engine import Engine
 
@@ -73,14 +78,15 @@ def check_request(prompt: Sequence[int], params: SamplingParams, engine: "Engine
         raise BadRequest(f"the prompt has {len(prompt)} tokens, at most {engine.capacity - 1} fit")
     if not all(0 <= token < vocab for token in prompt):
         raise BadRequest(f"the prompt holds tokens outside 0..{vocab - 1}")
-    if params.max_new_tokens < 1:
-        raise BadRequest(f"max_new_tokens must be at least 1, not {params.max_new_tokens}")
-    if not params.temperature >= 0 or params.temperature == float("inf"):
-        raise BadRequest(f"temperature must be 0 or more, not {params.temperature}")
+    if not 1 <= params.max_new_tokens <= COUNT_MAX:
+        raise BadRequest(f"max_new_tokens must be in 1..{COUNT_MAX}, not {params.max_new_tokens}")
+    low, high = TEMPERATURES
+    if params.temperature != 0 and not low <= params.temperature <= high:
+        raise BadRequest(f"temperature must be 0 or in {low}..{high}, not {params.temperature}")
     if not 0 < params.top_p <= 1:
         raise BadRequest(f"top_p must be in (0, 1], not {params.top_p}")
-    if params.top_k < 0:
-        raise BadRequest(f"top_k must be 0 (off) or more, not {params.top_k}")
+    if not 0 <= params.top_k <= COUNT_MAX:
+        raise BadRequest(f"top_k must be in 0 (off)..{COUNT_MAX}, not {params.top_k}")
     if params.mode not in ("greedy", "rejection", "coupled"):
         raise BadRequest(f"mode must be greedy, rejection or coupled, not {params.mode!r}")
     if not -(1 << 63) <= params.seed < 1 << 63:

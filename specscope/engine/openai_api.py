@@ -1,5 +1,6 @@
 """The OpenAI request and response bodies: what is understood, what is refused and why."""
 
+import json
 import random
 import time
 from collections.abc import Sequence
@@ -12,6 +13,12 @@ from specscope.engine.errors import BadRequest
 
 MODES = ("greedy", "rejection", "coupled")
 REASONS = {"eos": "stop", "stop": "stop", "length": "length", "abort": "abort"}
+ONLY: dict[str, Any] = {"n": 1, "best_of": 1, "echo": False, "repetition_penalty": 1}
+WITHOUT = (
+    "logprobs", "top_logprobs", "suffix", "tools", "functions", "response_format", "logit_bias",
+    "frequency_penalty", "presence_penalty", "min_p", "min_tokens", "stop_token_ids",
+)  # fmt: skip
+"""What would change the answer and is not there: better refused than passed over in silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,26 +33,45 @@ class Asked:
     user: str
 
 
+def parse(raw: bytes) -> Any:
+    """The JSON of a body; raises BadRequest where it is none, or holds half a character."""
+    try:
+        text = raw.decode()
+        body = json.loads(text)
+        if "\\u" in text:
+            json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise BadRequest("the body holds half of a surrogate pair, which is no text") from error
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"the body is not UTF-8: {error}") from error
+    except RecursionError as error:
+        raise BadRequest("the body is nested too deeply") from error
+    except ValueError as error:
+        raise BadRequest(f"the body is not JSON: {error}") from error
+    return body
+
+
 def understand(body: Any, pair: Pair, chat: bool) -> Asked:
     """A completion or chat body as a request; raises BadRequest with what is wrong with it."""
     if not isinstance(body, dict):
         raise BadRequest("the body must be a JSON object")
-    for name, only in (("n", 1), ("best_of", 1), ("echo", False)):
-        if body.get(name) not in (None, only):
+    for name, only in ONLY.items():
+        given = body.get(name)
+        if given is not None and (given != only or isinstance(given, bool) != (only is False)):
             raise BadRequest(f"{name} other than {only} is not supported")
-    for name in ("logprobs", "top_logprobs", "suffix", "tools", "response_format", "logit_bias"):
+    for name in WITHOUT:
         if body.get(name):
             raise BadRequest(f"{name} is not supported")
     model = body.get("model", pair.name)
     if model != pair.name:
         raise BadRequest(f"there is no model {model!r}, only {pair.name!r}")
     text = _messages(body.get("messages")) if chat else body.get("prompt")
-    options = body.get("stream_options") or {}
+    options = _typed(body, "stream_options", dict, {})
     return Asked(
         prompt=_prompt(text, pair),
         params=_params(body, pair),
         stream=_typed(body, "stream", bool, False),
-        usage_in_stream=isinstance(options, dict) and bool(options.get("include_usage")),
+        usage_in_stream=_typed(options, "include_usage", bool, False),
         chat=chat,
         user=_typed(body, "user", str, ""),
     )
@@ -109,6 +135,13 @@ def _typed(body: dict[str, Any], name: str, kind: type | tuple[type, ...], defau
     return value
 
 
+def _number(body: dict[str, Any], name: str, default: float) -> float:
+    try:
+        return float(_typed(body, name, (int, float), default))
+    except OverflowError as error:
+        raise BadRequest(f"{name} is beyond all numbers") from error
+
+
 def _prompt(given: Any, pair: Pair) -> list[int]:
     if isinstance(given, list) and len(given) == 1 and isinstance(given[0], str | list):
         given = given[0]
@@ -132,16 +165,15 @@ def _messages(messages: Any) -> str:
 
 
 def _params(body: dict[str, Any], pair: Pair) -> SamplingParams:
-    number = (int, float)
     most = _typed(body, "max_completion_tokens", int, _typed(body, "max_tokens", int, 128))
     ends = () if _typed(body, "ignore_eos", bool, False) else pair.eos
-    mode = _typed(body, "mode", str, "coupled")
+    mode, top_k = _typed(body, "mode", str, "coupled"), _typed(body, "top_k", int, 0)
     if mode not in MODES:
         raise BadRequest(f"mode must be one of {', '.join(MODES)}")
     return SamplingParams(
-        temperature=float(_typed(body, "temperature", number, 1.0)),
-        top_p=float(_typed(body, "top_p", number, 1.0)),
-        top_k=max(0, _typed(body, "top_k", int, 0)),
+        temperature=_number(body, "temperature", 1.0),
+        top_p=_number(body, "top_p", 1.0),
+        top_k=0 if top_k == -1 else top_k,  # some clients say -1 where they mean none
         seed=_typed(body, "seed", int, random.getrandbits(62)),
         max_new_tokens=most,
         mode=mode,

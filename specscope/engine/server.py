@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -19,12 +20,21 @@ from starlette.routing import Route
 from specscope.engine.api import fixed_gate
 from specscope.engine.bundled import Pair
 from specscope.engine.card import model_card
+from specscope.engine.clients import failed, first_or_none, read_body, refused
 from specscope.engine.draft import Drafter, ModelDrafter
 from specscope.engine.engine import Engine
 from specscope.engine.errors import BadRequest, BadSetting, EngineError
 from specscope.engine.exposition import Exposition
 from specscope.engine.ngram import NgramDrafter
-from specscope.engine.openai_api import Asked, last_piece, piece, problem, response, understand
+from specscope.engine.openai_api import (
+    Asked,
+    last_piece,
+    parse,
+    piece,
+    problem,
+    response,
+    understand,
+)
 from specscope.engine.plugins import EngineInfo, attach_plugins
 from specscope.engine.text_stream import TextStream
 from specscope.engine.worker import EngineStopped, Worker
@@ -81,7 +91,8 @@ class Service:
             Route("/health", self.health),
             Route("/metrics", self.metrics),
         ]
-        return Starlette(routes=routes, lifespan=self.lifespan)
+        handlers: Any = {HTTPException: refused, Exception: failed}
+        return Starlette(routes=routes, lifespan=self.lifespan, exception_handlers=handlers)
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -116,15 +127,15 @@ class Service:
     async def answer(self, request: Request, chat: bool) -> Response:
         """Understand, generate, and answer at once or as a stream."""
         try:
-            asked = understand(await request.json(), self.pair, chat)
+            asked = understand(parse(await read_body(request)), self.pair, chat)
             pieces = self.generate(request, asked)
-            first = await anext(pieces)  # refusals come before the first token
-        except json.JSONDecodeError as error:
-            return JSONResponse(problem(f"the body is not JSON: {error}"), 400)
+            first = await first_or_none(request, pieces)  # refusals come before the first token
         except BadRequest as error:
             return JSONResponse(problem(str(error)), 400)
         except EngineStopped as error:
             return JSONResponse(problem(str(error), "server_error"), 503)
+        if first is None:
+            return Response(status_code=499)
         if asked.stream:
             return StreamingResponse(
                 self.events(asked, first, pieces), media_type="text/event-stream"

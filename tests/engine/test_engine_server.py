@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -28,7 +29,9 @@ def start(*arguments):
 
 @pytest.fixture(scope="module")
 def server():
-    process, url = start("--slots", "4", "--capacity", "300")
+    process, url = start(
+        "--slots", "4", "--capacity", "300", "--cache-tokens", "500", "--prefill-tokens", "32"
+    )
     with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
         until(lambda: answers(client))
         yield client
@@ -120,8 +123,27 @@ def test_a_chat_streams_a_role_once_and_its_usage_when_asked(server):
         ({"prompt": 5}, "prompt must be"),
         ({"prompt": "a", "temperature": -1}, "temperature"),
         ({"prompt": "a", "temperature": "hot"}, "temperature has the wrong type"),
+        ({"prompt": "a", "temperature": 10**400}, "beyond all numbers"),
+        ({"prompt": "a", "temperature": 1e300}, "temperature must be 0 or in"),
+        ({"prompt": "a", "temperature": 1e-300}, "temperature must be 0 or in"),
+        ({"prompt": "a", "top_p": 0}, "top_p must be in"),
+        ({"prompt": "a", "top_k": -2}, "top_k must be in 0"),
+        ({"prompt": "a", "top_k": 1 << 70}, "top_k must be in 0"),
+        ({"prompt": "a", "seed": 1 << 70}, "seed must fit 64 bits"),
         ({"prompt": "a", "max_tokens": 0}, "max_new_tokens"),
+        ({"prompt": "a", "max_tokens": 1 << 40}, "max_new_tokens must be in"),
+        ({"prompt": "a", "max_tokens": True}, "max_tokens has the wrong type"),
         ({"prompt": "a", "n": 2}, "n other than 1"),
+        ({"prompt": "a", "n": True}, "n other than 1"),
+        ({"prompt": "a", "frequency_penalty": 0.5}, "frequency_penalty is not supported"),
+        ({"prompt": "a", "stream": "yes"}, "stream has the wrong type"),
+        ({"prompt": "a", "stream_options": 5}, "stream_options has the wrong type"),
+        ({"prompt": "a", "mode": "beam"}, "mode must be one of"),
+        ({"prompt": [2048]}, "outside 0..2047"),
+        ({"prompt": [1, True]}, "prompt must be"),
+        ({"prompt": ["a", "b"]}, "prompt must be"),
+        ({"prompt": "a", "stop": [""]}, "a stop string is empty"),
+        ({"prompt": "a", "stop": ["x"] * 9}, "at most 8 stop strings"),
         ({"prompt": "a", "logprobs": 3}, "logprobs"),
         ({"prompt": "a", "model": "gpt-5"}, "no model 'gpt-5'"),
         ({"prompt": "a", "stop": [1]}, "stop"),
@@ -135,11 +157,48 @@ def test_a_body_that_cannot_be_served_is_answered_with_its_reason(server, body, 
     assert reason in answer.json()["error"]["message"]
 
 
-def test_a_body_that_is_not_json_is_answered_so(server):
-    answer = server.post("/v1/completions", content=b"{")
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
+        (b'{"prompt": "\xff"}', "not UTF-8"),
+        (b'{"prompt": "\\ud800"}', "surrogate"),
+        (b'{"prompt": "a", "stop": ["\\udfff"]}', "surrogate"),
+        (b'{"prompt": "a", "user": "\\ud800"}', "surrogate"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"prompt": "a", "temperature": NaN}', "temperature"),
+        (b'"' + b"a" * (16 << 20), "more than"),
+    ],
+)
+def test_bytes_that_are_no_request_are_answered_with_their_reason(server, body, reason):
+    answer = server.post("/v1/completions", content=body)
 
     assert answer.status_code == 400
-    assert "not JSON" in answer.json()["error"]["message"]
+    assert reason in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "messages", [None, [], "x", [5], [{}], [{"role": "user"}], [{"role": "user", "content": 5}]]
+)
+def test_a_chat_without_texts_is_answered_so(server, messages):
+    answer = server.post("/v1/chat/completions", json={"messages": messages})
+
+    assert answer.status_code == 400
+    assert "message" in answer.json()["error"]["message"]
+
+
+def test_a_path_or_method_that_is_not_there_is_answered_as_errors_are(server):
+    for method, path, status in (("GET", "/v1/completions", 405), ("POST", "/v1/images", 404)):
+        answer = server.request(method, path)
+
+        assert answer.status_code == status
+        assert answer.json()["error"]["message"]
+
+
+def test_the_server_is_well_after_all_that(server):
+    assert server.get("/health").text == "ok"
+    assert complete(server, top_k=-1).status_code == 200
 
 
 def test_models_and_metrics_tell_what_runs(server):
@@ -168,6 +227,65 @@ def test_a_client_that_goes_away_frees_its_row(server):
         return 'requests_total{reason="abort"}' in metrics()
 
     until(goes_away)
+
+
+def counted(client, name):
+    lines = client.get("/metrics").text.splitlines()
+    values = [line.rsplit(" ", 1)[1] for line in lines if line.startswith(name)]
+    return float(values[0]) if values else 0.0
+
+
+def test_a_client_that_goes_away_while_it_waits_is_never_run(server):
+    ended = 'specscope_engine_requests_total{reason="abort"}'
+    emitted = "specscope_engine_emitted_tokens_total"
+    long = {"prompt": PROMPT, "max_tokens": 250, "ignore_eos": True}
+    impatient = httpx.Timeout(PATIENCE_S, read=0.05)
+
+    def goes_away():
+        """Whether nothing of it came out; on a busy machine a row may be free before it leaves."""
+        before, tokens = counted(server, ended), counted(server, emitted)
+        with ThreadPoolExecutor(4) as pool:
+            answers = [
+                pool.submit(server.post, "/v1/completions", json=long | {"seed": i})
+                for i in range(4)
+            ]
+            until(lambda: counted(server, emitted) > tokens)
+            with pytest.raises(httpx.ReadTimeout):
+                server.post("/v1/completions", json=long, timeout=impatient)
+            usages = [answer.result().json()["usage"] for answer in answers]
+        until(lambda: counted(server, ended) == before + 1)
+        assert {usage["completion_tokens"] for usage in usages} == {250}
+        return counted(server, emitted) == tokens + 4 * 250
+
+    until(goes_away)
+
+
+def test_a_full_cache_puts_requests_back_and_all_are_answered_with_their_own_text(server):
+    asked = [
+        {"prompt": PROMPT, "max_tokens": 150, "ignore_eos": True, "seed": seed} for seed in range(4)
+    ]
+    before = counted(server, "specscope_engine_preemptions_total")
+
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(lambda body: text_of(server, body), asked))
+
+    assert together == [text_of(server, body) for body in asked]
+    assert counted(server, "specscope_engine_preemptions_total") > before
+    assert counted(server, "specscope_engine_prefill_tokens_total") > 0
+
+
+def text_of(client, body):
+    return client.post("/v1/completions", json=body).json()["choices"][0]["text"]
+
+
+def test_a_cache_too_small_for_one_sequence_is_one_line_and_exit_code_1():
+    command = [sys.executable, "-c", RUN, "engine", "serve", "--port", "0", "--cache-tokens", "100"]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+
+    assert done.returncode == 1
+    assert "cache_tokens 100 cannot hold one sequence" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_server_that_is_told_to_stop_finishes_its_answers():
