@@ -7,9 +7,9 @@ both streams at the same times: streams and time cancel. What is left in the dif
 is their configurations and their hardware. The hardware cancels between deploys that differ: the
 configurations swapped, or both alike. Where there is none, nothing is called measured.
 
-Deploys are joined by weighted least squares, so that k over k0, k0 over clean and k over clean
-come from all of them. Source: crossover designs; Jones & Kenward, Design and Analysis of
-Cross-Over Trials.
+Deploys are joined by least squares, weighted by their pairs, so that k over k0, k0 over clean and
+k over clean come from all of them. Source: Jones & Kenward, Design and Analysis of Cross-Over
+Trials.
 """
 
 from __future__ import annotations
@@ -175,7 +175,9 @@ def _solve(deploys: Sequence[Deploy], design: Floats, wanted: Floats) -> Floats 
     """Weights of the deploys in the best unbiased estimate; None where they do not tell."""
     if not deploys:
         return None
-    errors = np.array([max(deploy.contrast.se or 0.0, 1e-9) for deploy in deploys])
+    # By pairs, not by the errors that they show: those are estimates, and intervals that believe
+    # the smallest of them are too narrow.
+    errors = np.array([1.0 / math.sqrt(deploy.contrast.pairs) for deploy in deploys])
     scaled = design / errors[:, None]
     weights: Floats = wanted @ np.linalg.pinv(scaled) / errors
     return weights if np.allclose(weights @ design, wanted, atol=1e-6) else None

@@ -15,6 +15,7 @@ from specscope.gate.policies import (
     write_policy,
 )
 from specscope.gate.remote import Remote
+from specscope.gate.swap import Swap, crossover_policy
 from specscope.gate.table import GateTable
 from specscope.store import Store
 
@@ -23,25 +24,42 @@ TRIES, PAUSE_S = 24, 5.0  # to put the table back; a service that restarts takes
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Draft lengths to compare, minutes that it may last, seconds of a block."""
+    """Draft lengths to compare, minutes that it may last, seconds of a block.
+
+    swap: a crossover by router instead, of engines that cannot change k while they run.
+    """
 
     lengths: tuple[int, ...]
     minutes: float
     block_s: float
+    swap: Swap | None = None
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a pair."""
+        return 2 if self.swap else len(self.lengths)
 
     @property
     def pairs(self) -> int:
         """Whole pairs a replica in the window, once it has begun."""
-        return max(0, int((60.0 * self.minutes) // (len(self.lengths) * self.block_s)))
+        return max(0, int((60.0 * self.minutes) // (self.blocks * self.block_s)))
 
 
 def describe(window: Window) -> list[str]:
     """What would run, and whether it is enough."""
     arms = ", ".join(f"k = {k}" for k in window.lengths)
+    how = (
+        f"the router swaps two streams between {', '.join(window.swap.left)} and "
+        f"{', '.join(window.swap.right)}"
+        if window.swap
+        else f"every request runs at {arms} by turns"
+    )
     lines = [
-        f"every request runs at {arms} by turns, blocks of {window.block_s:.0f} s in random order",
+        f"{how}, blocks of {window.block_s:.0f} s in random order",
         f"{window.minutes:.0f} minutes give {window.pairs} pairs a replica; a verdict takes 20",
     ]
+    if window.swap:
+        lines.append("give the router its rules first: `specscope gate plan --crossover`")
     if window.pairs == 0:
         lines.append("too short for a single pair")
     return lines
@@ -72,15 +90,18 @@ def run(
             "length the engine runs now, and after the window"
         )
     table = GateTable((), default_k or 0) if before is None else before.table
-    arms = tuple(f"k{k}" for k in window.lengths)
-    hold_out = HoldOut(1.0, window.block_s, window.block_s / 4, arms)
-    started = next_table(policies, table, now=clock(), hold_out=hold_out)
+    if window.swap is not None:
+        started = crossover_policy(policies, window.swap, now=clock(), default_k=default_k)
+    else:
+        arms = tuple(f"k{k}" for k in window.lengths)
+        hold_out = HoldOut(1.0, window.block_s, window.block_s / 4, arms)
+        started = next_table(policies, table, now=clock(), hold_out=hold_out)
     note = f"calibration, {window.minutes:.0f} minutes"
     number = write_policy(store, started, note, clock(), service)
     say(f"policy {number} calibrates; Ctrl-C ends it early and puts the table back")
     try:
         # It takes effect two blocks from now, at the boundary of a pair.
-        sleep(60.0 * window.minutes + (2 + len(arms)) * window.block_s)
+        sleep(60.0 * window.minutes + (2 + window.blocks) * window.block_s)
     finally:
         ended = _put_back(store, table, number, service, sleep, clock)
     return ended

@@ -51,6 +51,22 @@ def lengths(text: str) -> list[int]:
     return found
 
 
+def replicas(text: str) -> tuple[str, ...]:
+    """Names of replicas, such as r0,r1."""
+    found = tuple(name for name in text.split(",") if name)
+    if not found:
+        raise ArgumentTypeError(f"{text!r} names no replica")
+    return found
+
+
+def address(text: str) -> tuple[str, str]:
+    """A replica and where it listens, such as r0=10.0.0.1:8000."""
+    name, equals, where = text.partition("=")
+    if not name or not equals or ":" not in where:
+        raise ArgumentTypeError(f"{text!r} is not an address such as r0=10.0.0.1:8000")
+    return name, where
+
+
 def allowance(text: str) -> tuple[str, float]:
     """A class and what its tokens may take, such as chat=50. [ms]"""
     name, equals, value = text.partition("=")
@@ -88,7 +104,31 @@ def _plan(verbs: Any) -> None:
     parser.add_argument("--share", type=share, help="of pairs that are experimental")
     parser.add_argument("--replicas", type=int, help="that run blocks; as seen, by default")
     parser.add_argument("--block-s", type=seconds, help="length of a block; as seen, by default")
+    _crossover(parser)
+    parser.add_argument("--hours", type=seconds, default=24.0, help="of a crossover's schedule")
+    parser.add_argument("--router", choices=("haproxy", "nginx"), default="haproxy")
+    parser.add_argument(
+        "--address",
+        type=address,
+        action="append",
+        default=[],
+        metavar="REPLICA=HOST:PORT",
+        help="where the router finds a replica",
+    )
+    parser.add_argument("--out", type=Path, help="folder for the router's files")
     _run(parser, "plan")
+
+
+def _crossover(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--crossover",
+        nargs=2,
+        type=replicas,
+        metavar=("LEFT", "RIGHT"),
+        help="replicas of two sides, such as r0,r1 r2,r3, whose traffic a router swaps: for "
+        "engines that cannot change k while they run",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of which stream begins where")
 
 
 def _diff(verbs: Any) -> None:
@@ -121,7 +161,8 @@ def _rollback(verbs: Any) -> None:
 
 def _calibrate(verbs: Any) -> None:
     parser = _verb(verbs, "calibrate", "a window in which every block is experimental")
-    parser.add_argument("--k", type=lengths, required=True, help="draft lengths, such as 0,2,4")
+    parser.add_argument("--k", type=lengths, help="draft lengths, such as 0,2,4")
+    _crossover(parser)
     parser.add_argument("--minutes", type=seconds, required=True, help="how long it may last")
     parser.add_argument("--block-s", type=seconds, default=120.0, help="length of a block")
     parser.add_argument(

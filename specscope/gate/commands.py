@@ -18,6 +18,7 @@ from specscope.evaluate.verdicts import decide
 from specscope.gate import calibration
 from specscope.gate import plan as planning
 from specscope.gate import show as views
+from specscope.gate import swap as swaps
 from specscope.gate.export import export as export_table
 from specscope.gate.policies import (
     HoldOut,
@@ -58,7 +59,9 @@ def recommend(args: Namespace) -> int:
 
 
 def plan(args: Namespace) -> int:
-    """How long verdicts will take."""
+    """How long verdicts will take; of a crossover, what its router must do and when."""
+    if args.crossover:
+        return _plan_crossover(args)
     with _store(args) as store:
         reading = _read(store, args)
     evidence = reading.evidence
@@ -70,6 +73,36 @@ def plan(args: Namespace) -> int:
         share=args.share,
     )
     return _say(args, planning.plan_lines(steps), {"steps": [asdict(step) for step in steps]})
+
+
+def _plan_crossover(args: Namespace) -> int:
+    swap = _swap(args, args.block_s or 240.0)
+    slots = swaps.schedule(swap, swap.first_block(time.time_ns()), args.hours)
+    addresses = dict(args.address)
+    text = (
+        swaps.haproxy(swap, addresses) if args.router == "haproxy" else swaps.nginx(swap, addresses)
+    )
+    names = {"haproxy": "specscope-crossover.cfg", "nginx": "specscope-crossover.conf"}
+    if args.out:
+        args.out.mkdir(parents=True, exist_ok=True)
+        (args.out / names[args.router]).write_text(text)
+        (args.out / swaps.MAP).write_text(swaps.swap_map(slots))
+    lines = [
+        f"block {slot.block} from {slot.begins}: stream 0 {slot.stream_0}, stream 1 {slot.stream_1}"
+        for slot in slots
+    ]
+    lines += [
+        f"{len(slots) // 2} pairs in {args.hours:g} hours; a verdict takes 20 of each deploy",
+        "swap the configurations of the sides half-way: only then does their hardware cancel",
+        "", text,
+    ]  # fmt: skip
+    plain = {"slots": [asdict(slot) for slot in slots], "router": text, **asdict(swap)}
+    return _say(args, lines, plain)
+
+
+def _swap(args: Namespace, block_s: float) -> swaps.Swap:
+    left, right = args.crossover
+    return swaps.Swap(left, right, max(1, round(block_s)), args.seed)
 
 
 def diff(args: Namespace) -> int:
@@ -116,7 +149,10 @@ def rollback(args: Namespace) -> int:
 
 def calibrate(args: Namespace) -> int:
     """Run every block as an experiment for a while, then put the table back."""
-    window = calibration.Window(tuple(args.k), args.minutes, args.block_s)
+    if bool(args.k) == bool(args.crossover):
+        raise UsageError("either draft lengths (--k) or two sides (--crossover) are compared")
+    swap = _swap(args, args.block_s) if args.crossover else None
+    window = calibration.Window(tuple(args.k or ()), args.minutes, args.block_s, swap)
     lines = calibration.describe(window)
     if not args.approve:
         return _say(args, [*lines, "nothing is started (--approve)"], asdict(window))

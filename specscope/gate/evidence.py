@@ -6,26 +6,41 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from specscope import queries
 from specscope.evaluate.blocks import BlockPart, BlockTime, pair_key
+from specscope.evaluate.choice import Rules
 from specscope.evaluate.outputs import OutputCheck
-from specscope.gate.voids import read_holds, void_pairs
+from specscope.gate.crossover import (
+    Judged,
+    Policies,
+    judge_crossovers,
+    sides_of,
+    without_crossovers,
+)
+from specscope.gate.voids import Hold, read_holds, void_pairs
 from specscope.outputs import read_outputs
 from specscope.period import since_condition
 from specscope.store import Store
 
+MOST_BLOCKS = 20_000
+Row = TypeVar("Row", BlockTime, BlockPart)
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Block rows of one epoch, whether its arms changed outputs, and the epochs left out."""
+    """Block rows of one epoch, whether its arms changed outputs, and the epochs left out.
+
+    crossovers: of two configurations, whose epochs differ by what is compared.
+    """
 
     epoch: str
     blocks: tuple[BlockTime, ...]
     parts: tuple[BlockPart, ...]
     other_epochs: tuple[str, ...] = ()
     outputs: tuple[OutputCheck, ...] = ()
+    crossovers: tuple[Judged, ...] = ()
 
     def since(self, ns: int) -> Evidence:
         """Only the blocks that began at or after a time, ns since 1970."""
@@ -57,8 +72,22 @@ def read_evidence(store: Store, epoch: str | None = None, since: int = 0) -> Evi
     Raises StoreError where it cannot be read.
     """
     blocks, parts = read_blocks(store, since_condition("first_at", since))
-    found = of_epoch(blocks, parts, epoch)
-    return replace(found, outputs=tuple(read_outputs(store, since)))
+    policies = read_bodies(store)
+    found = of_epoch(without_crossovers(blocks, policies), parts, epoch)
+    return replace(
+        found,
+        outputs=tuple(read_outputs(store, since)),
+        crossovers=tuple(read_crossovers(store, blocks, policies)),
+    )
+
+
+def read_crossovers(
+    store: Store, blocks: Sequence[BlockTime], policies: Policies, rules: Rules | None = None
+) -> list[Judged]:
+    """Verdicts of the crossovers among the blocks."""
+    if not sides_of(policies):
+        return []
+    return judge_crossovers(blocks, policies, store.rows(queries.boots()), rules)
 
 
 def read_blocks(
@@ -66,16 +95,42 @@ def read_blocks(
 ) -> tuple[list[BlockTime], list[BlockPart]]:
     """Blocks that a condition on `block_time` chooses, of every epoch, and their parts.
 
-    Blocks of pairs that a guardrail cut are marked void.
+    Blocks of pairs that a guardrail cut are marked void. Of a fleet with more than MOST_BLOCKS,
+    blocks of like replicas at one time come added up, but for boots where a guardrail fired and
+    for crossovers, which are about single replicas.
     """
-    blocks = [BlockTime(**_known(row, BlockTime)) for row in store.rows(queries.blocks(where))]
-    if holds := read_holds(store):
-        blocks = void_pairs(blocks, holds, _policies(store))
-    rows = store.rows(queries.block_parts(where))
-    return blocks, [BlockPart(**_known(row, BlockPart)) for row in rows]
+    holds, policies = read_holds(store), read_bodies(store)
+    count = sum(row["blocks"] for row in store.rows(queries.block_count(where)))
+    if count <= MOST_BLOCKS:
+        blocks = _read(store, queries.blocks(where), BlockTime)
+        parts = _read(store, queries.block_parts(where), BlockPart)
+    else:
+        single = [_boot(hold) for hold in holds] + [f"policy = {n}" for n in sides_of(policies)]
+        alike = " AND ".join([f"({where})", *(f"NOT ({one})" for one in single)])
+        blocks = _read(store, queries.pooled_blocks(alike), BlockTime)
+        parts = _read(store, queries.pooled_parts(alike), BlockPart)
+        if single:
+            apart = f"({where}) AND ({' OR '.join(f'({one})' for one in single)})"
+            blocks += _read(store, queries.blocks(apart), BlockTime)
+            parts += _read(store, queries.block_parts(apart), BlockPart)
+    return void_pairs(blocks, holds, policies), parts
 
 
-def _policies(store: Store) -> dict[int, Mapping[str, Any]]:
+def _read(store: Store, statement: str, record: type[Row]) -> list[Row]:
+    """Rows as records, a batch at a time: a fleet's rows as plain values would not fit."""
+    found = []
+    for batch in store.query(statement).to_batches(max_chunksize=1000):
+        found += [record(**_known(row, record)) for row in batch.to_pylist()]
+    return found
+
+
+def _boot(hold: Hold) -> str:
+    """Condition that a row is of the boot on which a guardrail fired."""
+    replica, boot = (text.replace("\\", "\\\\").replace("'", "\\'") for text in hold[:2])
+    return f"replica = '{replica}' AND boot = '{boot}'"
+
+
+def read_bodies(store: Store) -> dict[int, Mapping[str, Any]]:
     """The JSON of each policy by its number; of one that cannot be read, nothing."""
     found: dict[int, Mapping[str, Any]] = {}
     for row in store.rows(queries.policies()):

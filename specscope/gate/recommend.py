@@ -42,6 +42,8 @@ class Recommendation:
     flags: tuple[str, ...]
     verdicts: tuple[Verdict, ...]
     notes: tuple[str, ...] = field(default=())
+    crossovers: tuple[Verdict, ...] = ()
+    """Of engines that cannot change k while they run: what to start them with."""
     delays: tuple[ClassDelay, ...] = ()
 
     @property

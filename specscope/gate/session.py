@@ -103,6 +103,7 @@ def recommendation(
         found,
         notes=(*found.notes, *reading.notes, *_caveats(reading, found)),
         delays=tuple(judge_delays(reading.shared, rules)),
+        crossovers=tuple(one.verdict for one in reading.evidence.crossovers),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from specscope.evaluate.sentences import describe
+from specscope.evaluate.verdicts import Verdict
 from specscope.gate.recommend import Recommendation
 from specscope.gate.rules import Move
 from specscope.gate.table import GateTable
@@ -27,7 +28,9 @@ def recommendation_lines(found: Recommendation) -> list[str]:
     lines: list[str] = []
     for move in found.moves:
         lines += _move_lines(move)
-    if not found.moves:
+    for verdict in found.crossovers:
+        lines += crossover_lines(verdict)
+    if not found.moves and not found.crossovers:
         lines.append("no experiment has run: nothing to recommend")
     lines += list(found.flags)
     lines += [f"{one.class_}: {one.action} ({one.reason})" for one in found.delays]
@@ -36,6 +39,24 @@ def recommendation_lines(found: Recommendation) -> list[str]:
     changes = len(found.changes)
     lines.append(f"{changes} of {len(found.moves)} cells change" if changes else "no cell changes")
     return lines
+
+
+START_WITH = {
+    "keep": "start with k = {k}",
+    "disable": "start without speculation",
+    "no_difference": "no difference: start without speculation, which is simpler",
+    "collect_baseline": "no two configurations to compare yet",
+    "not_comparable": "not comparable",
+    "inconclusive": "not decided yet",
+}
+
+
+def crossover_lines(verdict: Verdict) -> list[str]:
+    """A crossover by router: what engines that cannot change k should be started with."""
+    words = START_WITH[verdict.action].format(k=verdict.k)
+    graded = "" if verdict.grade == "none" else f", {verdict.grade}"
+    lines = [f"crossover of {verdict.segment}: {words} ({verdict.pairs} pairs{graded})"]
+    return [*lines, *(f"    {reason}" for reason in verdict.reasons)]
 
 
 def _move_lines(move: Move) -> list[str]:
@@ -115,4 +136,23 @@ def recommendation_json(found: Recommendation) -> Mapping[str, Any]:
             for one in found.delays
         ],
         "notes": list(found.notes),
+        "crossovers": [_crossover_json(verdict) for verdict in found.crossovers],
+    }
+
+
+def _crossover_json(verdict: Verdict) -> Mapping[str, Any]:
+    return {
+        "class": verdict.segment.class_,
+        "load": verdict.segment.load,
+        "action": verdict.action,
+        "k": verdict.k,
+        "grade": verdict.grade,
+        "confidence": verdict.confidence,
+        "pairs": verdict.pairs,
+        "metric": verdict.metric,
+        "reasons": list(verdict.reasons),
+        "contrasts": [
+            {"arm": e.arm, "baseline": e.baseline, "ratio": e.value, "low": e.low, "high": e.high}
+            for e in verdict.speedups
+        ],
     }

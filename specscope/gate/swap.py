@@ -1,0 +1,154 @@
+"""The router's part of a crossover: which side gets which stream in each block.
+
+Blocks are numbered by time since 1970, as the hook numbers them, so a router that can divide the
+time by a block's length needs nobody to tell it when to swap. Which stream begins a pair on the
+left is a fair coin, drawn from the seed and the pair's number, known before the pair begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from specscope.errors import UsageError
+from specscope.gate.policies import StoredPolicy, checked, newest_with_table, next_table
+from specscope.gate.table import GateTable
+
+MAP = "specscope-swap.map"
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A crossover to be run. left, right: replicas; block_s: length of a block, whole seconds."""
+
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    block_s: int
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.left or not self.right or set(self.left) & set(self.right):
+            raise UsageError("a crossover needs replicas on both sides, none on both")
+
+    def swapped(self, block: int) -> bool:
+        """Whether stream 0 goes to the right in a block; in the next of its pair it does not."""
+        pair, half = divmod(block, 2)
+        drawn = hashlib.blake2b(f"{self.seed}/{pair}".encode(), digest_size=1).digest()[0] & 1
+        return bool(drawn ^ half)
+
+    def first_block(self, now: int) -> int:
+        """The first block of a pair that begins two blocks or more after a time. [ns since 1970]"""
+        length = self.block_s * 10**9
+        soonest = -(-now // length) + 2
+        return soonest + soonest % 2
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One block: when it begins, and where stream 0 and stream 1 go."""
+
+    block: int
+    begins: str
+    stream_0: str
+    stream_1: str
+
+
+def schedule(swap: Swap, first: int, hours: float) -> list[Slot]:
+    """All blocks from a first one on, for so long; whole pairs."""
+    count = 2 * max(1, round(hours * 1800 / swap.block_s))
+    slots = []
+    for block in range(first, first + count):
+        at = datetime.fromtimestamp(block * swap.block_s, UTC).isoformat()
+        sides = ("right", "left") if swap.swapped(block) else ("left", "right")
+        slots.append(Slot(block, at, *sides))
+    return slots
+
+
+def crossover_policy(
+    policies: Sequence[StoredPolicy], swap: Swap, *, now: int, default_k: int | None = None
+) -> dict[str, Any]:
+    """The policy under which hooks number the blocks; the table in force stays.
+
+    Raises UsageError where none is in force and default_k does not say what runs.
+    """
+    before = newest_with_table(policies)
+    if before is None and default_k is None:
+        raise UsageError("no table is in force: --default-k says which draft length runs now")
+    table = GateTable((), default_k or 0) if before is None else before.table
+    body = next_table(policies, table, now=now)
+    return checked(
+        {
+            **body,
+            "kind": "blocks",
+            "seed": secrets.randbits(63),
+            "arms": [{"name": "current"}],
+            "block_ms": 1000 * swap.block_s,
+            "burn_in_ms": 250 * swap.block_s,
+            "first_pair": swap.first_block(now),
+            "share": 1.0,
+            "crossover": {"left": list(swap.left), "right": list(swap.right), "seed": swap.seed},
+        }
+    )
+
+
+def swap_map(slots: Sequence[Slot]) -> str:
+    """HAProxy's map: of each block, the side of stream 0; 0 is left."""
+    return "".join(f"{slot.block} {int(slot.stream_0 == 'right')}\n" for slot in slots)
+
+
+def haproxy(swap: Swap, addresses: Mapping[str, str], folder: str = "/etc/haproxy") -> str:
+    """A configuration that swaps by the clock. addresses: of replicas, host:port where known."""
+    return f"""\
+frontend specscope_crossover
+    mode http
+    bind :8000
+    # A stream is half of the clients, or of the sessions where they name one.
+    http-request set-var(txn.stream) src,crc32(1),mod(2)
+    http-request set-var(txn.stream) req.hdr(x-session-id),crc32(1),mod(2) \
+if {{ req.hdr(x-session-id) -m found }}
+    # Blocks are numbered by time; the map says where stream 0 goes.
+    http-request set-var(txn.swap) date,div({swap.block_s}),map_int_int({folder}/{MAP},0)
+    http-request set-var(txn.side) var(txn.swap),add(txn.stream),mod(2)
+    use_backend specscope_left if {{ var(txn.side) -m int 0 }}
+    default_backend specscope_right
+
+{_backend("specscope_left", swap.left, addresses)}
+{_backend("specscope_right", swap.right, addresses)}"""
+
+
+def nginx(swap: Swap, addresses: Mapping[str, str]) -> str:
+    """A configuration without a clock: another file in place of `specscope-swap.conf` and a reload
+    at each block's beginning swap the streams."""
+    return f"""\
+# In http {{}}. specscope-swap.conf is one line, by the schedule:
+#   map "" $specscope_swap {{ default 0; }}     stream 0 goes left
+#   map "" $specscope_swap {{ default 1; }}     stream 0 goes right
+include specscope-swap.conf;
+split_clients "$remote_addr $http_x_session_id" $specscope_stream {{ 50% 0; * 1; }}
+map "$specscope_stream$specscope_swap" $specscope_side {{
+    00 specscope_left;
+    11 specscope_left;
+    default specscope_right;
+}}
+{_upstream("specscope_left", swap.left, addresses)}
+{_upstream("specscope_right", swap.right, addresses)}
+server {{
+    listen 8000;
+    location / {{ proxy_pass http://$specscope_side; proxy_buffering off; }}
+}}
+"""
+
+
+def _backend(name: str, replicas: Sequence[str], addresses: Mapping[str, str]) -> str:
+    lines = [f"backend {name}", "    mode http", "    balance random"]
+    lines += [f"    server {r} {addresses.get(r, f'{r}:8000')}" for r in replicas]
+    return "\n".join(lines) + "\n"
+
+
+def _upstream(name: str, replicas: Sequence[str], addresses: Mapping[str, str]) -> str:
+    servers = " ".join(f"server {addresses.get(r, f'{r}:8000')};" for r in replicas)
+    return f"upstream {name} {{ random; {servers} }}"
