@@ -162,9 +162,10 @@ class ModelDrafter(Drafter):
             fixed = batch.for_graph(graphs, most)
             shapes = [packing.shape for packing in packings]
 
-            def work(inputs: Sequence[Tensor], _: Parts) -> tuple[Tensor, ...]:
+            def work(inputs: Sequence[Tensor], parts: Parts) -> tuple[Tensor, ...]:
                 again = [Packing.over(*pair) for pair in zip(shapes, inputs, strict=True)]
-                return self.draw(fixed, again, graphs.buckets.width(most + 1) - 1)
+                with parts.part("draft"):
+                    return self.draw(fixed, again, graphs.buckets.width(most + 1) - 1)
 
             inputs = [(packing.index, packing.index.shape) for packing in packings]
             key = ("draft", *shapes, fixed.extent, batch.needs)

@@ -263,3 +263,35 @@ def test_float32_models_differ_by_rounding_alone():
     )
 
     assert replayed.texts == plain.texts
+
+
+class Clock:
+    """Stands still but while a test's models run."""
+
+    now = 0
+
+    def monotonic_ns(self):
+        return self.now
+
+    unix_ns = monotonic_ns
+
+
+def test_work_in_a_graph_is_its_parts_and_no_launch(target, draft):
+    clock, record = Clock(), Record()
+
+    class Slow(ModelDrafter):
+        def draw(self, *args):
+            clock.now += 5_000_000
+            return super().draw(*args)
+
+    engine = Engine(
+        target, Slow(draft), k_max=2, slots=1, capacity=60, gate=fixed_gate(2),
+        observers=[record], graphs=True, clock=clock,
+    )  # fmt: skip
+    engine.submit("0", [1, 2, 3], SamplingParams(max_new_tokens=30))
+    while engine.step():
+        pass
+
+    assert {report.draft_us for report in record.rounds} == {5000}
+    assert {report.launch_us for report in record.rounds} == {0}
+    assert {report.idle_us for report in record.rounds} == {0}
