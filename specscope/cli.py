@@ -28,7 +28,7 @@ VERBS = {
     "lossless": Verb("specscope.lossless.cli", "report", "whether speculation changes outputs"),
     "serve": Verb("specscope.service.cli", "server", "the ingest service with its store"),
     "agent": Verb("specscope_agent.cli", "agent", "the sidecar in the serving pod"),
-    "top": Verb("specscope.top.cli", "report", "live view of replicas' rounds"),
+    "top": Verb("specscope.top.cli", "agent", "live view of replicas' rounds"),
     "engine": Verb("specscope.engine.cli", "engine", "the reference engine: serve, bench, train"),
     "dashboards": Verb("specscope_dashboards.cli", "dashboards", "Grafana dashboards as code"),
     "doctor": Verb("specscope.doctor", "", "what is missing on this machine, and the remedy"),

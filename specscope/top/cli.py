@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from specscope.top.watch import Replica, Watch
 
 SCHEMA = "specscope.top/1"
+# A terminal's own words, so that the sidecar's image, which draws nothing else, needs no package.
+ENTER, HOME, LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[H\x1b[J", "\x1b[?25h\x1b[?1049l"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -100,18 +102,21 @@ def _print_json(replicas: list[Replica]) -> None:
 
 
 def _live(watch: Watch, folder: Path, every_s: float) -> None:
-    from rich.live import Live
-    from rich.text import Text
-
+    """Redraw in place: on a terminal on a screen of its own, which is gone at the end."""
     from specscope.top.screen import lines
 
-    with Live(auto_refresh=False, screen=sys.stdout.isatty()) as live:
+    enter, redraw, leave = (ENTER, HOME, LEAVE) if sys.stdout.isatty() else ("", "", "")
 
-        def show() -> None:
-            shown = [*lines(watch.look()), *watch.refused.values()]
-            live.update(Text("\n".join(shown) or f"no ring in {folder} yet"), refresh=True)
+    def show() -> None:
+        shown = [*lines(watch.look()), *watch.refused.values()] or [f"no ring in {folder} yet"]
+        sys.stdout.write(redraw + "".join(f"{line}\n" for line in shown))
+        sys.stdout.flush()
 
+    sys.stdout.write(enter)
+    try:
         _repeat(show, every_s)
+    finally:
+        sys.stdout.write(leave)
 
 
 def _repeat(act: Callable[[], None], every_s: float) -> None:
