@@ -128,7 +128,7 @@ def test_a_request_that_is_put_back_is_recorded_as_preempted(run):
     prompts = [[5 + n + 7 * i % 300 for n in range(60)] for i in range(6)]
     job = {"speculative_config": NGRAM, "prompts": prompts, "max_tokens": 120, "ignore_eos": True}
 
-    job |= {"engine": {"num_gpu_blocks_override": 16, "block_size": 32}}
+    job |= {"engine": {"num_gpu_blocks_override": 18, "block_size": 32}}
     got = run(job, settings=ONE_PROCESS)
 
     assert got.fault == ""

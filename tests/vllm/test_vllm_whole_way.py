@@ -12,8 +12,7 @@ from vllm_server import answers, complete, server
 
 from specscope.demo.processes import Processes, free_port
 
-BLOCK_S, MINUTES, PAIRS = 4.0, 4.0, 22
-EVERY_S, TOKENS = 0.75, 64  # open arrivals; what the models write repeats itself in the end
+PAIRS, TOKENS = 24, 64  # what the models write repeats itself in the end
 NGRAM = {
     "method": "ngram",
     "num_speculative_tokens": 4,
@@ -58,16 +57,28 @@ def until(done, processes, seconds=150):
     return answer
 
 
-def offer(address, prompts, running):
+def send(address, prompts, number):
+    """A request; how many tokens came back."""
+    body = {"prompt": prompts[number % len(prompts)], "max_tokens": TOKENS}
+    body |= {"temperature": 0.0, "ignore_eos": True}
+    return complete(address, f"python-{number}", **body)
+
+
+def pace(address, prompts):
+    """Seconds between requests at which this machine keeps up, whatever else it does now."""
+    began = time.monotonic()
+    for number in range(4):
+        send(address, prompts, number)
+    return max(0.75, 0.7 * (time.monotonic() - began) / 4)
+
+
+def offer(address, prompts, every_s, running):
     """Requests at a fixed rate, whether or not those before have ended, while `running` says."""
     with ThreadPoolExecutor(32) as clients:
         sent = []
         while running():
-            number = len(sent)
-            body = {"prompt": prompts[number % len(prompts)], "max_tokens": TOKENS}
-            body |= {"temperature": 0.0, "ignore_eos": True}
-            sent.append(clients.submit(complete, address, f"python-{number}", **body))
-            time.sleep(EVERY_S)
+            sent.append(clients.submit(send, address, prompts, len(sent)))
+            time.sleep(every_s)
         return [future.result() for future in sent]
 
 
@@ -98,10 +109,13 @@ def test_blocks_on_a_vllm_server_end_in_a_verdict(vllm_python, pair, tmp_path):
             # With vLLM's default of 0 s its core is killed before it can end the ring.
             arguments=("--dtype", "float32", "--shutdown-timeout", "30"),
         ) as address:
+            every_s = pace(address, prompts)
+            block_s = 5.5 * every_s
+            minutes = (PAIRS + 4) * 2 * block_s / 60
             window = ["gate", "calibrate", "--store", store, "--k", "0,4", "--default-k", "4"]
-            window += ["--minutes", str(MINUTES), "--block-s", str(BLOCK_S), "--approve"]
+            window += ["--minutes", f"{minutes:.2f}", "--block-s", f"{block_s:.1f}", "--approve"]
             gate = processes.start("gate", [*COMMAND, *window], environ, finite=True)
-            usage = offer(address, prompts, lambda: gate.poll() is None)
+            usage = offer(address, prompts, every_s, lambda: gate.poll() is None)
             processes.check()
         found = until(lambda: enough(report(store, environ, tmp_path / "report")), processes)
 
