@@ -15,21 +15,46 @@ import argparse
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "walk"))
 
-from truths import TRUTHS, scores
+from truths import TRUTHS, Score, Truth, scores
 
 from specscope.store import Store
 
 RIGHT, ERRORS = 0.95, 0.05
 
 
-def counts(counter) -> str:
+def counts(counter: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counter.most_common())
+
+
+def found_for(truth: Truth, seeds: Sequence[int]) -> dict[str, Score]:
+    """Scores of one truth's streams, from a store of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        rings = Path(folder) / "rings"
+        rings.mkdir()
+        with Store.open(f"chdb://{folder}/store") as store:
+            store.migrate()
+            found = scores([truth], seeds, rings, store)
+    return {stream: score for (_, stream), score in found.items()}
+
+
+def show(row: str, score: Score, notes: bool) -> None:
+    """A stream's line, and below it what was said."""
+    true = ", ".join(f"k{k} {value:.3f}" for k, value in score.speedups.items() if k)
+    right, open_, bad = (score.outcomes[kind] for kind in ("right", "open", "wrong"))
+    print(f"{row:36} {true:34} {right:5} {open_:5} {bad:5}")
+    print(f"    actions: {counts(score.actions)}", flush=True)
+    if score.primaries:
+        print(f"    primary cause: {counts(score.primaries)}", flush=True)
+    if notes:
+        print("".join(f"    {note}\n" for note in score.notes), end="", flush=True)
 
 
 def main() -> int:
@@ -40,32 +65,21 @@ def main() -> int:
     arguments.add_argument("--notes", action="store_true", help="say why a run was not right")
     args = arguments.parse_args()
     torch.set_num_threads(1)
-    truths = [truth for truth in TRUTHS if not args.truth or truth.name in args.truth]
     began = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder:
-        rings = Path(folder) / "rings"
-        rings.mkdir()
-        with Store.open(f"chdb://{folder}/store") as store:
-            store.migrate()
-            found = scores(truths, range(args.first, args.first + args.runs), rings, store)
     failures, wrong, total = [], 0, 0
     print(f"{'truth':36} {'speedups':34} {'right':>5} {'open':>5} {'wrong':>5}")
-    for (name, stream), score in found.items():
-        row = f"{name}, {stream}"
-        true = ", ".join(f"k{k} {value:.3f}" for k, value in score.speedups.items() if k)
-        right, open_, bad = (score.outcomes[kind] for kind in ("right", "open", "wrong"))
-        print(f"{row:36} {true:34} {right:5} {open_:5} {bad:5}")
-        print(f"    actions: {counts(score.actions)}")
-        if score.primaries:
-            print(f"    primary cause: {counts(score.primaries)}")
-        if args.notes:
-            print("".join(f"    {note}\n" for note in score.notes), end="")
-        runs = right + open_ + bad
-        wrong, total = wrong + bad, total + runs
-        if right < RIGHT * runs:
-            failures.append(f"{row}: right in {right} of {runs}")
-        if bad > ERRORS * runs:
-            failures.append(f"{row}: wrong in {bad} of {runs}")
+    for truth in TRUTHS:
+        if args.truth and truth.name not in args.truth:
+            continue
+        for stream, score in found_for(truth, range(args.first, args.first + args.runs)).items():
+            row = f"{truth.name}, {stream}"
+            show(row, score, args.notes)
+            right, bad, runs = score.outcomes["right"], score.outcomes["wrong"], args.runs
+            wrong, total = wrong + bad, total + runs
+            if right < RIGHT * runs:
+                failures.append(f"{row}: right in {right} of {runs}")
+            if bad > ERRORS * runs:
+                failures.append(f"{row}: wrong in {bad} of {runs}")
     print(f"{wrong} of {total} wrong with confidence; {time.perf_counter() - began:.0f} s")
     if wrong > ERRORS * total:
         failures.append(f"wrong in {wrong} of {total}")

@@ -20,7 +20,9 @@ from unittest.mock import patch
 import torch
 
 from specscope.engine.api import RequestEnd, SamplingParams, fixed_gate
+from specscope.engine.clock import Clock
 from specscope.engine.config import ModelConfig
+from specscope.engine.draft import Drafter
 from specscope.engine.engine import Engine
 from specscope.engine.model import Decoder
 from specscope.engine.replay import ReplayDrafter
@@ -182,42 +184,39 @@ def greedy(output: int) -> SamplingParams:
 
 
 class HookedEngine:
-    """The engine with hook and ring, on a clock of its own."""
+    """The engine with hook and ring, all on one clock; its gate may be changed."""
 
     def __init__(
         self,
         rings: Path,
         name: str,
-        cost: Cost,
-        rates: Mapping[str, Sequence[float]],
-        machine: Machine,
+        model: Decoder,
+        drafter: Drafter,
+        clock: Clock,
         *,
         k_max: int,
         slots: int,
         capacity: int,
     ) -> None:
-        """rates: conditional acceptance by position, for each class."""
-        self.clock = VirtualClock(machine)
+        """name: of the replica, and of an epoch of its own."""
+        self.clock, self.drafter = clock, drafter
         with patch.dict(os.environ, {"SPECSCOPE_RINGS": str(rings), "SPECSCOPE_REPLICA": name}):
             settings = HookSettings.from_env(os.environ)
         self.boot = new_boot(
-            settings, engine="reference", engine_version="test", target="tiny",
-            method="replay", k_max=k_max, epoch=name,
+            settings, engine="reference", engine_version="test", target="test",
+            method="draft_model", k_max=k_max, epoch=name,
         )  # fmt: skip
-        self.ring, self.recorder = attach(settings, self.boot, self.clock)
-        self.cost, self.gate = cost, fixed_gate(0)
-        self.drafter = ReplayDrafter(
-            {}, rates, SHAPE.vocab, delay_us=cost.draft, wait=self.clock.advance
-        )
+        self.ring, self.recorder = attach(settings, self.boot, clock)
+        self.gate = fixed_gate(0)
         self.engine = Engine(
-            costed_model(self.clock, cost),
-            self.drafter,
+            model,
+            drafter,
             k_max=k_max,
             slots=slots,
             capacity=capacity,
-            gate=self._ask,
+            gate=self.ask,
             observers=[ReferenceObserver(self.recorder)],
-            clock=self.clock,
+            clock=clock,
         )
         self.reader = RingReader.open(self.ring.path)
         self.open_ring = OpenRing(
@@ -225,11 +224,9 @@ class HookedEngine:
         )
         self.cursor = Cursor()
 
-    def _ask(self, sequences, waiting):
-        ks = self.gate(sequences, waiting)
-        if any(ks):
-            self.clock.advance(self.cost.gap)
-        return ks
+    def ask(self, sequences, waiting):
+        """What the gate says."""
+        return self.gate(sequences, waiting)
 
     def drain(self, store: Store) -> None:
         """What the ring holds into the store, by the sidecar's own functions."""
@@ -250,3 +247,36 @@ class HookedEngine:
         store.insert("boot", rows_table("boot", [dict(self.reader.boot)]))
         self.reader.close()
         self.ring.path.unlink()
+
+
+class CostedEngine(HookedEngine):
+    """The tiny model behind a replay drafter, on a clock that advances by their cost."""
+
+    clock: VirtualClock
+    drafter: ReplayDrafter
+
+    def __init__(
+        self,
+        rings: Path,
+        name: str,
+        cost: Cost,
+        rates: Mapping[str, Sequence[float]],
+        machine: Machine,
+        *,
+        k_max: int,
+        slots: int,
+        capacity: int,
+    ) -> None:
+        """rates: conditional acceptance by position, for each class."""
+        clock, self.cost = VirtualClock(machine), cost
+        drafter = ReplayDrafter({}, rates, SHAPE.vocab, delay_us=cost.draft, wait=clock.advance)
+        super().__init__(
+            rings, name, costed_model(clock, cost), drafter, clock,
+            k_max=k_max, slots=slots, capacity=capacity,
+        )  # fmt: skip
+
+    def ask(self, sequences, waiting):
+        ks = self.gate(sequences, waiting)
+        if any(ks):
+            self.clock.advance(self.cost.gap)
+        return ks

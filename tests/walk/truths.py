@@ -21,11 +21,11 @@ from pathlib import Path
 from random import Random
 
 import numpy as np
-from known_cost import Cost, HookedEngine, Machine, Replay, greedy, prompt
+from known_cost import Cost, CostedEngine, Machine, Replay, greedy, prompt
 
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.verdicts import Verdict, decide
-from specscope.gate.evidence import of_epoch, read_blocks
+from specscope.gate.evidence import read_blocks
 from specscope.roll import roll
 from specscope.store import Store
 
@@ -183,9 +183,9 @@ def run(truth: Truth, seed: int, rings: Path, store: Store) -> str:
     return name
 
 
-def hooked_engine(truth: Truth, name: str, machine: Machine, rings: Path) -> HookedEngine:
+def hooked_engine(truth: Truth, name: str, machine: Machine, rings: Path) -> CostedEngine:
     """An engine with the truth's cost, as large as its streams need."""
-    return HookedEngine(
+    return CostedEngine(
         rings,
         name,
         truth.cost,
@@ -197,7 +197,7 @@ def hooked_engine(truth: Truth, name: str, machine: Machine, rings: Path) -> Hoo
     )
 
 
-def cohort(hooked: HookedEngine, stream: Stream, k: int, pair: int) -> None:
+def cohort(hooked: CostedEngine, stream: Stream, k: int, pair: int) -> None:
     """One block: the stream's requests at one draft length, from empty to empty."""
     hooked.gate = lambda sequences, _: [k] * len(sequences)
     hooked.recorder.block(1, pair, f"k{k}")
@@ -276,11 +276,10 @@ def scores(
     truths = [tied(truth) if truth.name == "tie" else truth for truth in truths]
     runs = [(truth, seed, run(truth, seed, rings, store)) for truth in truths for seed in seeds]
     roll(store, everything=True)
-    blocks, parts = read_blocks(store)
     found: dict[tuple[str, str], Score] = {}
     for truth, seed, epoch in runs:
-        evidence = of_epoch(blocks, parts, epoch)
-        verdicts = decide(evidence.blocks, evidence.parts, Rules(current=truth.current))
+        blocks, parts = read_blocks(store, f"epoch = '{epoch}'")
+        verdicts = decide(blocks, parts, Rules(current=truth.current))
         for stream in truth.streams:
             score = found.setdefault(
                 (truth.name, stream.name or stream.label), Score(speedups(truth, stream))
