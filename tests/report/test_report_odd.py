@@ -1,0 +1,179 @@
+"""Whatever rollups a store holds, a report comes out: never a crash, never a NaN in it."""
+
+import dataclasses
+import io
+import json
+import math
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from specscope.evaluate.blocks import LOAD_EDGES
+from specscope.report.collect import collect
+from specscope.report.render import to_html, to_json
+from specscope.report.terminal import show
+from specscope.rollups import ROLLUPS
+from specscope.store import Store
+from specscope.tables import RECORDS
+from specscope_agent.schemas import ARROW_TYPES
+from specscope_hook.columns import columns, stored_name
+
+LARGEST = {"u8": 255, "u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 10**12, "i16": 999, "time": 0}
+BEGAN = 1_700_000_000_000_000_000
+COUNTS = st.one_of(st.just(0), st.just(1), st.integers(0, 5000))
+TIMES = st.one_of(
+    st.just(0.0), st.just(1e-300), st.floats(0, 1e9), st.just(math.inf), st.just(math.nan)
+)
+KEYS = {
+    "epoch": st.sampled_from(["e1", "e2", ""]),
+    "policy": st.sampled_from([0, 1, 7]),
+    "replica": st.sampled_from(["a", "b"]),
+    "boot": st.just("x"),
+    "pair": st.integers(0, 3),
+    "arm": st.sampled_from(["", "k0", "k2", "k4", "current", "current+x", "clean", "k0'"]),
+    "class": st.sampled_from("xyz"),
+    "context_bucket": st.sampled_from(["0-1k", "4-16k", "unknown"]),
+    "output_bucket": st.sampled_from(["1-16", "unknown"]),
+    "classes": st.lists(st.sampled_from("xyz"), max_size=2, unique=True),
+}
+
+
+def value_of(column):
+    """Any value that a column can hold; the same length for arrays that go together."""
+    if (name := stored_name(column.name)) in KEYS:
+        return KEYS[name]
+    if column.repeated:
+        plain = st.just("a guided") if column.base in ("label", "text") else COUNTS
+        return st.lists(plain, min_size=2, max_size=2)
+    if column.base == "time":
+        return st.integers(0, 10**6).map(lambda n: BEGAN + n)
+    if column.base in ("f32", "f64"):
+        known = TIMES
+    elif column.base in ("text", "label"):
+        known = st.sampled_from(["", "odd"])
+    elif column.base == "bool":
+        known = st.booleans()
+    else:
+        known = COUNTS.map(lambda n, most=LARGEST[column.base]: min(n, most))
+    return st.one_of(st.none(), known) if column.nullable else known
+
+
+def rows_of(table, most):
+    fields = {stored_name(column.name): value_of(column) for column in columns(RECORDS[table])}
+    return st.lists(st.fixed_dictionaries(fields), max_size=most)
+
+
+def arrow(table, rows):
+    kinds = {
+        stored_name(c.name): pa.list_(ARROW_TYPES[c.base]) if c.repeated else ARROW_TYPES[c.base]
+        for c in columns(RECORDS[table])
+    }
+    return pa.Table.from_pylist(rows, pa.schema(list(kinds.items())))
+
+
+TABLES = ("block_time", "block_part", "boot", "request", "loss", "batch")
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    with Store.open(f"chdb://{tmp_path_factory.mktemp('odd')}/store") as opened:
+        opened.migrate()
+        yield opened
+
+
+def report_on(store, filled):
+    for table in TABLES:
+        store.command(f"TRUNCATE TABLE {table}")
+        if filled.get(table):
+            store.insert(table, arrow(table, filled[table]))
+    return collect(store, title="odd")
+
+
+def looked_at(report):
+    """Every view of a report; JSON with no NaN, no Infinity, and no word of them."""
+    text = io.StringIO()
+    show(report, Console(file=text, width=80, no_color=True))
+    plain = to_json(report)
+    values = json.loads(plain, parse_constant=lambda word: pytest.fail(f"{word} in the JSON"))
+    page = re.sub(r"<svg.*?</svg>", "", to_html(report), flags=re.DOTALL)
+    for view in (page, text.getvalue()):
+        assert not re.search(r"\b(nan|inf|infinity)\b", view, re.IGNORECASE)
+    return values
+
+
+@settings(max_examples=15, phases=[Phase.generate])  # an example takes a second: no shrinking
+@given(st.fixed_dictionaries({
+    "block_time": rows_of("block_time", 12),
+    "block_part": rows_of("block_part", 6),
+    "boot": rows_of("boot", 2),
+    "request": rows_of("request", 6),
+    "loss": rows_of("loss", 2),
+    "batch": rows_of("batch", 2),
+}))  # fmt: skip
+def test_any_rollups_give_a_report(store, filled):
+    values = looked_at(report_on(store, filled))
+
+    assert values["global_action"] in (
+        "keep", "route_selectively", "remove_everywhere", "collect_baseline", "inconclusive",
+        "no_data",
+    )  # fmt: skip
+    for segment in values["segments"]:
+        assert segment["reasons"]
+        assert segment["grade"] in ("measured", "none")
+        undecided = segment["action"] in ("inconclusive", "collect_baseline", "not_comparable")
+        if undecided:
+            assert any(segment["name"] in need for need in values["still_needed"])
+
+
+BLOCK = dict.fromkeys(
+    (stored_name(c.name) for c in columns(ROLLUPS["block_time"]) if c.nullable), None
+) | {
+    "epoch": "e", "policy": 1, "replica": "r", "boot": "b", "classes": ["x"], "first_at": BEGAN,
+    "last_at": BEGAN, "gap_bins": [], "gap_counts": [], "tpot_bins": [], "tpot_counts": [],
+    "n_q": 0, "n_kv": 0, "proposed": 0, "accepted": 0, "prefill_tokens": 0, "padded_tokens": 0,
+    "requests": 4, "rounds": 100, "request_rounds": 400, "emitted": 400, "wall_us": 1e5,
+    "version": 1,
+}  # fmt: skip
+
+
+def a_block(pair, arm, **changes):
+    return BLOCK | {"pair": pair, "arm": arm, "k": int(arm[1:])} | changes
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [a_block(1, "k0")],
+        [a_block(1, "k4")],
+        [a_block(1, "k0"), a_block(1, "k4", emitted=800)],
+        [a_block(1, "k0"), a_block(2, "k4")],
+        [a_block(1, "k0", wall_us=None), a_block(1, "k4")],
+        [a_block(1, "k0", emitted=0), a_block(1, "k4")],
+        [a_block(pair, arm) for pair in (1, 2, 3) for arm in ("k0", "k4")],
+        [a_block(pair, arm, request_rounds=0) for pair in (1, 2) for arm in ("k0", "k4")],
+        [a_block(pair, arm, requests=0) for pair in (1, 2) for arm in ("k0", "k4")],
+        [a_block(pair, arm, wall_us=1e300) for pair in (1, 2) for arm in ("k0", "k4")],
+    ],
+)
+def test_thin_evidence_says_what_is_still_needed(store, rows):
+    values = looked_at(report_on(store, {"block_time": rows}))
+
+    actions = {segment["action"] for segment in values["segments"]}
+    if not values["segments"]:
+        assert values["global_action"] == "no_data"
+    elif actions & {"inconclusive", "collect_baseline"}:
+        assert values["still_needed"]
+
+
+def test_a_whole_block_row_is_what_the_record_says():
+    # Loads of the report's names are those of the evaluator, and no column was forgotten above.
+    assert set(BLOCK) | {"pair", "arm", "k"} == {
+        stored_name(column.name) for column in columns(ROLLUPS["block_time"])
+    }
+    assert dataclasses.is_dataclass(ROLLUPS["block_time"])
+    assert LOAD_EDGES[0] == (1, "1")
