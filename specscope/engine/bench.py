@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 import torch
 
 from specscope.engine.api import RequestEnd, RequestInfo, RoundReport, SamplingParams, fixed_gate
-from specscope.engine.bandwidth import copy_bandwidth
+from specscope.engine.bandwidth import bytes_of_pass, copy_bandwidth
 from specscope.engine.bundled import Pair, bundled_prompts
 from specscope.engine.card import card_of
 from specscope.engine.draft import Drafter, ModelDrafter
@@ -191,12 +191,8 @@ def _cell(
 ) -> Cell:
     label, batch, context = place
     sequences = sum(len(report.requests) for report in reports)
-    card = card_of(pair.target)
-    read = [
-        card["parameters"] * card["bytes_per_weight"]
-        + card["kv_bytes_per_token"] * sum(report.contexts)
-        for report in reports
-    ]
+    weights, kv = bytes_of_pass(pair.target), card_of(pair.target)["kv_bytes_per_token"]
+    read = [weights + kv * sum(report.contexts) for report in reports]
     median = {
         part: statistics.median(getattr(report, f"{part}_us") or 0.0 for report in reports)
         for part in ("draft", "verify", "sample", "idle", "catchup")
