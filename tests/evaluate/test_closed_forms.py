@@ -291,7 +291,18 @@ def test_published_position_rates_add_to_published_lengths(survival, tokens):
 
 
 def test_counters_of_a_published_run_give_its_mean_length():
-    assert cf.tokens_per_draft(drafts=4816, accepted=12208) == pytest.approx(3.535, abs=6e-4)
+    drafts, accepted, first, output = 4816, 12208, 80, 16990
+
+    assert cf.tokens_per_draft(drafts, accepted) == pytest.approx(3.535, abs=6e-4)
+    assert 7 * drafts == 33712
+    assert drafts + accepted + first - output == 114  # 1.4 tokens a request past its end
+
+
+def test_published_position_rates_have_the_published_mean():
+    rates = (0.87, 0.72, 0.60)
+
+    assert sum(rates) / 3 == pytest.approx(0.73)
+    assert cf.tokens_per_draft(100, 219) == pytest.approx(1 + 3 * 0.73)
 
 
 def test_the_best_of_three_measured_lengths_by_the_marginal_rule():
@@ -335,7 +346,15 @@ def test_short_outputs_waste_their_last_round():
     accepted = np.cumprod(random.random((20_000, 64, 4)) < 0.7, axis=2).sum(axis=2)
     reached = np.cumsum(accepted + 1, axis=1)
 
-    for tokens, percent in {1: 63.9, 2: 44.5, 4: 24.1, 8: 14.4, 16: 7.65, 32: 3.97}.items():
+    for tokens, percent in {
+        1: 63.9,
+        2: 44.5,
+        4: 24.1,
+        8: 14.4,
+        16: 7.65,
+        32: 3.97,
+        64: 2.04,
+    }.items():
         simulated = reached[np.arange(len(reached)), (reached >= tokens).argmax(axis=1)].mean()
         loss = raggedness.truncation_loss(tokens, 4, 0.7)
         assert 100 * loss == pytest.approx(percent, abs=0.06)

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import re
+import time
 
 import pyarrow as pa
 import pytest
@@ -23,7 +24,7 @@ from specscope_agent.schemas import ARROW_TYPES
 from specscope_hook.columns import columns, stored_name
 
 LARGEST = {"u8": 255, "u16": 2**16 - 1, "u32": 2**32 - 1, "u64": 10**12, "i16": 999, "time": 0}
-BEGAN = 1_700_000_000_000_000_000
+BEGAN = time.time_ns() - 3600 * 10**9  # older rows age out of the store at once
 COUNTS = st.one_of(st.just(0), st.just(1), st.integers(0, 5000))
 TIMES = st.one_of(
     st.just(0.0), st.just(1e-300), st.floats(0, 1e9), st.just(math.inf), st.just(math.nan)
@@ -38,6 +39,7 @@ KEYS = {
     "class": st.sampled_from("xyz"),
     "context_bucket": st.sampled_from(["0-1k", "4-16k", "unknown"]),
     "output_bucket": st.sampled_from(["1-16", "unknown"]),
+    "version": st.just(BEGAN),
     "classes": st.lists(st.sampled_from("xyz"), max_size=2, unique=True),
 }
 
@@ -136,7 +138,7 @@ BLOCK = dict.fromkeys(
     "last_at": BEGAN, "gap_bins": [], "gap_counts": [], "tpot_bins": [], "tpot_counts": [],
     "n_q": 0, "n_kv": 0, "proposed": 0, "accepted": 0, "prefill_tokens": 0, "padded_tokens": 0,
     "requests": 4, "rounds": 100, "request_rounds": 400, "emitted": 400, "wall_us": 1e5,
-    "version": 1,
+    "version": BEGAN,
 }  # fmt: skip
 
 
@@ -164,10 +166,42 @@ def test_thin_evidence_says_what_is_still_needed(store, rows):
     values = looked_at(report_on(store, {"block_time": rows}))
 
     actions = {segment["action"] for segment in values["segments"]}
-    if not values["segments"]:
+    whole = [r for r in rows if r["wall_us"] and r["emitted"]]
+    assert bool(actions) == bool(whole)
+    if not actions:
         assert values["global_action"] == "no_data"
     elif actions & {"inconclusive", "collect_baseline"}:
         assert values["still_needed"]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "draft", "verify", "speedup", "action", "flagged"),
+    [(4.2, 0.50, 0.65, 3.652, "set_k", True), (1.4, 0.90, 1.20, 0.667, "disable", False)],
+)
+def test_times_that_cannot_be_are_computed_as_asked_and_never_called_measured(
+    store, tokens, draft, verify, speedup, action, flagged
+):
+    rows = []
+    for pair in range(1, 25):
+        slow = 1 + 0.01 * (pair % 4)
+        parts = {"requests": 1, "rounds": 1000, "request_rounds": 1000}
+        target = {"verify_us": 1e6 * slow, "wall_us": 1e6 * slow, "emitted": 1000}
+        ran = {
+            "draft_us": 1e6 * draft * slow,
+            "verify_us": 1e6 * verify * slow,
+            "wall_us": 1e6 * (draft + verify) * slow,
+            "proposed": 5000,
+            "emitted": round(1000 * tokens),
+            "accepted": round(1000 * tokens) - 1000,
+        }
+        rows += [a_block(pair, "k0", **parts, **target), a_block(pair, "k5", **parts, **ran)]
+
+    (segment,) = looked_at(report_on(store, {"block_time": rows}))["segments"]
+
+    assert segment["arms"][1]["speedup"] == pytest.approx(speedup, abs=6e-4)
+    assert segment["action"] == action
+    assert segment["grade"] == ("none" if flagged else "measured")
+    assert any("INCONSISTENT_BASELINE" in reason for reason in segment["reasons"]) == flagged
 
 
 def test_a_whole_block_row_is_what_the_record_says():
