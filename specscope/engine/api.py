@@ -109,7 +109,7 @@ class RoundReport:
 @dataclass(frozen=True, slots=True)
 class RequestEnd:
     """A request's whole life. Times in ms: from arrival, except prefill, and decode, which runs
-    from the first token to the last. A request that produced nothing has ttft and decode 0.
+    from the first token to the last. A request that produced nothing has no ttft and no decode.
     queue ends when a row is first given; prefill is all reading, again after preemptions too."""
 
     request: RequestInfo
@@ -117,8 +117,8 @@ class RequestEnd:
     token_ids: list[int]
     queue_ms: float
     prefill_ms: float
-    ttft_ms: float
-    decode_ms: float
+    ttft_ms: float | None
+    decode_ms: float | None
     e2e_ms: float
     preemptions: int
     reason: str

@@ -117,8 +117,8 @@ class ReferenceObserver:
             preemptions=end.preemptions,
             queue_ms=end.queue_ms,
             prefill_ms=end.prefill_ms,
-            ttft_ms=end.ttft_ms,
-            decode_ms=end.decode_ms,
+            ttft_ms=math.nan if end.ttft_ms is None else end.ttft_ms,
+            decode_ms=math.nan if end.decode_ms is None else end.decode_ms,
             e2e_ms=end.e2e_ms,
             digest=token_digest(end.token_ids),
         )

@@ -16,6 +16,7 @@ from specscope_hook.attach import attach
 from specscope_hook.blocks import Blocks
 from specscope_hook.boot import hook_version, new_boot
 from specscope_hook.errors import HookError
+from specscope_hook.facts import cuda_devices
 from specscope_hook.records import Boot
 from specscope_hook.settings import HookSettings, complaints
 
@@ -82,4 +83,5 @@ def boot_of(info: Any, settings: HookSettings) -> Boot:
         draft_parameters=draft.get("parameters"),
         draft_bytes_per_weight=draft.get("bytes_per_weight"),
         draft_kv_bytes_per_token=draft.get("kv_bytes_per_token"),
+        **(cuda_devices() if info.device.startswith("cuda") else {}),
     )
