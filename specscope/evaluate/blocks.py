@@ -104,8 +104,8 @@ class BlockPart:
 class Segment:
     """Traffic that a verdict is about. None: more than one kind ran together.
 
-    load: requests offered per block of the pair, as a bucket; never the realised batch, which
-    the arm itself changes.
+    load: requests offered per block of the pair, as a bucket, and never the realised batch of
+    open traffic, which the arm itself changes; in a closed loop the clients asking at once.
     """
 
     class_: str | None = None
@@ -147,12 +147,14 @@ class Pair:
     segment: Segment
 
 
-def pairs_of(blocks: Iterable[BlockTime], parts: Iterable[BlockPart]) -> list[Pair]:
+def pairs_of(
+    blocks: Iterable[BlockTime], parts: Iterable[BlockPart], *, closed_loop: bool = False
+) -> list[Pair]:
     """Group block rows into pairs, in the order of their keys.
 
     A row delivered twice counts once; rows of one block (a block split over deliveries) are
     added. Blocks without time or tokens, and blocks outside an experiment (pair 0 of policy
-    0), are left out.
+    0), are left out. closed_loop: clients wait for their answers, so their number is the load.
     """
     times: dict[PairKey, dict[str, list[BlockTime]]] = defaultdict(lambda: defaultdict(list))
     for block in dict.fromkeys(_known(block) for block in blocks):
@@ -167,7 +169,7 @@ def pairs_of(blocks: Iterable[BlockTime], parts: Iterable[BlockPart]) -> list[Pa
         whole = {arm: block for arm, block in merged.items() if _measured(block)}
         if whole:
             rows = {arm: tuple(kinds[key].get(arm, ())) for arm in whole}
-            pairs.append(Pair(key, whole, rows, segment_of(whole, rows)))
+            pairs.append(Pair(key, whole, rows, segment_of(whole, rows, closed_loop)))
     return pairs
 
 
@@ -211,12 +213,18 @@ def merge_blocks(rows: Sequence[BlockTime]) -> BlockTime:
 
 
 def segment_of(
-    blocks: Mapping[str, BlockTime], parts: Mapping[str, Sequence[BlockPart]]
+    blocks: Mapping[str, BlockTime],
+    parts: Mapping[str, Sequence[BlockPart]],
+    closed_loop: bool = False,
 ) -> Segment:
     """The traffic of a pair: a bucket where (nearly) all its requests share it, else None."""
     classes = {name for block in blocks.values() for name in block.classes}
     rows = [part for kinds in parts.values() for part in kinds]
     offered = sum(b.requests for b in blocks.values()) / sum(b.merged for b in blocks.values())
+    if closed_loop:
+        # A faster arm is asked more; how many ask at once is the clients' to say, or the slots'.
+        rounds = sum(block.rounds for block in blocks.values())
+        offered = round(sum(b.request_rounds for b in blocks.values()) / max(1, rounds))
     return Segment(
         class_=classes.pop() if len(classes) == 1 else None,
         context=_shared(rows, "context_bucket"),

@@ -71,9 +71,10 @@ def tell(
     Segments whose pairs lack an arm, or of which fewer than two pairs are whole, stay out.
     """
     rules = rules or Rules()
+    pairs_found = pairs_of(blocks, parts, closed_loop=design == "closed_loop")
     grouped = {
         key: checks.usable_pairs(pairs, design).pairs
-        for key, pairs in by_segment(pairs_of(blocks, parts)).items()
+        for key, pairs in by_segment(pairs_found).items()
     }
     comparisons = count_comparisons(grouped)
     loads: dict[tuple[str, str | None], list[_Traffic]] = defaultdict(list)

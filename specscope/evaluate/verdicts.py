@@ -96,7 +96,8 @@ def decide(
     arm that changes what requests get is a fault, whatever it gains.
     """
     rules = rules or Rules()
-    segments = by_segment(pairs_of(blocks, parts))
+    closed_loop = design == "closed_loop"
+    segments = by_segment(pairs_of(blocks, parts, closed_loop=closed_loop))
     usable = {name: checks.usable_pairs(pairs, design) for name, pairs in segments.items()}
     comparisons = count_comparisons({name: u.pairs for name, u in usable.items()})
     verdicts = [

@@ -141,7 +141,8 @@ def last_change(history: Sequence[Change], state: State) -> int | None:
 
 
 def _pairs(evidence: Evidence, design: Design) -> Mapping[tuple[str, object], Sequence[Pair]]:
-    grouped = by_segment(pairs_of(evidence.blocks, evidence.parts))
+    closed_loop = design == "closed_loop"
+    grouped = by_segment(pairs_of(evidence.blocks, evidence.parts, closed_loop=closed_loop))
     return {key: usable_pairs(pairs, design).pairs for key, pairs in grouped.items()}
 
 
