@@ -95,6 +95,27 @@ def pooled_parts(where: str = EVERYTHING) -> str:
         ORDER BY epoch, policy, pool, pair, arm, class, k"""
 
 
+def pooled_classes(where: str = EVERYTHING) -> str:
+    """Classes of shared blocks as `block_classes` gives them, added up over replicas. [1]
+
+    Table `block_class`, by the times `first_at` and `last_at` of its block in `block_time`. Blocks
+    in which a class ran alone share nothing, and are left out.
+    """
+    block = "epoch, policy, replica, boot, pair, arm"
+    return f"""
+        SELECT epoch, policy, '' AS replica, '' AS boot, pair, arm, class, requests,
+            tpots.1 AS tpot_bins, tpots.2 AS tpot_counts
+        FROM (
+        SELECT epoch, policy, pair, arm, class, sum(b.requests) AS requests,
+            sumMap(b.tpot_bins, b.tpot_counts) AS tpots
+        FROM block_class AS b FINAL
+        WHERE ({block}) IN (
+            SELECT {block} FROM block_time FINAL WHERE length(classes) > 1 AND ({where}))
+        GROUP BY epoch, policy, pair, arm, class
+        )
+        ORDER BY epoch, policy, pair, arm, class"""
+
+
 def _pools(where: str) -> str:
     """The kind of each pair: its traffic, its arms, what is unknown, and what speaks against it."""
     unknown = ", ".join(f"isNull({name})" for name in _NULLABLE)

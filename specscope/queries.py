@@ -21,16 +21,16 @@ from specscope.delivery import (
     stored_rounds,
     stored_rows,
 )
-from specscope.pooled import block_count, pooled_blocks, pooled_parts
+from specscope.pooled import block_count, pooled_blocks, pooled_classes, pooled_parts
 
 __all__ = [
     "EVERYTHING", "PARTS", "acceptance_by_position", "acceptance_rate", "accepted_lengths",
     "bandwidth", "batch_and_waiting", "block_classes", "block_count", "block_parts", "blocks",
     "boots", "break_even", "classes", "context", "device", "ended_requests", "endings",
     "guardrails", "losses", "losses_by_minute", "outputs", "policies", "pooled_blocks",
-    "pooled_parts", "reconciliation", "replicas", "request_latency", "round_time",
-    "round_time_by_k", "silence", "stored_rounds", "stored_rows", "throughput", "throughput_by_arm",
-    "tokens_per_round",
+    "pooled_classes", "pooled_parts", "reconciliation", "replicas", "request_latency",
+    "round_time", "round_time_by_k", "silence", "stored_rounds", "stored_rows", "throughput",
+    "throughput_by_arm", "tokens_per_round",
 ]  # fmt: skip
 
 # Columns of one part of a round each, in the order in which they are drawn.

@@ -100,8 +100,7 @@ def read_blocks(
     for crossovers, which are about single replicas.
     """
     holds, policies = read_holds(store), read_bodies(store)
-    count = sum(row["blocks"] for row in store.rows(queries.block_count(where)))
-    if count <= MOST_BLOCKS:
+    if not is_large(store, where):
         blocks = _read(store, queries.blocks(where), BlockTime)
         parts = _read(store, queries.block_parts(where), BlockPart)
     else:
@@ -114,6 +113,12 @@ def read_blocks(
             blocks += _read(store, queries.blocks(apart), BlockTime)
             parts += _read(store, queries.block_parts(apart), BlockPart)
     return void_pairs(blocks, holds, policies), parts
+
+
+def is_large(store: Store, where: str) -> bool:
+    """Whether a condition chooses more blocks than are read one by one."""
+    count = sum(int(row["blocks"]) for row in store.rows(queries.block_count(where)))
+    return count > MOST_BLOCKS
 
 
 def _read(store: Store, statement: str, record: type[Row]) -> list[Row]:

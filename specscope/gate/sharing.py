@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from specscope import queries
 from specscope.errors import StoreError, UsageError
 from specscope.evaluate.shared_batch import BlockClass
+from specscope.gate.evidence import is_large
 from specscope.gate.policies import WITH_TABLE, StoredPolicy
 from specscope.gate.table import GateTable
 from specscope.period import since_condition
@@ -18,10 +19,13 @@ UNKNOWN_TABLE = 60  # as ClickHouse numbers it
 def read_class_blocks(store: Store, epoch: str, since: int = 0) -> list[BlockClass]:
     """How long each class waited in the blocks of an epoch that began since a time, in ns.
 
-    Nothing where an older version made the store.
+    Of a large fleet, blocks at one time come added up, as its other blocks do. Nothing where an
+    older version made the store.
     """
+    where = since_condition("first_at", since)
+    classes = queries.pooled_classes if is_large(store, where) else queries.block_classes
     try:
-        rows = store.rows(queries.block_classes(since_condition("first_at", since)))
+        rows = store.rows(classes(where))
     except StoreError as error:
         if error_code(error) == UNKNOWN_TABLE:
             return []

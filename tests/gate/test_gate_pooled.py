@@ -1,14 +1,16 @@
 """A large fleet's blocks, added up over replicas, say what the single blocks say."""
 
 import dataclasses
+import time
 
 import pytest
 from evaluate.block_rows import Kind, rows
-from gate.test_gate_commands import put_rows
+from gate.test_gate_commands import put_rows, typed
 
 from specscope.evaluate.verdicts import decide
 from specscope.gate import evidence
 from specscope.gate.evidence import read_blocks
+from specscope.gate.sharing import read_class_blocks
 from specscope.gate.voids import REASON
 from specscope.store import Store
 from specscope_agent.guardrail import Held
@@ -109,3 +111,36 @@ def test_pairs_that_a_guardrail_cut_are_void_in_a_large_fleet_too(fleet, monkeyp
     assert void == {"r2"}
     assert {block.void for block in blocks} == {"", REASON}
     assert {block.merged for block in blocks if not block.void} <= {REPLICAS - 1, REPLICAS - 2, 1}
+
+
+def test_classes_of_shared_blocks_are_added_up_and_those_alone_left_out(fleet, monkeypatch):
+    kind = rows({"sql": KINDS["sql"]}, pairs=3)
+    times, classes = [], []
+    for index in range(2):
+        for block in kind[0]:
+            name = {"epoch": "e2", "replica": f"q{index}", "boot": f"b{index}"}
+            shared = ("prose", "sql") if block.pair < 3 else ("sql",)
+            times.append(dataclasses.replace(block, **name, classes=shared))
+            classes += [
+                {
+                    **name, "policy": block.policy, "pair": block.pair,
+                    "arm": block.arm, "class": class_, "requests": 5, "tpot_bins": [9, 20 + index],
+                    "tpot_counts": [1, 4], "version": time.time_ns(),
+                }
+                for class_ in shared
+            ]  # fmt: skip
+    put_rows(fleet, times, [])
+    fleet.insert("block_class", typed(fleet, "block_class", classes))
+    monkeypatch.setattr(evidence, "MOST_BLOCKS", 3)
+
+    found = read_class_blocks(fleet, "e2")
+
+    assert sorted((row.pair, row.arm, row.class_) for row in found) == [
+        (pair, arm, class_)
+        for pair in (1, 2)
+        for arm in ("k0", "k4")
+        for class_ in ("prose", "sql")
+    ]
+    assert {row.requests for row in found} == {10}
+    assert {row.tpot_bins for row in found} == {(9, 20, 21)}
+    assert {row.tpot_counts for row in found} == {(2, 4, 4)}
