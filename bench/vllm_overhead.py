@@ -26,6 +26,7 @@ import sys
 import time
 from collections import defaultdict
 
+from specscope_hook.adapters.vllm import _SCHEDULER
 from specscope_hook.layout import Cursor
 from specscope_hook.reader import RingReader
 
@@ -57,9 +58,7 @@ class Hook:
         self.probe = self.scheduler._specscope
         self.reader = RingReader.open(self.probe._ring.path)
         self.cursor = Cursor()
-        self.wrapped = {
-            name: value for name, value in vars(self.owner).items() if hasattr(value, "__wrapped__")
-        }
+        self.wrapped = {name: vars(self.owner)[name] for name in _SCHEDULER}
         runner = core.model_executor.driver_worker.worker.model_runner
         self.runner = runner
         timed = {

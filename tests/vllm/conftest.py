@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.vllm)
-            item.add_marker(pytest.mark.timeout(900))
+            item.add_marker(pytest.mark.timeout(2400))
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +97,7 @@ def run(vllm_python, models, tmp_path):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
-                timeout=800,
+                timeout=1200,
                 check=False,
             )
         finally:

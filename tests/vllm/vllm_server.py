@@ -38,7 +38,7 @@ def server(
         process = subprocess.Popen(command, env=environment(extra), stdout=out, stderr=out)
     try:
         address = f"http://127.0.0.1:{port}"
-        until = time.monotonic() + 400
+        until = time.monotonic() + 800
         while not answers(address):
             assert process.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < until, log.read_text()[-3000:]
