@@ -14,6 +14,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from specscope.evaluate.blocks import LOAD_EDGES
+from specscope.gate.evidence import read_evidence
+from specscope.gate.recommend import recommend
+from specscope.gate.table import GateTable
 from specscope.report.collect import collect
 from specscope.report.render import to_html, to_json
 from specscope.report.terminal import show
@@ -202,6 +205,49 @@ def test_times_that_cannot_be_are_computed_as_asked_and_never_called_measured(
     assert segment["action"] == action
     assert segment["grade"] == ("none" if flagged else "measured")
     assert any("INCONSISTENT_BASELINE" in reason for reason in segment["reasons"]) == flagged
+
+
+def a_request(number, arm, content, digest):
+    plain = dict.fromkeys(stored_name(c.name) for c in columns(RECORDS["request"]))
+    return plain | {
+        "replica": "r", "boot": "b", "request": number, "seq": number, "class": "x",
+        "admitted_at": BEGAN + number, "ended_at": BEGAN + number + 1, "policy": 1, "pair": 1,
+        "last_pair": 1, "arm": arm, "prompt_tokens": 5, "output_tokens": 9, "temperature": 0.0,
+        "top_p": 1.0, "guided": False, "reason": "length", "content": content, "digest": digest,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wrong", "action", "state"), [(0, "set_k", "equal"), (40, "engine_fault", "differs")]
+)
+def test_an_arm_that_changes_outputs_is_a_fault_in_report_and_gate(store, wrong, action, state):
+    rows = [
+        a_block(pair, arm, emitted=400 if arm == "k0" else 900, wall_us=1e5 + pair)
+        | {"proposed": 0 if arm == "k0" else 1600, "accepted": 0 if arm == "k0" else 500}
+        for pair in range(1, 25)
+        for arm in ("k0", "k4")
+    ]
+    requests = []
+    for content in range(1, 81):
+        for copy, arm in enumerate(("k0", "k0", "k4")):
+            digest = 7 if arm == "k4" and content <= wrong else 1000 + content
+            requests.append(a_request(3 * content + copy, arm, content, digest))
+    boot = dict.fromkeys(stored_name(c.name) for c in columns(RECORDS["boot"]))
+    names = ("host", "engine", "engine_version", "hook_version", "target", "method", "role")
+    sizes = ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "rank")
+    boot |= dict.fromkeys(names, "x") | dict.fromkeys((*sizes, "k_max"), 1)
+    boot |= {"replica": "r", "boot": "b", "epoch": "e", "started_at": BEGAN, "gpu_uuids": []}
+
+    filled = {"block_time": rows, "request": requests, "boot": [boot]}
+    values = looked_at(report_on(store, filled))
+    moves = recommend(read_evidence(store), GateTable((), 0), now=BEGAN).moves
+
+    (segment,) = values["segments"]
+    (output,) = values["outputs"]
+    assert (segment["action"], values["outputs_state"]) == (action, state)
+    assert (output["compared"], output["differing"]) == (80, wrong)
+    assert (output["twins"], output["twins_differing"]) == (80, 0)
+    assert any(move.changes for move in moves) == (action == "set_k")
 
 
 def test_a_whole_block_row_is_what_the_record_says():
