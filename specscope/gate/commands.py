@@ -185,7 +185,13 @@ def _percent(value: float | None) -> str:
 
 def _read(store: Store, args: Namespace) -> Reading:
     since = time.time_ns() - args.since
-    return read(store, default_k=args.default_k, epoch=args.epoch, since=since)
+    return read(
+        store,
+        default_k=args.default_k,
+        epoch=args.epoch,
+        since=since,
+        by_class=bool(args.tpot_ms),
+    )
 
 
 def _advice(args: Namespace, reading: Reading) -> Recommendation:

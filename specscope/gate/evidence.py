@@ -12,6 +12,7 @@ from specscope import queries
 from specscope.evaluate.blocks import BlockPart, BlockTime, pair_key
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.outputs import OutputCheck
+from specscope.evaluate.shared_batch import BlockClass
 from specscope.gate.crossover import (
     Judged,
     Policies,
@@ -25,7 +26,7 @@ from specscope.period import since_condition
 from specscope.store import Store
 
 MOST_BLOCKS = 20_000
-Row = TypeVar("Row", BlockTime, BlockPart)
+Row = TypeVar("Row", BlockTime, BlockPart, BlockClass)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,17 +102,17 @@ def read_blocks(
     """
     holds, policies = read_holds(store), read_bodies(store)
     if not is_large(store, where):
-        blocks = _read(store, queries.blocks(where), BlockTime)
-        parts = _read(store, queries.block_parts(where), BlockPart)
+        blocks = read_records(store, queries.blocks(where), BlockTime)
+        parts = read_records(store, queries.block_parts(where), BlockPart)
     else:
         single = [_boot(hold) for hold in holds] + [f"policy = {n}" for n in sides_of(policies)]
         alike = " AND ".join([f"({where})", *(f"NOT ({one})" for one in single)])
-        blocks = _read(store, queries.pooled_blocks(alike), BlockTime)
-        parts = _read(store, queries.pooled_parts(alike), BlockPart)
+        blocks = read_records(store, queries.pooled_blocks(alike), BlockTime)
+        parts = read_records(store, queries.pooled_parts(alike), BlockPart)
         if single:
             apart = f"({where}) AND ({' OR '.join(f'({one})' for one in single)})"
-            blocks += _read(store, queries.blocks(apart), BlockTime)
-            parts += _read(store, queries.block_parts(apart), BlockPart)
+            blocks += read_records(store, queries.blocks(apart), BlockTime)
+            parts += read_records(store, queries.block_parts(apart), BlockPart)
     return void_pairs(blocks, holds, policies), parts
 
 
@@ -121,7 +122,7 @@ def is_large(store: Store, where: str) -> bool:
     return count > MOST_BLOCKS
 
 
-def _read(store: Store, statement: str, record: type[Row]) -> list[Row]:
+def read_records(store: Store, statement: str, record: type[Row]) -> list[Row]:
     """Rows as records, a batch at a time: a fleet's rows as plain values would not fit."""
     found = []
     for batch in store.query(statement).to_batches(max_chunksize=1000):

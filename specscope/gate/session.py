@@ -45,11 +45,17 @@ class Reading:
 
 
 def read(
-    store: Store, *, default_k: int | None = None, epoch: str | None = None, since: int = 0
+    store: Store,
+    *,
+    default_k: int | None = None,
+    epoch: str | None = None,
+    since: int = 0,
+    by_class: bool = True,
 ) -> Reading:
     """Read policies, and evidence that began since a time, ns since 1970.
 
-    default_k: in force where no policy is; None for 0.
+    default_k: in force where no policy is; None for 0. by_class: with how long each class waited,
+    which only an allowance asks for.
 
     Blocks of one kind of experiment are used, that of the newest policy which ran any.
     """
@@ -65,6 +71,7 @@ def read(
     in_force = newest_with_table(policies)
     table = GateTable((), default_k or 0) if in_force is None else in_force.table
     design, often = DESIGNS[kind]
+    waited = read_class_blocks(store, evidence.epoch, since) if by_class else []
     return Reading(
         policies=tuple(policies),
         evidence=replace(evidence, blocks=kept),
@@ -72,7 +79,7 @@ def read(
         looked_at_often=often,
         table=table,
         notes=tuple(notes),
-        shared=tuple(under_table(read_class_blocks(store, evidence.epoch, since), policies, table)),
+        shared=tuple(under_table(waited, policies, table)),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specscope import queries
 from specscope.errors import StoreError, UsageError
 from specscope.evaluate.shared_batch import BlockClass
-from specscope.gate.evidence import is_large
+from specscope.gate.evidence import is_large, read_records
 from specscope.gate.policies import WITH_TABLE, StoredPolicy
 from specscope.gate.table import GateTable
 from specscope.period import since_condition
@@ -25,19 +25,12 @@ def read_class_blocks(store: Store, epoch: str, since: int = 0) -> list[BlockCla
     where = since_condition("first_at", since)
     classes = queries.pooled_classes if is_large(store, where) else queries.block_classes
     try:
-        rows = store.rows(classes(where))
+        rows = read_records(store, classes(where), BlockClass)
     except StoreError as error:
         if error_code(error) == UNKNOWN_TABLE:
             return []
         raise
-    found = []
-    for row in rows:
-        if row["epoch"] == epoch:
-            row["class_"] = row.pop("class")
-            for name in ("tpot_bins", "tpot_counts"):
-                row[name] = tuple(row[name])
-            found.append(BlockClass(**row))
-    return found
+    return [row for row in rows if row.epoch == epoch]
 
 
 def under_table(
