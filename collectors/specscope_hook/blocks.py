@@ -52,6 +52,10 @@ class Blocks:
             return None
         return self.gate.k(class_, context, output, batch, queue, self.arm)
 
+    def fail(self, reason: str) -> None:
+        """The hook is off from here on: what ran is not what a policy says."""
+        self._recorder.detach(reason)
+
     def _read(self) -> None:
         page = self._ring.control()
         if page is None:

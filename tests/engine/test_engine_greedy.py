@@ -7,6 +7,7 @@ import pytest
 import torch
 from engine.tiny_models import TINY, Record, prompts, random_gate
 
+import specscope.engine.budget as budgets
 from specscope.engine.api import SamplingParams
 from specscope.engine.checkpoint import load_checkpoint
 from specscope.engine.config import write_config
@@ -16,7 +17,8 @@ from specscope.engine.engine import Engine
 PROMPTS, NEW_TOKENS = 200, 16
 
 
-def test_ragged_speculative_greedy_is_transformers_greedy(tmp_path):
+def test_ragged_speculative_greedy_is_transformers_greedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(budgets, "ROOM_ROUNDS", 0)  # so that a full cache puts many back
     transformers = pytest.importorskip("transformers")
     write_config(replace(TINY, vocab=97), tmp_path / "config.json")
     theirs = transformers.AutoModelForCausalLM.from_config(
@@ -30,17 +32,18 @@ def test_ragged_speculative_greedy_is_transformers_greedy(tmp_path):
     ours, record, rng = load_checkpoint(tmp_path, torch.float64), Record(), random.Random(3)
     texts = prompts([rng.randint(1, 60) for _ in range(PROMPTS)], vocab=97)
     limits = [rng.randint(1, NEW_TOKENS) for _ in texts]
-    engine = Engine(
-        ours, ModelDrafter(ours), k_max=4, slots=16, capacity=100, gate=random_gate(4),
-        observers=[record],
-    )  # fmt: skip
-
-    for index, (text, limit) in enumerate(zip(texts, limits, strict=True)):
-        engine.submit(str(index), text, SamplingParams(max_new_tokens=limit))
-        if index % 3 == 0:
-            engine.step()
-    while engine.step():
-        pass
+    full = Record()
+    for own, more in ((record, {}), (full, {"cache_tokens": 300, "prefill_tokens": 150})):
+        engine = Engine(
+            ours, ModelDrafter(ours), k_max=4, slots=16, capacity=100, gate=random_gate(4),
+            observers=[own], **more,
+        )  # fmt: skip
+        for index, (text, limit) in enumerate(zip(texts, limits, strict=True)):
+            engine.submit(str(index), text, SamplingParams(max_new_tokens=limit))
+            if index % 3 == 0:
+                engine.step()
+        while engine.step():
+            pass
 
     for index, (text, limit) in enumerate(zip(texts, limits, strict=True)):
         with torch.inference_mode():
@@ -53,4 +56,6 @@ def test_ragged_speculative_greedy_is_transformers_greedy(tmp_path):
                 eos_token_id=None,
             )
         assert record.texts[str(index)] == expected[0, len(text) :].tolist()
-    assert record.acceptance == 1.0
+    assert full.texts == record.texts
+    assert sum(end.preemptions for end in full.ends.values()) > 0
+    assert record.acceptance == full.acceptance == 1.0

@@ -5,6 +5,8 @@ from hook_fakes import a_boot, drained
 
 from specscope.engine import api
 from specscope_hook.adapters.reference import ReferenceObserver
+from specscope_hook.adapters.reference_plugin import PolicyGate
+from specscope_hook.blocks import Blocks
 from specscope_hook.columns import End
 from specscope_hook.digest import token_digest
 from specscope_hook.payload import decode
@@ -110,3 +112,20 @@ def test_requests_share_a_content_where_they_must_share_their_output(rig):
     assert content_of(rig, "e", prompt=(1, 2)) != content_of(rig, "f")
     assert content_of(rig, "g", **coupled | {"seed": 6}) != content_of(rig, "h", **coupled)
     assert content_of(rig, "i", temperature=1.0, mode="rejection") == 0
+
+
+def test_a_policy_that_fails_detaches_and_leaves_the_engine_its_own_k(rig):
+    recorder, reader = rig
+
+    class Broken(Blocks):
+        def turn(self):
+            raise OSError("no page")
+
+    gate = PolicyGate(Broken(recorder._ring, recorder, "r0", "b0"), 3, 8)
+    sequence = api.SequenceState(a_request(), 20, 3)
+
+    answers = [gate([sequence, sequence], 0) for _ in range(2)]
+
+    assert answers == [[3, 3], [3, 3]]
+    assert not recorder.on
+    assert "reference engine, policy" in reader.fault_text

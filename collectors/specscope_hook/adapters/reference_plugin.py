@@ -44,16 +44,26 @@ def register(info: Any) -> tuple[list[ReferenceObserver], PolicyGate] | None:
 
 
 class PolicyGate:
-    """The engine's gate: the policy in force, or the engine's own k where there is none."""
+    """The engine's gate: the policy in force, or the engine's own k where there is none.
+
+    A fault detaches the hook, and the engine's own k stands from then on.
+    """
 
     def __init__(self, blocks: Blocks, k: int, k_max: int) -> None:
         self._blocks, self._k, self._k_max = blocks, k, k_max
+        self._sound = True
 
     def __call__(self, sequences: Sequence[Any], waiting: int) -> list[int]:
         """k of each sequence; asked once a round, which is when blocks turn."""
-        self._blocks.turn()
         batch = len(sequences)
-        return [self._of(sequence, batch, waiting) for sequence in sequences]
+        if self._sound:
+            try:
+                self._blocks.turn()
+                return [self._of(sequence, batch, waiting) for sequence in sequences]
+            except Exception as error:
+                self._sound = False
+                self._blocks.fail(f"reference engine, policy: {error!r}")
+        return [self._k] * batch
 
     def _of(self, sequence: Any, batch: int, waiting: int) -> int:
         request = sequence.request
