@@ -27,10 +27,10 @@ __all__ = [
     "EVERYTHING", "PARTS", "acceptance_by_position", "acceptance_rate", "accepted_lengths",
     "bandwidth", "batch_and_waiting", "block_classes", "block_count", "block_parts", "blocks",
     "boots", "break_even", "classes", "context", "device", "ended_requests", "endings",
-    "guardrails", "losses", "losses_by_minute", "outputs", "policies", "pooled_blocks",
-    "pooled_classes", "pooled_parts", "reconciliation", "replicas", "request_latency",
-    "round_time", "round_time_by_k", "silence", "stored_rounds", "stored_rows", "throughput",
-    "throughput_by_arm", "tokens_per_round",
+    "guardrails", "losses", "losses_by_minute", "output_count", "outputs", "policies",
+    "pooled_blocks", "pooled_classes", "pooled_parts", "reconciliation", "replicas",
+    "request_latency", "round_time", "round_time_by_k", "silence", "stored_rounds", "stored_rows",
+    "throughput", "throughput_by_arm", "tokens_per_round",
 ]  # fmt: skip
 
 # Columns of one part of a round each, in the order in which they are drawn.
@@ -309,12 +309,23 @@ def ended_requests(where: str = EVERYTHING, most: int = 10_000) -> str:
         ORDER BY admitted_at, replica, boot, request LIMIT {most:d}"""
 
 
-def outputs(where: str = EVERYTHING) -> str:
+def output_count(where: str = EVERYTHING) -> str:
+    """Rows of requests whose output may be compared, ended or not. [rows]
+
+    Table `request`, times `admitted_at` and `ended_at`. No row where there is none.
+    """
+    return f"""
+        SELECT count() AS requests FROM request WHERE isNotNull(content) AND ({where})
+        HAVING requests > 0"""
+
+
+def outputs(where: str = EVERYTHING, every: int = 1) -> str:
     """Requests of experiments whose output is known twice, by class and arm. [requests]
 
     Table `request`, times `admitted_at` and `ended_at`. Requests that share a `content` must have
     the same output. Of the arm `k0`, its first two outputs of a content are compared; of another
     arm, its first with the first of `k0`. Requests that lived through two blocks are left out.
+    every: one content in so many is looked at, with all its requests.
     """
     return f"""
         WITH firsts AS (
@@ -322,9 +333,11 @@ def outputs(where: str = EVERYTHING) -> str:
                 arrayMap(x -> x.3, arraySort(groupArray((admitted_at, request, digest)))), 1, 2
             ) AS digests
             FROM (
-                SELECT * FROM request FINAL
+                SELECT * FROM request
                 WHERE isNotNull(ended_at) AND isNotNull(content) AND isNotNull(digest)
-                    AND isNotNull(arm) AND pair = last_pair AND reason != 'abort' AND ({where})
+                    AND isNotNull(arm) AND pair = last_pair AND reason != 'abort'
+                    AND content % {every:d} = 0 AND ({where})
+                LIMIT 1 BY replica, boot, request
             ) AS r
             LEFT ANY JOIN (SELECT replica, boot, any(epoch) AS epoch FROM boot
                 GROUP BY replica, boot) AS b ON r.replica = b.replica AND r.boot = b.boot

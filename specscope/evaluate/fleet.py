@@ -83,7 +83,7 @@ def fleet_verdict(
         action,
         reasons,
         tuple(f"{need} of {'; '.join(of)}" for need, of in needed.items()),
-        tuple(f"{turn} would turn {'; '.join(of)}" for turn, of in change.items()),
+        tuple(f"{turn} would make {'; '.join(of)} pay" for turn, of in change.items()),
     )
 
 

@@ -100,7 +100,7 @@ def test_an_arm_that_changes_outputs_is_not_switched_on_whatever_it_gains():
     assert (verdicts["prose"].action, verdicts["prose"].k) == ("set_k", 4)
     fleet = fleet_verdict(list(verdicts.values()))
     assert fleet.action == "route_selectively"
-    assert any("outputs that equal target-only's would turn sql" in w for w in fleet.would_change)
+    assert any("outputs that equal target-only's would make sql" in w for w in fleet.would_change)
 
 
 def test_speculation_that_changes_every_output_is_removed_everywhere():

@@ -103,7 +103,7 @@ def a_report(**changes):
         outputs_differing=0,
         outputs_state="equal",
         outputs=[OutputRow("sql", "k4", "equal", 100, 0, 20, 0, 0.0, -0.16, 0.04)],
-        would_change=["repair of draft_cost would turn prose, light"],
+        would_change=["repair of draft_cost would make prose, light pay"],
         findings=["a finding"],
         notes=["a note"],
     )

@@ -193,7 +193,7 @@ def test_a_loss_names_its_cause_on_every_view(tmp_path):
     assert "1.40" in page
     assert "prose, light, k4 at 0.80, draft cost: draft_cost 1.40 (draft takes 40%" in plain
     assert "draft_cost keeps k4 at 0.80x, without it 1.40x (draft takes 40%" in said
-    assert "repair of draft_cost would turn prose, light" in said
+    assert "repair of draft_cost would make prose, light pay" in said
     assert "<code>boot.gpu_type</code> is missing: draft_placement, overhead_bound" in page
     (loss,) = json.loads(to_json(report))["segments"][1]["causes"]
     assert loss["primary"] == "draft_cost"
@@ -266,4 +266,4 @@ def test_what_is_needed_and_what_would_change_use_the_report_s_names():
         "a router that does not see the arm of d, light",
         "pairs of k = 0 and another draft length that the engine follows of f, light",
     )
-    assert fleet.would_change == ("outputs that equal target-only's would turn e, light",)
+    assert fleet.would_change == ("outputs that equal target-only's would make e, light pay",)

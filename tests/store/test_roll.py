@@ -12,6 +12,7 @@ from store.truth import blocks, grouped, lengths, positions, sums
 from specscope import queries
 from specscope.buckets import CONTEXT, OUTPUT
 from specscope.errors import StoreError
+from specscope.outputs import read_outputs
 from specscope.roll import Roller, roll
 
 SECOND = 10**9
@@ -460,6 +461,12 @@ def test_outputs_are_compared_between_copies_of_a_request(store):
         for arm in ("k0", "k4")
     }  # fmt: skip
     assert sums == {"k0": [5, 1], "k4": [len(of_arm["k4"]) - 3, 1]}
+    store.insert("request", table("request", ended))  # delivered again
+    assert store.rows(queries.outputs()) == list(got.values())
+    some = store.rows(queries.outputs(every=2))
+    assert 0 < sum(row["compared"] for row in some) < sum(r["compared"] for r in got.values())
+    assert sum(check.compared for check in read_outputs(store, most=1)) == 0
+    assert sum(check.compared for check in read_outputs(store)) == sums["k4"][0]
     assert {row["epoch"] for row in got.values()} == {"e0"}
 
 
