@@ -20,8 +20,18 @@ class Blocks:
     """Reads the control page when it changes, and tells the recorder when a block begins."""
 
     def __init__(
-        self, ring: Ring, recorder: Recorder, replica: str, boot: str, clock: Clock | None = None
+        self,
+        ring: Ring,
+        recorder: Recorder,
+        replica: str,
+        boot: str,
+        clock: Clock | None = None,
+        *,
+        follows: bool = True,
     ) -> None:
+        """follows: whether the engine takes its k from here. One that does not is recorded in
+        blocks only where `current` is the one arm, whatever it runs: in a crossover by router."""
+        self._follows = follows
         self._ring = ring
         self._recorder = recorder
         self._replica = replica
@@ -80,8 +90,11 @@ class Blocks:
 
     def _begin_block(self, gate: Gate, unix_ns: int) -> int:
         """Enter the block that a time lies in; when it ends, ns since 1970."""
+        if not self._follows and any(arm.name != CURRENT for arm in gate.arms):
+            self._enter(0, 0, "")
+            return _NEVER_NS
         if gate.kind != "blocks" or gate.block_ms is None:
-            self._enter(gate.policy, 0, "")
+            self._enter(gate.policy if self._follows else 0, 0, "")
             return _NEVER_NS
         block_ns = gate.block_ms * 1_000_000
         number = unix_ns // block_ns

@@ -205,3 +205,16 @@ def test_a_wrong_policy_leaves_the_one_in_force_and_says_why(rig):
 
     assert rig.blocks.gate.policy == 5
     assert "policy" in rig.blocks.refused
+
+
+def test_an_engine_that_does_not_follow_is_in_no_block_but_of_a_crossover(rig):
+    rig.blocks = Blocks(rig.ring, rig.recorder, "r0", "b0", rig.clock, follows=False)
+    said = []
+    for number, arms in enumerate(([{"name": "k0"}], [{"name": "current"}], []), start=1):
+        kind = "blocks" if arms else "table"
+        policy = blocks(policy=number, arms=arms, kind=kind, table=[])
+        rig.reader.control_write(json.dumps(policy))
+        marked = rig.arm_now()
+        said.append((marked[0], marked[1] > 0, marked[2]))
+
+    assert said == [(0, False, ""), (2, True, "current"), (0, False, "")]

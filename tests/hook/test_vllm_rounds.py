@@ -130,6 +130,23 @@ def test_an_engine_that_does_not_follow_the_policy_is_not_recorded_as_an_arm(sch
     assert [round_.policy for round_ in scheduler.records()[0]] == [0, 0]
 
 
+def test_in_a_crossover_by_router_its_blocks_are_numbered_all_the_same(scheduler):
+    policy = {"policy": 4, "kind": "blocks", "block_ms": 60_000, "share": 1.0}
+    policy |= {"arms": [{"name": "current"}], "crossover": {"left": ["r0"], "right": ["r1"]}}
+    started(scheduler, "a")
+    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+
+    scheduler.finish_step(scheduler.plan({"a": 2}))
+
+    rounds = scheduler.records()[0]
+    arms = RingReader.open(scheduler.path).names(NAME_ARM)
+    assert [(round_.policy, arms.get(round_.arm)) for round_ in rounds] == [
+        (0, None),
+        (4, "current"),
+    ]
+    assert rounds[1].pair > 0
+
+
 def test_a_request_that_ended_while_its_next_step_was_in_flight_is_not_in_that_step(scheduler):
     started(scheduler, "a", "b")
     first = scheduler.plan({"a": 1, "b": 1})

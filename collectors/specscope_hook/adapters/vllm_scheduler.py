@@ -58,8 +58,8 @@ class SchedulerProbe:
         self._scheduler = scheduler
         rules, name = ClassRules(settings.classes), served_name(scheduler) or boot.target
         self._requests = Requests(self._recorder, rules, name)
-        self._blocks = Blocks(self._ring, self._recorder, boot.replica, boot.boot)
         follow = settings.request_k
+        self._blocks = Blocks(self._ring, self._recorder, boot.replica, boot.boot, follows=follow)
         self._lengths = Lengths(scheduler, self._requests, self._blocks) if follow else None
         self._reader = RowReader(self._requests)
         self._rows: Rows | None = None
@@ -129,8 +129,7 @@ class SchedulerProbe:
     # --- rounds --------------------------------------------------------------------------
 
     def _plan(self) -> None:
-        if self._lengths is not None:  # else arms would be recorded that nobody follows
-            self._blocks.turn()
+        self._blocks.turn()
         if not self._last_end:
             self._scheduled_at = self._now()
 
