@@ -165,8 +165,11 @@ def syncs(place: Place) -> Check:
 
 def bandwidth(place: Place, name: str, config: ModelConfig, copy: float) -> list[Check]:
     """Target-only decode at batch 1 on a random model, against a plain copy in this run."""
+    torch.set_default_dtype(torch.bfloat16)
     with torch.device(place.device):
-        model = Decoder(config).to(torch.bfloat16).ready()
+        model = Decoder(config)
+    torch.set_default_dtype(torch.float32)
+    model.settle().to(place.device).ready()
     record = Record()
     engine = Engine(
         model, ModelDrafter(model), k_max=1, slots=1, capacity=256, gate=fixed_gate(0),

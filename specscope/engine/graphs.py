@@ -129,8 +129,8 @@ class Graphs:
         """The outputs of `work` on `inputs`, each given with the size that it is filled up to.
 
         key: all that work depends on besides its inputs' values and tensors that keep their
-        place. Outputs are overwritten by later rounds: they must be used up, in the stream,
-        before this round ends.
+        place. Outputs share memory with what other graphs compute on the way: they must be used
+        up, in the stream, before the next is replayed.
         """
         sizes = tuple(size for _, size in inputs)
         given = [tensor for tensor, _ in inputs]
