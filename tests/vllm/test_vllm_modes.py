@@ -52,7 +52,7 @@ def test_the_v2_runners_rounds_equal_vllms_own_counters(run, models, scheduling)
     job = {"speculative_config": drafting(models), "prompts": PROMPTS[:3], "max_tokens": 12}
 
     got = run(
-        job | {"temperature": 0.7},
+        job,
         settings=ONE_PROCESS | {"VLLM_USE_V2_MODEL_RUNNER": "1"},
         site=INTERPRETED,
         plugin=ASYNCHRONOUS if scheduling == "asynchronous" else "",
@@ -61,7 +61,9 @@ def test_the_v2_runners_rounds_equal_vllms_own_counters(run, models, scheduling)
     assert "Using V2 Model Runner" in got.log
     assert (got.fault, got.ended) == ("", True)
     assert_equal_to_its_own_counters(got)
-    assert_the_times_add_up(got)
+    assert got.total("accepted") > 0
+    if scheduling == "synchronous":  # on the host's clock steps in flight overlap
+        assert_the_times_add_up(got)
     assert any(round_.draft_us > 0 for round_ in got.rounds)
 
 

@@ -69,7 +69,7 @@ def pace(address, prompts):
     began = time.monotonic()
     for number in range(4):
         send(address, prompts, number)
-    return max(0.75, 0.7 * (time.monotonic() - began) / 4)
+    return 2.0 * (time.monotonic() - began) / 4
 
 
 def offer(address, prompts, every_s, running):
@@ -110,7 +110,7 @@ def test_blocks_on_a_vllm_server_end_in_a_verdict(vllm_python, pair, tmp_path):
             arguments=("--dtype", "float32", "--shutdown-timeout", "30"),
         ) as address:
             every_s = pace(address, prompts)
-            block_s = 5.5 * every_s
+            block_s = 3.6 * every_s
             minutes = (PAIRS + 4) * 2 * block_s / 60
             window = ["gate", "calibrate", "--store", store, "--k", "0,4", "--default-k", "4"]
             window += ["--minutes", f"{minutes:.2f}", "--block-s", f"{block_s:.1f}", "--approve"]
