@@ -148,6 +148,9 @@ def _apply(verbs: Any) -> None:
         "--hold-out", type=share, help="share of pairs that go on comparing with target-only"
     )
     parser.add_argument("--block-s", type=seconds, default=120.0, help="length of their blocks")
+    parser.add_argument(
+        "--over-budget", action="store_true", help="a hold-out that may cost over 1 %% of capacity"
+    )
     _through(parser)
     _run(parser, "apply")
 

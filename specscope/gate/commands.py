@@ -128,12 +128,23 @@ def apply(args: Namespace) -> int:
             return _say(args, ["no difference: nothing is applied"], {"policy": None})
         hold_out = None
         if args.hold_out:
+            _within_budget(args, reading)
             hold_out = HoldOut(args.hold_out, args.block_s, args.block_s / 4)
         body = next_table(reading.policies, table, now=now, hold_out=hold_out)
         if args.dry_run:
             return _say(args, [*lines, "nothing is written (--dry-run)"], body)
         number = write_policy(store, body, args.note, now, _service(args, store))
     return _say(args, [*lines, f"policy {number} is in force within seconds"], body)
+
+
+def _within_budget(args: Namespace, reading: Reading) -> None:
+    """Raises UsageError for a hold-out that may cost more than exploration is allowed."""
+    allowed = planning.affordable(_advice(args, reading).verdicts)
+    if args.hold_out > allowed and not args.over_budget:
+        raise UsageError(
+            f"a hold-out of {args.hold_out:.1%} may cost over {planning.CAPACITY_BUDGET:.0%} of "
+            f"capacity, {allowed:.1%} may not: take that, or say --over-budget"
+        )
 
 
 def rollback(args: Namespace) -> int:

@@ -55,6 +55,16 @@ def plan(
     return sorted(steps, key=lambda step: -(step.hours or 0.0))
 
 
+def affordable(verdicts: Sequence[Verdict]) -> float:
+    """Share of pairs that may go on comparing for 1 % of capacity, whatever the truth is. [0..1]
+
+    From the largest speedup that any segment may have; where nothing was measured, a block at
+    k = 0 is taken to cost all that it runs.
+    """
+    gains = [e.high or e.value for verdict in verdicts for e in verdict.speedups]
+    return affordable_share(max([1.0, *gains]), CAPACITY_BUDGET) if gains else CAPACITY_BUDGET
+
+
 def block_seconds(blocks: Sequence[BlockTime]) -> float:
     """Mean length of the blocks that ran. [s] 120 where none did."""
     spans = [(b.last_at - b.first_at) / 1e9 for b in blocks if b.last_at > b.first_at]

@@ -115,6 +115,18 @@ def test_recommend_diff_apply_show_and_rollback(dsn, capsys, tmp_path):
     assert json.loads(out)["table"] == json.loads(table.read_text())["table"]
 
 
+def test_a_hold_out_that_may_cost_over_one_percent_of_capacity_is_refused(dsn, capsys):
+    words = ["apply", "--store", dsn, "--default-k", "4", "--json"]
+
+    code, _, refused = run(capsys, *words, "--hold-out", "50%")
+    allowed, small, _ = run(capsys, *words, "--hold-out", "1.5%", "--dry-run")
+    agreed, large, _ = run(capsys, *words, "--hold-out", "50%", "--over-budget", "--dry-run")
+
+    assert (code, allowed, agreed) == (1, 0, 0)
+    assert "may cost over 1% of capacity, 1.8% may not" in refused  # sql may run at 2.27
+    assert (json.loads(small)["share"], json.loads(large)["share"]) == (0.015, 0.5)
+
+
 def test_a_change_of_a_cell_is_held_while_it_rests(dsn, capsys, tmp_path):
     for k in (0, 4):
         table = tmp_path / f"{k}.json"
