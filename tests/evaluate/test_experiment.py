@@ -1,4 +1,4 @@
-"""Planning, covariates, the clean anchor, single-cell arms and the jackknife."""
+"""Planning, covariates, single-cell arms and the jackknife."""
 
 import dataclasses
 import math
@@ -8,7 +8,6 @@ import pytest
 from block_rows import Kind, rows
 
 from specscope.evaluate import covariates, planning
-from specscope.evaluate.anchor import anchor
 from specscope.evaluate.blocks import load_bucket, pairs_of
 from specscope.evaluate.checks import twin_check
 from specscope.evaluate.choice import Rules
@@ -75,21 +74,6 @@ def test_covariates_that_do_not_vary_change_nothing():
     raw = paired_log_ratio([1, 2, 3, 4, 5], [1, 2, 3, 4, 6], [1, 1, 1, 1, 1], [1, 1, 1, 1, 1])
 
     assert covariates.adjust(raw, np.zeros(5)) is raw
-
-
-def test_three_contrasts_with_a_clean_engine():
-    times, parts = rows({"x": WIN}, drift=0.0)
-    k0 = [t for t in times if t.arm == "k0"]
-    clean = [dataclasses.replace(t, arm="clean", wall_us=t.wall_us / 1.0656) for t in k0]
-    (verdict,) = decide(times, parts)
-
-    found = anchor(verdict.speedups[0], k0, clean)
-
-    assert 1 / found.tax.value == pytest.approx(1.0656)
-    assert found.k_over_clean.value == pytest.approx(verdict.speedups[0].value / 1.0656)
-    assert found.k_over_clean.low < found.k_over_clean.value < found.k_over_clean.high
-    assert found.grade != "measured"
-    assert anchor(verdict.speedups[0], k0, clean[:1]) is None
 
 
 def test_one_changed_cell_is_compared_with_the_table_in_force():
