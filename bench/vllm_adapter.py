@@ -28,6 +28,8 @@ K = 4
 class Engine:
     """As much of vLLM's scheduler and its requests as the adapter looks at."""
 
+    vllm_config = None
+
     def __init__(self, batch: int) -> None:
         self.running = [object()]
         self._batch = batch
