@@ -56,8 +56,6 @@ class Worker:
         Raises BadRequest as Engine.submit does, EngineStopped if the engine has failed.
         """
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[Chunk | Exception]()
-        if self.failure is not None or self.stopping:
-            raise EngineStopped("the engine is not running")
 
         def listen(ids: Sequence[int]) -> None:
             loop.call_soon_threadsafe(queue.put_nowait, Chunk(list(ids)))
@@ -65,6 +63,9 @@ class Worker:
         self.streams[id] = loop, queue
         ended = False
         try:
+            # Asked after the stream is known: an engine that fails from now on tells it.
+            if self.failure is not None or self.stopping:
+                raise EngineStopped("the engine is not running")
             self.engine.submit(id, prompt, params, label, session, listen)
             self.wake.set()
             while not ended:

@@ -43,6 +43,19 @@ def test_no_part_of_a_round_waits_for_the_device(ks):
     assert outcome.result.shape == (3, max(ks) + 3)
 
 
+def test_reading_prompts_between_rounds_does_not_wait_either():
+    with torch.device("meta"):
+        model, state = Decoder(TINY).ready(), BatchState(3, 64, 4, "meta")
+    target = Target(model, KVCache(TINY, 3, 69, "meta", torch.float32))
+    texts = [[1] * 30, [2] * 9]
+
+    state.admit(1, [(text, 40, SamplingParams()) for text in texts])
+    target.prefill(state, 1, [7, 0], [11, 8], chunk=8)
+    state.move([2, 1], [0, 2])
+
+    assert state.tok.is_meta
+
+
 def test_synthetic_acceptance_does_not_wait_either():
     forced = torch.ones(4, device="meta")
 
