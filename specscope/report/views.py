@@ -127,7 +127,7 @@ def _arm(arm: ArmSummary, speedup: Estimate | None, pairs: Sequence[Pair]) -> mo
         speedup=speedup.value if speedup else None,
         low=speedup.low if speedup else None,
         high=speedup.high if speedup else None,
-        chunk_gap_p95_ms=quantile(gaps, 0.95) if gaps else None,
+        chunk_gap_p95_ms=quantile(gaps, 0.95) if any(gaps.values()) else None,
         ms_per_token=dict(arm.ms_per_token),
         survival=[float(value) for value in arm.survival.survival] if arm.survival else [],
         at_risk=[int(value) for value in arm.survival.at_risk] if arm.survival else [],
