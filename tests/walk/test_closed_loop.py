@@ -21,7 +21,7 @@ from specscope.gate.table import State
 from specscope.roll import roll
 from specscope.store import Store
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 RATES = {"sql": 0.95, "json": 0.6, "prose": 0.15, "chat": 0.05}
 COST = Cost(step=10_000, query=100, context=0.5, draft=600)
 ARMS = (0, 2, 4)
