@@ -96,24 +96,25 @@ def pooled_parts(where: str = EVERYTHING) -> str:
 
 
 def pooled_classes(where: str = EVERYTHING) -> str:
-    """Classes of shared blocks as `block_classes` gives them, added up over replicas. [1]
+    """Classes of blocks as `block_classes` gives them, added up over replicas. [1]
 
-    Table `block_class`, by the times `first_at` and `last_at` of its block in `block_time`. Blocks
-    in which a class ran alone share nothing, and are left out.
+    Table `block_class`, by the times `first_at` and `last_at` of its block in `block_time`.
+    `replica` says whether classes shared their blocks; where one ran alone, it names that one.
     """
     block = "epoch, policy, replica, boot, pair, arm"
     return f"""
-        SELECT epoch, policy, '' AS replica, '' AS boot, pair, arm, class, requests,
+        SELECT epoch, policy, pool AS replica, '' AS boot, pair, arm, class, requests,
             tpots.1 AS tpot_bins, tpots.2 AS tpot_counts
         FROM (
-        SELECT epoch, policy, pair, arm, class, sum(b.requests) AS requests,
-            sumMap(b.tpot_bins, b.tpot_counts) AS tpots
-        FROM block_class AS b FINAL
-        WHERE ({block}) IN (
-            SELECT {block} FROM block_time FINAL WHERE length(classes) > 1 AND ({where}))
-        GROUP BY epoch, policy, pair, arm, class
+        SELECT epoch, policy, pair, arm, class, if(t.shared, 'shared', class) AS pool,
+            sum(b.requests) AS requests, sumMap(b.tpot_bins, b.tpot_counts) AS tpots
+        FROM (SELECT * FROM block_class FINAL) AS b
+        INNER JOIN (
+            SELECT {block}, length(classes) > 1 AS shared FROM block_time FINAL WHERE {where}
+        ) AS t USING ({block})
+        GROUP BY epoch, policy, pair, arm, class, pool
         )
-        ORDER BY epoch, policy, pair, arm, class"""
+        ORDER BY epoch, policy, pool, pair, arm, class"""
 
 
 def _pools(where: str) -> str:

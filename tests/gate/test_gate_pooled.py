@@ -113,7 +113,7 @@ def test_pairs_that_a_guardrail_cut_are_void_in_a_large_fleet_too(fleet, monkeyp
     assert {block.merged for block in blocks if not block.void} <= {REPLICAS - 1, REPLICAS - 2, 1}
 
 
-def test_classes_of_shared_blocks_are_added_up_and_those_alone_left_out(fleet, monkeypatch):
+def test_classes_of_shared_blocks_are_added_up_and_those_alone_stay_apart(fleet, monkeypatch):
     kind = rows({"sql": KINDS["sql"]}, pairs=3)
     times, classes = [], []
     for index in range(2):
@@ -135,7 +135,9 @@ def test_classes_of_shared_blocks_are_added_up_and_those_alone_left_out(fleet, m
 
     found = read_class_blocks(fleet, "e2")
 
-    assert sorted((row.pair, row.arm, row.class_) for row in found) == [
+    shared = [row for row in found if row.replica == "shared"]
+    assert {(row.pair, row.replica) for row in found if row not in shared} == {(3, "sql")}
+    assert sorted((row.pair, row.arm, row.class_) for row in shared) == [
         (pair, arm, class_)
         for pair in (1, 2)
         for arm in ("k0", "k4")
