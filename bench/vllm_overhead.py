@@ -32,9 +32,10 @@ from specscope_hook.layout import Cursor
 from specscope_hook.reader import RingReader
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # scheduler and worker in this process
+os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "0")  # one thread: nobody waits for another
 
 TRIPLES = 60
-TOKENS = {1: 32, 64: 8}
+TOKENS = {1: 96, 64: 96}
 STATES = ("on", "detached", "off")
 PARTS = (
     "before_schedule",

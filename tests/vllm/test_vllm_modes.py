@@ -38,7 +38,9 @@ if "keep" not in CpuPlatform.check_and_update_config.__func__.__name__:
     CpuPlatform.check_and_update_config = classmethod(keep)
 """
 TWO_CORES = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
-ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}  # starts in a third of the time
+# Starts in a third of the time; on one core, since threads that wait for each other crawl where
+# the machine does other work too.
+ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "0"}
 
 
 def drafting(models, **more):
@@ -88,15 +90,14 @@ def test_under_asynchronous_scheduling_a_policy_lowers_what_is_drafted(run, mode
     assert under[-1] == 1
 
 
-@pytest.mark.parametrize("ranks", ["tensor_parallel_size", "pipeline_parallel_size"])
-def test_two_ranks_write_one_ring_whose_rounds_equal_vllms_own_counters(run, models, ranks):
-    spec = drafting(models, draft_tensor_parallel_size=2) if "tensor" in ranks else NGRAM
+def test_two_tensor_parallel_ranks_write_one_ring_whose_rounds_equal_vllms_counters(run, models):
+    spec = drafting(models, draft_tensor_parallel_size=2)
     job = {"speculative_config": spec, "prompts": PROMPTS, "max_tokens": 24}
 
-    got = run(job | {"engine": {ranks: 2}}, settings=TWO_CORES)
+    got = run(job | {"engine": {"tensor_parallel_size": 2}}, settings=TWO_CORES)
 
     assert (got.fault, got.ended) == ("", True)
-    assert got.boot["tensor_parallel" if "tensor" in ranks else "pipeline_parallel"] == 2
+    assert got.boot["tensor_parallel"] == 2
     assert_equal_to_its_own_counters(got)
     assert any(round_.verify_us > 0 for round_ in got.rounds)
 

@@ -46,6 +46,7 @@ def broken(*args: object, **kwargs: object) -> None:
 
 def main() -> None:
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0"  # threads that wait for each other may crawl
     from vllm import LLM, SamplingParams
 
     ngram = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3}
