@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -41,7 +42,8 @@ from specscope_hook.settings import HookSettings
 SHAPE = ModelConfig(
     vocab=31, hidden=8, layers=1, heads=1, kv_heads=1, head_dim=8, ff=8, max_context=1400
 )
-HOURS_AGO = 6 * 3600 * 10**9  # where the clock begins: rows from the future are not kept
+HOUR = 3600 * 10**9
+HOURS_AGO = 6 * HOUR  # where the clock begins: rows from the future are not kept
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,9 @@ class VirtualClock:
     """A clock that only moves when it is told to."""
 
     def __init__(self, machine: Machine) -> None:
-        self.machine, self.ns, self.began = machine, 0, time.time_ns() - HOURS_AGO
+        self.machine, self.ns = machine, 0
+        # Always the same minute of an hour: what is rolled up by hours never depends on now.
+        self.began = time.time_ns() // HOUR * HOUR - HOURS_AGO
 
     def monotonic_ns(self) -> int:
         return self.ns
@@ -202,9 +206,10 @@ class HookedEngine:
         self.clock, self.drafter = clock, drafter
         with patch.dict(os.environ, {"SPECSCOPE_RINGS": str(rings), "SPECSCOPE_REPLICA": name}):
             settings = HookSettings.from_env(os.environ)
+        # Arms are drawn from the boot's identifier: one name is one experiment, over and over.
         self.boot = new_boot(
-            settings, engine="reference", engine_version="test", target="test",
-            method="draft_model", k_max=k_max, epoch=name,
+            settings, boot=blake2b(name.encode(), digest_size=8).hexdigest(), engine="reference",
+            engine_version="test", target="test", method="draft_model", k_max=k_max, epoch=name,
         )  # fmt: skip
         self.ring, self.recorder = attach(settings, self.boot, clock)
         self.gate = fixed_gate(0)

@@ -89,6 +89,7 @@ class Site:
         """Put a table in force with blocks of these arms; its number and when its pairs begin."""
         hold_out = HoldOut(1.0, block_s, block_s / 4, tuple(arms))
         body = next_table(read_policies(self.store), table, now=self.now, hold_out=hold_out)
+        body["seed"] = body["policy"]  # the order of arms is the same in every run
         write_policy(self.store, body, "walk", self.now)
         self.hooked.reader.control_write(json.dumps(body))
         return body["policy"], body["first_pair"] * len(arms) * body["block_ms"] * 1_000_000

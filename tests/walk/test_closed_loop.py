@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 RATES = {"sql": 0.95, "json": 0.6, "prose": 0.15, "chat": 0.05}
 COST = Cost(step=10_000, query=100, context=0.5, draft=600)
 ARMS = (0, 2, 4)
-PAIRS, BLOCK_S = 22, 0.4
+PAIRS, BLOCK_S = 30, 0.4  # an arm with fewer than 300 rounds of a class decides nothing
 ALLOWED = {"sql": 15.0, "json": 25.0, "prose": 40.0, "chat": 14.0}
 
 
