@@ -238,11 +238,6 @@ def arm_k(arm: str) -> int | None:
     return int(arm[1:]) if arm[:1] == "k" and arm[1:].isdigit() else None
 
 
-def baseline_of(arm: str) -> str:
-    """The arm that another is compared with: `current` for one changed cell, else `k0`."""
-    return "current" if arm.startswith("current+") else BASELINE
-
-
 _TIMES = tuple(field.name for field in fields(BlockTime) if field.name.endswith("_us"))
 _SUMMED = tuple(
     field.name

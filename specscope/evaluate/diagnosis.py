@@ -8,7 +8,6 @@ whose own repair is enough, or else the part. Where none is enough, there is no 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,10 +27,6 @@ class Repair:
     speedup: float
     flips: bool
     evidence: str
-
-    def log_gain(self, measured: float) -> float:
-        """log of the gain over the measured speedup."""
-        return math.log(self.speedup / measured)
 
 
 @dataclass(frozen=True, slots=True)

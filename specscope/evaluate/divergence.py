@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from specscope.evaluate.lossless import near_tie
 from specscope.evaluate.outputs import AS_TWINS, DIFFERS, EQUAL, Copies, check_outputs, wilson
 
 # Rounding moves a log-probability by no more; beyond it another computation was done.
@@ -127,7 +128,7 @@ def judge(prompts: Sequence[Compared], logit_error: float | None = None) -> Loss
     near = clear = 0
     for one in partings:
         if one.margin is not None and allowed is not None:
-            tie = one.margin <= 2.0 * min(allowed, MOST_ERROR)
+            tie = near_tie(one.margin, min(allowed, MOST_ERROR))
             near, clear = near + tie, clear + (not tie)
     twins_parted = sum(prompt.twins is not None for prompt in prompts)
     (check,) = check_outputs(

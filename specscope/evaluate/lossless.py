@@ -118,22 +118,10 @@ def ordered_z(
     return float((ranks.mean() - 0.5) * math.sqrt(12.0 * len(tokens)))
 
 
-def near_tie(top: float, second: float, logit_error: float) -> bool:
-    """Whether two logits are too close for greedy decoding to be defined: within twice the
-    largest difference that the same prefix showed between verify widths."""
-    return top - second <= 2.0 * logit_error
-
-
-def divergence_p(diverged: int, tokens: int, base_diverged: int, base_tokens: int) -> float:
-    """Chance of so many divergences per token under the A/A rate, one-sided. [0..1]
-
-    diverged of tokens: speculative against target-only; base: target-only against itself at
-    another batch size, which numerics alone make differ. Fisher's exact test.
-    """
-    if not (0 <= diverged <= tokens and 0 <= base_diverged <= base_tokens):
-        raise ValueError("more divergences than tokens")
-    table = [[diverged, tokens - diverged], [base_diverged, base_tokens - base_diverged]]
-    return float(stats.fisher_exact(table, alternative="greater").pvalue)
+def near_tie(margin: float, logit_error: float) -> bool:
+    """Whether the two best logits lie too close for greedy decoding to be defined: within twice
+    the largest difference that the same prefix showed between verify widths."""
+    return margin <= 2.0 * logit_error
 
 
 def _distributions(*rows: ArrayLike) -> list[Floats]:

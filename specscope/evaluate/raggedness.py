@@ -43,16 +43,6 @@ def truncation_loss(output_tokens: int, k: int, p: float) -> float:
     return 1.0 - output_tokens / (float(rounds[output_tokens]) * tokens_per_round(k, p))
 
 
-def padding_waste(emitted: float, slots: float) -> float:
-    """Share of computed positions from which no token came: 1 - emitted / slots. [0..1]
-
-    slots: query positions computed, padding included. ValueError for slots <= 0.
-    """
-    if slots <= 0:
-        raise ValueError(f"slots must be positive, got {slots}")
-    return 1.0 - emitted / slots
-
-
 def _output_distribution(k: int, p: float) -> np.ndarray:
     """P(a round yields i tokens), i = 0..k + 1."""
     out = np.zeros(k + 2)

@@ -47,11 +47,6 @@ class StepTime:
         """Linear layers, then attention. [ms]"""
         return self.linear_ms + self.kv_ms
 
-    @property
-    def compute_bound(self) -> bool:
-        """Whether more query tokens cost more time."""
-        return self.compute_ms > self.weights_ms
-
 
 # Dense 16-bit peaks as their makers print them; sparsity not counted.
 PEAKS = {

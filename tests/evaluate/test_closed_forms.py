@@ -151,6 +151,8 @@ def test_tokens_per_loop_implied_by_chinchilla(ms_per_token, tokens):
 )
 def test_expert_unions(experts, active, tokens, union):
     assert moe.expert_union(experts, active, tokens) == pytest.approx(union, rel=1e-4)
+    shared = moe.tokens_per_expert(experts, active, tokens)
+    assert shared == pytest.approx(tokens * active / union, rel=1e-4)
 
 
 @pytest.mark.parametrize(
