@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,9 +11,11 @@ import httpx
 from specscope.errors import InputError
 from specscope.evaluate.divergence import Answer
 from specscope.lossless.prompts import Prompt
+from specscope.served import base_address, first_model, said
 
 # Token ids instead of texts, which two tokens may share; servers that do not know it ignore it.
 _TOKEN_IDS = {"return_tokens_as_token_ids": True}
+_RULED_OUT = 9999.0  # as vLLM writes it; infinity is no JSON
 _REFUSED = (400, 404, 422, 501)
 
 
@@ -22,21 +25,15 @@ class Server:
 
     def __init__(self, name: str, url: str, client: httpx.AsyncClient, model: str | None) -> None:
         self.name, self.model = name, model
-        self.url = url.rstrip("/").removesuffix("/v1")
+        self.url = base_address(url)
         self.detailed = True
         self._client = client
 
     async def check(self) -> None:
         """Ask what it serves. Raises InputError in one line."""
-        try:
-            answer = await self._client.get(f"{self.url}/v1/models")
-            answer.raise_for_status()
-            models = [str(entry["id"]) for entry in answer.json()["data"]]
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
-            said = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(f"{self.url} does not answer as OpenAI's API: {said}") from error
-        if self.model is None and models:
-            self.model = models[0]
+        served = await first_model(self._client, self.url)
+        if self.model is None:
+            self.model = served
 
     async def ask(self, prompt: Prompt, most_tokens: int) -> Answer:
         """Raises InputError where no whole answer comes."""
@@ -44,8 +41,10 @@ class Server:
             answer = await self._post(prompt, most_tokens, _details(prompt.chat))
             if answer.status_code not in _REFUSED:
                 return self._read(answer, prompt)
-            self.detailed = False  # refused, or the prompt is: the plain question tells
-        return self._read(await self._post(prompt, most_tokens, {}), prompt)
+        plain = await self._post(prompt, most_tokens, {})
+        if plain.status_code == 200:
+            self.detailed = False  # the details were refused, and not the prompt
+        return self._read(plain, prompt)
 
     async def _post(
         self, prompt: Prompt, most_tokens: int, details: Mapping[str, Any]
@@ -58,17 +57,16 @@ class Server:
         try:
             return await self._client.post(f"{self.url}/v1/{route}", json=body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            said = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(f"{self.name} {self.url}: {said}") from error
+            raise InputError(f"{self.name} {self.url}: {said(error)}") from error
 
     def _read(self, answer: httpx.Response, prompt: Prompt) -> Answer:
         where = f"{self.name} {self.url}, prompt {prompt.number}"
         if answer.status_code != 200:
-            said = " ".join(answer.text.split())[:200]
-            raise InputError(f"{where}: HTTP {answer.status_code}: {said}")
+            text = " ".join(answer.text.split())[:200]
+            raise InputError(f"{where}: HTTP {answer.status_code}: {text}")
         try:
             return read_answer(answer.json(), prompt.chat)
-        except (ValueError, KeyError, IndexError, TypeError) as error:
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             raise InputError(f"{where}: not an answer of OpenAI's API: {error!r}") from error
 
 
@@ -90,12 +88,15 @@ def read_answer(body: Mapping[str, Any], chat: bool) -> Answer:
         tokens = tuple(map(str, details["tokens"]))
         logprobs = tuple(map(float, details["token_logprobs"]))
         tops = [list(map(float, (top or {}).values())) for top in details["top_logprobs"] or ()]
+    if not all(map(math.isfinite, logprobs)):
+        raise ValueError("a token that came out has no finite log-probability")
     return Answer(text or "", count, tokens, logprobs, tuple(map(_margin, tops)))
 
 
 def _margin(tops: list[float]) -> float | None:
+    """Of the best over the second, which a mask may have ruled out."""
     best = sorted(tops, reverse=True)[:2]
-    return best[0] - best[1] if len(best) == 2 else None
+    return min(best[0] - best[1], _RULED_OUT) if len(best) == 2 else None
 
 
 def _details(chat: bool) -> dict[str, Any]:

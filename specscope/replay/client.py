@@ -12,9 +12,9 @@ from typing import Any
 
 import httpx
 
-from specscope.errors import InputError
 from specscope.evaluate.quantiles import bin_of
 from specscope.replay.trace import Asked
+from specscope.served import base_address, first_model, said
 
 CLASS_HEADER = "x-specscope-class"
 
@@ -46,22 +46,15 @@ class Endpoint:
 
     def __init__(self, side: str, url: str, client: httpx.AsyncClient, model: str | None) -> None:
         self.side = side
-        self.url = url.rstrip("/").removesuffix("/v1")
+        self.url = base_address(url)
         self.model = model
         self._client = client
 
     async def check(self) -> None:
         """Ask what it serves, and take its model's name. Raises InputError in one line."""
-        try:
-            answer = await self._client.get(f"{self.url}/v1/models")
-            answer.raise_for_status()
-            models = [str(entry["id"]) for entry in answer.json()["data"]]
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{self.url} does not answer as OpenAI's API: {_said(error)}"
-            ) from error
-        if self.model is None and models:
-            self.model = models[0]
+        served = await first_model(self._client, self.url)
+        if self.model is None:
+            self.model = served
 
     async def ask(self, asked: Asked, part: int, began: float, late_s: float = 0.0) -> Outcome:
         """Send it and read the whole answer; began: of the part, on time.perf_counter's clock.
@@ -84,8 +77,8 @@ class Endpoint:
                     async for line in answer.aiter_lines():
                         seen.line(line, time.perf_counter())
                     error = seen.lacking()
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as failure:
-            error = _said(failure)
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError) as failure:
+            error = said(failure)
         return Outcome(
             number=asked.number,
             part=part,
@@ -127,8 +120,8 @@ class _Seen:
         if not isinstance(event, dict) or event.get("error"):
             raise ValueError(f"the stream says {text[:200]}")
         if usage := event.get("usage"):
-            self.output_tokens = usage.get("completion_tokens")
-            self.prompt_tokens = usage.get("prompt_tokens")
+            self.output_tokens = _count(usage, "completion_tokens")
+            self.prompt_tokens = _count(usage, "prompt_tokens")
         piece = "".join(_text(choice) for choice in event.get("choices") or ())
         if piece:
             self._piece(piece, now)
@@ -146,11 +139,19 @@ class _Seen:
         return "" if self._done else "the stream ended before it was done"
 
 
-def _text(choice: Mapping[str, Any]) -> str:
-    delta = choice.get("delta") or {}
+def _count(usage: Any, name: str) -> int | None:
+    """A count of tokens; None where the server does not say. ValueError where it is no count."""
+    if not isinstance(usage, dict):
+        raise ValueError(f"usage says {str(usage)[:200]}")
+    count = usage.get(name)
+    if count is not None and (type(count) is not int or count < 0):
+        raise ValueError(f"usage says {count!r} {name}")
+    return count
+
+
+def _text(choice: Any) -> str:
+    delta = choice.get("delta") or {} if isinstance(choice, dict) else None
+    if not isinstance(delta, dict):
+        raise ValueError(f"a choice says {str(choice)[:200]}")
     parts = (choice.get("text"), delta.get("reasoning_content"), delta.get("content"))
     return "".join(part for part in parts if isinstance(part, str))
-
-
-def _said(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

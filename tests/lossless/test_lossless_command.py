@@ -1,6 +1,7 @@
 """`specscope lossless`: servers that say what they are told, and real ones."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -9,12 +10,14 @@ import time
 import urllib.request
 from pathlib import Path
 
+import httpx
 import pytest
 from stand_in import serving
 
 from specscope import cli
 from specscope.errors import InputError
-from specscope.lossless.prompts import read_prompts
+from specscope.lossless.client import Server
+from specscope.lossless.prompts import Prompt, read_prompts
 
 HERE = Path(__file__).parent
 PATIENCE_S = 240
@@ -141,6 +144,7 @@ def test_prompts_that_a_server_refuses_are_counted(capsys, prompts):
         code, found, _ = asked(capsys, base, spec, "--prompts", prompts)
 
     assert (code, found["prompts"]) == (0, 29)
+    assert found["detailed"] is True  # the prompt was refused, not the question after details
     assert "prompt 4: HTTP 400" in found["failed"][0]
 
 
@@ -160,6 +164,26 @@ def test_what_cannot_be_asked_is_said_in_one_line(capsys, prompts, tmp_path):
         assert said.startswith("specscope lossless: ")
         assert len(said.splitlines()) == 1
     assert "line 2: not JSON" in broken[2]
+
+
+def test_odd_answers_are_refused_in_one_line_and_a_ruled_out_second_token_is_far(capsys, prompts):
+    with serving(lambda p: words(p, margin=math.inf)) as (base, _):
+        code, found, _ = asked(capsys, base, base, "--prompts", prompts, "--most", 3)
+        with serving(lambda p: words(p, margin=math.inf, wrong_at=4)) as (spec, _):
+            _, parted, _ = asked(capsys, base, spec, "--prompts", prompts, "--most", 3)
+    with serving(lambda p: words(p, error=math.nan)) as (odd, _):
+        refused, _, said = asked(capsys, odd, odd, "--prompts", prompts)
+
+    assert (code, found["state"]) == (0, "equal")
+    assert (parted["state"], parted["clear"]) == ("differs", 3)
+    assert refused == 1
+    assert "no finite log-probability" in said
+    assert len(said.splitlines()) == 1
+    for body in ({"choices": [{"text": "a"}], "usage": [1]}, {"choices": [{"text": "a", "logprobs":
+                 {"tokens": [], "token_logprobs": [], "top_logprobs": [[1]]}}]}):  # fmt: skip
+        answer = httpx.Response(200, json=body)
+        with pytest.raises(InputError, match="not an answer"):
+            Server("b", "http://h", None, "m")._read(answer, Prompt(1, "", {"prompt": "a"}))
 
 
 def test_a_person_reads_the_answer_first(capsys, prompts):

@@ -78,6 +78,11 @@ def test_the_same_text_in_other_pieces_has_the_same_digest():
         (event({"error": {"message": "broken"}}), 200, "broken"),
         ("data: {\n\n", 200, "Expecting"),
         ("data: [1]\n\n", 200, "the stream says"),
+        (event({"choices": ["a"]}), 200, "a choice says a"),
+        (event({"choices": [{"delta": [1]}]}), 200, "a choice says"),
+        (event({"choices": 5}), 200, "not iterable"),
+        (event({"usage": 5}), 200, "usage says 5"),
+        (pieces("a", tokens="5"), 200, "usage says '5' completion_tokens"),
     ],
 )
 def test_an_answer_that_is_not_whole_carries_its_error(content, status, said):
@@ -145,6 +150,11 @@ def test_what_is_no_endpoint_is_said_before_anything_is_sent(monkeypatch, answer
 
     with pytest.raises(InputError, match="http://a does not answer as OpenAI's API"):
         played(monkeypatch, handle)
+
+
+def test_an_address_that_is_none_is_said_in_one_line(monkeypatch):
+    with pytest.raises(InputError, match="does not answer"):
+        played(monkeypatch, lambda _: httpx.Response(404), urls=("http://[::1", "http://b"))
 
 
 def test_an_endpoint_that_dies_meanwhile_is_failures_not_an_end(monkeypatch):
