@@ -1,4 +1,4 @@
-"""What the vLLM adapter and the recorder together cost in one engine step, over all sequences.
+"""What the vLLM adapter and the recorder together cost: a step over all sequences, a request.
 
     python bench/vllm_adapter.py
 
@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
+from specscope_hook.adapters.vllm_requests import _SHAPES
 from specscope_hook.adapters.vllm_scheduler import SchedulerProbe
 from specscope_hook.boot import new_boot
 from specscope_hook.layout import Cursor
@@ -39,18 +40,21 @@ class Engine:
 
 
 def request(id_: str) -> SimpleNamespace:
-    """A request with a thousand tokens."""
+    """A greedy request: a thousand tokens of prompt, two hundred came out."""
     return SimpleNamespace(
         request_id=id_,
-        sampling_params=SimpleNamespace(temperature=0.0, top_p=1.0, extra_args=None),
+        sampling_params=SimpleNamespace(
+            **dict.fromkeys(_SHAPES), temperature=0.0, top_p=1.0, extra_args=None
+        ),
+        prompt_token_ids=list(range(100_000, 101_000)),
         lora_request=None,
         structured_output_request=None,
         session_id=None,
-        num_prompt_tokens=900,
+        num_prompt_tokens=1000,
         max_tokens=200,
         arrival_time=time.time(),
-        all_token_ids=[0] * 1000,
-        output_token_ids=[0] * 100,
+        all_token_ids=[0] * 1200,
+        output_token_ids=list(range(100_000, 100_200)),
         num_preemptions=0,
     )
 
@@ -92,6 +96,28 @@ def step_of(probe: SchedulerProbe, ids: list[str]):  # type: ignore[no-untyped-d
     return step
 
 
+def requests_of(probe: SchedulerProbe) -> tuple[float, float]:
+    """Microseconds that a request's admission and its end cost, over a few hundred."""
+    requests = [request(f"cmpl-{number}-more") for number in range(300)]
+    ends = [
+        SimpleNamespace(
+            request_id=each.request_id,
+            new_token_ids=[1],
+            finish_reason=1,
+            stop_reason=None,
+            prefill_stats=None,
+        )
+        for each in requests
+    ]
+    began = time.perf_counter_ns()
+    for each in requests:
+        probe.admitted(each)
+    admitted = time.perf_counter_ns()
+    probe._requests.given(ends, admitted)
+    ended = time.perf_counter_ns()
+    return (admitted - began) / 3e5, (ended - admitted) / 3e5
+
+
 def main() -> int:
     """Measure and print, for small and large batches."""
     cost = 0.0
@@ -114,11 +140,13 @@ def main() -> int:
                     step()
                 costs.append((time.perf_counter_ns() - began) / 1e4)
                 reader.release(Cursor(reader.pull(Cursor(), 1 << 40)[1].position))
+            admissions, ends = zip(*(requests_of(probe) for _ in range(20)), strict=True)
             assert probe
             assert reader.dropped == 0
             probe.close()
             cost = min(costs)
         print(f"step of {batch:3d} sequences: {cost:6.1f} us")
+    print(f"a request: {min(admissions):.1f} us at its admission, {min(ends):.1f} us at its end")
     print(f"budget at {BATCH}: {BUDGET_US} us")
     return 0 if cost < BUDGET_US else 1
 

@@ -10,7 +10,7 @@ from specscope_hook.payload import REQUEST
 NAN = math.nan
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Admission:
     """What the recorder keeps of a running request, so that its end can be written whole."""
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Sequence
 from hashlib import blake2b
 
 
-def token_digest(token_ids: Iterable[int]) -> int:
+def token_digest(token_ids: Sequence[int]) -> int:
     """64-bit digest of output token ids: equal texts, equal digests; never 0."""
-    text = ",".join(map(str, token_ids)).encode()
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little") or 1
+    raw = blake2b(token_bytes(token_ids), digest_size=8).digest()
+    return int.from_bytes(raw, "little") or 1
+
+
+def token_bytes(token_ids: Sequence[int]) -> bytes:
+    """Token ids one behind the other; once for every request, so of the fastest kind there is."""
+    try:
+        return array("I", token_ids).tobytes()
+    except OverflowError:  # placeholders below 0
+        return array("q", token_ids).tobytes()

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from array import array
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from specscope_hook.admission import Admission, packed
 from specscope_hook.clock import Clock, SystemClock
 from specscope_hook.columns import End, TimingSource
+from specscope_hook.digest import token_bytes
 from specscope_hook.payload import pack_single, round_payload
 from specscope_hook.ring import NAME_ADAPTER, NAME_ARM, NAME_CLASS, OTHER, REQUEST, ROUND, Ring
 
@@ -56,12 +56,12 @@ class Recorder:
         raw = hashlib.blake2b(text, digest_size=8, key=self._salt).digest()
         return int.from_bytes(raw, "little") or 1
 
-    def content_hash(self, prompt: Iterable[int], *settings: object) -> int:
+    def content_hash(self, prompt: Sequence[int], *settings: object) -> int:
         """Salted hash of prompt token ids and all else that shapes the output; never 0.
 
         Only for requests whose output these decide: greedy or coupled sampling.
         """
-        text = array("q", prompt).tobytes() + repr(settings).encode(errors="replace")
+        text = token_bytes(prompt) + repr(settings).encode(errors="replace")
         raw = hashlib.blake2b(text, digest_size=8, key=self._salt).digest()
         return int.from_bytes(raw, "little") or 1
 

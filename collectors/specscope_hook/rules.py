@@ -33,7 +33,7 @@ _LOOK_EVERY_NS = 1_000_000_000
 _GONE = (-1, -1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Facts:
     """What an engine knows of a request when it takes it in."""
 

@@ -93,6 +93,7 @@ def test_a_report_of_another_shape_detaches_and_raises_nothing(rig):
 def test_equal_texts_have_equal_digests_and_other_texts_others():
     assert token_digest([1, 23]) == token_digest([1, 23])
     assert token_digest([1, 23]) != token_digest([12, 3])
+    assert token_digest([-1, 23]) not in (token_digest([1, 23]), token_digest([-1, 24]))
 
 
 def content_of(rig, id_, prompt=(1, 2, 3), **settings):

@@ -8,10 +8,11 @@ import pytest
 from hook_fakes import ManualClock
 from hypothesis import given
 from hypothesis import strategies as st
-from vllm_standins import Scheduler, a_config
+from vllm_standins import Request, Scheduler, a_config
 
 from specscope_hook.adapters.vllm import check
 from specscope_hook.adapters.vllm_lengths import why_not_whole
+from specscope_hook.adapters.vllm_requests import _SHAPES
 from specscope_hook.clock import SystemClock
 from specscope_hook.columns import End, TimingSource
 from specscope_hook.errors import NotSupported
@@ -159,6 +160,32 @@ def test_a_request_that_ended_while_its_next_step_was_in_flight_is_not_in_that_s
     rounds = scheduler.records()[0]
     assert [len(round_.requests) for round_ in rounds[1:]] == [2, 2, 1]
     assert rounds[2].ends == [End.LENGTH, End.NONE]
+
+
+def test_content_is_of_greedy_requests_and_differs_with_what_shapes_their_output(tmp_path):
+    scheduler = Scheduler(tmp_path)
+    shapes = {
+        "a": {"temperature": 0.0, "stop": ["x"]},
+        "b": {"temperature": 0.0, "stop": ["x"]},
+        "c": {"temperature": 0.0, "stop": ["y"]},
+        "d": {"temperature": 0.5, "stop": ["x"]},
+    }
+    for whole in (False, True):  # a vLLM that lacks a parameter, one that has them all
+        for id_, shape in shapes.items():
+            more = dict.fromkeys(_SHAPES) if whole else {}
+            request = Request(f"{id_}{whole}")
+            request.prompt_token_ids = [1, 2, 3]
+            request.sampling_params = SimpleNamespace(
+                **{**more, "top_p": 1.0, "extra_args": None, **shape}
+            )
+            scheduler.probe.admitted(request)
+
+    contents = [record.content for record in scheduler.records()[1]]
+    assert contents[:4] == contents[4:]
+    a, b, c, d = contents[:4]
+    assert a == b
+    assert len({a, c, d}) == 3
+    assert d == 0
 
 
 def test_an_aborted_request_ends_as_aborted(scheduler):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from specscope_hook.admission import Admission
@@ -21,6 +22,7 @@ _SHAPES = (
     "allowed_token_ids", "structured_outputs",
 )  # fmt: skip
 """Sampling parameters that shape a greedy output."""
+_shape = attrgetter(*_SHAPES)
 
 
 @dataclass(slots=True)
@@ -99,8 +101,11 @@ class Requests:
         sampling = request.sampling_params
         if not prompt or sampling.temperature > 0 or getattr(request, "mm_features", None):
             return 0
-        shape = [repr(getattr(sampling, name, None)) for name in _SHAPES]
-        return self._recorder.content_hash(prompt, adapter, request.max_tokens, *shape)
+        try:
+            shape = _shape(sampling)
+        except AttributeError:  # another version's
+            shape = tuple(getattr(sampling, name, None) for name in _SHAPES)
+        return self._recorder.content_hash(prompt, adapter, request.max_tokens, shape)
 
     def scheduled(self, ids: Iterable[str]) -> None:
         """Work on these begins."""
@@ -116,8 +121,7 @@ class Requests:
             if state is None:
                 continue
             if each.prefill_stats is not None and state.admission is not None:
-                cached = each.prefill_stats.num_cached_tokens
-                state.admission = replace(state.admission, cached_tokens=cached)
+                state.admission.cached_tokens = each.prefill_stats.num_cached_tokens
             if each.new_token_ids and not state.first_token:
                 state.first_token = now
             if each.finish_reason is not None:

@@ -13,6 +13,9 @@ from typing import Any
 
 from specscope_hook.adapters.vllm_requests import Requests, Running
 
+_ONE_LESS = bytes([0, *range(255)])
+"""To translate bytes by: each less one."""
+
 
 @dataclass(slots=True)
 class Rows:
@@ -22,9 +25,9 @@ class Rows:
     requests: Sequence[int] = ()
     classes: Sequence[int] = ()
     contexts: list[int] = field(default_factory=list)
-    k: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)
-    made: list[int] = field(default_factory=list)
+    k: Sequence[int] = ()
+    accepted: Sequence[int] = ()
+    made: Sequence[int] = ()
     prompt_tokens: int = 0
     invalid: int = 0
     padded: int = 0  # tokens planned for sequences that had ended by then, or for nothing
@@ -64,27 +67,26 @@ class RowReader:
         # sum tells that all of them decode.
         if planned.total_num_scheduled_tokens != sum(k) + len(ids):
             return None
-        tokens = made.sampled_token_ids
+        tokens, drafted = made.sampled_token_ids, bytes(k)
         if not tokens:
             return None
         if made.req_ids == ids:  # the order of tokens; that of the index by id is another
-            lengths = list(map(len, tokens))
+            lengths = bytes(map(len, tokens))
         else:
             place = made.req_id_to_index
-            lengths = [len(tokens[place[id_]]) for id_ in ids]
+            lengths = bytes([len(tokens[place[id_]]) for id_ in ids])
         if 0 in lengths:
             return None
-        if 0 in k:
-            pairs = zip(lengths, k, strict=True)
-            accepted = [length - 1 if drafted else 0 for length, drafted in pairs]
-        else:
-            accepted = [length - 1 for length in lengths]
+        accepted = lengths.translate(_ONE_LESS)
+        if 0 in drafted:
+            pairs = zip(accepted, drafted, strict=True)
+            accepted = bytes([kept if k_ else 0 for kept, k_ in pairs])
         return Rows(
             ids=ids,
             requests=self._requests,
             classes=self._classes,
             contexts=[len(each) - 1 for each in self._tokens],
-            k=k,
+            k=drafted,
             accepted=accepted,
             made=lengths,
         )
@@ -97,7 +99,8 @@ class RowReader:
         # The V2 runner is told of requests that come back as if they were new.
         anew = {new.req_id for new in planned.scheduled_new_reqs}
         anew |= planned.scheduled_cached_reqs.resumed_req_ids
-        rows, states = Rows(), []
+        k_, accepted, lengths = list[int](), list[int](), list[int]()
+        rows, states = Rows(k=k_, accepted=accepted, made=lengths), []
         for id_, scheduled in planned.num_scheduled_tokens.items():
             state = running.get(id_)
             if state is None:
@@ -119,9 +122,9 @@ class RowReader:
                 rows.invalid += refused[id_]
             states.append(state)
             rows.ids.append(id_)
-            rows.k.append(k)
-            rows.accepted.append(len(made_here) - 1 if draft else 0)
-            rows.made.append(len(made_here))
+            k_.append(k)
+            accepted.append(len(made_here) - 1 if draft else 0)
+            lengths.append(len(made_here))
         self._keep(rows, states)
         rows.contexts = [len(each) - 1 for each in self._tokens]
         return rows

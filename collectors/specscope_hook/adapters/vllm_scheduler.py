@@ -15,7 +15,7 @@ import atexit
 import logging
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -153,7 +153,7 @@ class SchedulerProbe:
 
     def _end_step(self, outputs: dict[int, Any]) -> None:
         now = self._now()
-        given = [each for some in outputs.values() for each in some.outputs]
+        given = _flat(outputs)
         turns = [each for each in given if each.finish_reason is not None]
         if self._rows is not None and self._rows.prompt_tokens:
             turns = [each for each in given if each.finish_reason is not None or each.prefill_stats]
@@ -171,7 +171,8 @@ class SchedulerProbe:
         What a sequence made is what it was given, but where it ended or got nothing.
         """
         count = len(rows.ids)
-        emitted, ends = rows.made, bytes(count)
+        emitted: Sequence[int] = rows.made
+        ends = bytes(count)
         if turns or len(given) != count:
             by_id = {each.request_id: each for each in given}
             mine = [by_id.get(id_) for id_ in rows.ids]
@@ -247,3 +248,11 @@ class SchedulerProbe:
             timing_source=self._source,
             **round_.values,
         )
+
+
+def _flat(outputs: dict[int, Any]) -> list[Any]:
+    """What a step gave out, over vLLM's front ends; mostly there is one."""
+    if len(outputs) == 1:
+        (only,) = outputs.values()
+        return only.outputs  # type: ignore[no-any-return]
+    return [each for some in outputs.values() for each in some.outputs]

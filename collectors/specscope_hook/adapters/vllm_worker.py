@@ -1,8 +1,8 @@
 """vLLM, in a worker: how long the parts of each step took.
 
 Wraps methods of one model runner's instance. Which step a time belongs to is counted here;
-the numbers ride on the runner's output, as attribute `_specscope`, to the scheduler. The V1
-runner was run; the V2 runner's branch is written from its source and was never run.
+the numbers ride on the runner's output, as attribute `_specscope`, to the scheduler. Both
+runners were run on a CPU, neither on a GPU.
 """
 
 from __future__ import annotations
