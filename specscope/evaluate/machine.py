@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +64,11 @@ def machine_of(boot: Mapping[str, Any]) -> Machine:
         else card["draft_parameters"] * card["draft_bytes_per_weight"],
         missing=tuple(sorted(missing)),
     )
+
+
+def machines_of(boots: Iterable[Mapping[str, Any]]) -> dict[str, Machine]:
+    """Of each epoch, from rows of `boot`."""
+    return {boot["epoch"]: machine_of(boot) for boot in boots}
 
 
 def _peaks(name: str | None) -> DevicePeaks | None:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from specscope.errors import InputError, UsageError
-from specscope.evaluate.verdicts import decide
 from specscope.gate import calibration
 from specscope.gate import plan as planning
 from specscope.gate import show as views
@@ -64,12 +63,11 @@ def plan(args: Namespace) -> int:
         return _plan_crossover(args)
     with _store(args) as store:
         reading = _read(store, args)
-    evidence = reading.evidence
-    verdicts = decide(evidence.blocks, evidence.parts, design=reading.design)
+    blocks = reading.evidence.blocks
     steps = planning.plan(
-        verdicts,
-        replicas=args.replicas or planning.replica_count(evidence.blocks),
-        block_s=args.block_s or planning.block_seconds(evidence.blocks),
+        _advice(args, reading).verdicts,  # by the rules by which the gate will decide
+        replicas=args.replicas or planning.replica_count(blocks),
+        block_s=args.block_s or planning.block_seconds(blocks),
         share=args.share,
     )
     return _say(args, planning.plan_lines(steps), {"steps": [asdict(step) for step in steps]})

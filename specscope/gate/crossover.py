@@ -114,8 +114,7 @@ def _judge(
         "switchback", objectives.busy_share([block for block in blocks if block.wall_us])
     )
     deploys = deploys_of(pairs, objective)
-    level = bonferroni(rules.level, 3)
-    joint = crossover(deploys, level, looked_at_often=True)
+    joint = crossover(deploys, bonferroni(rules.level, _contrasts(both)), looked_at_often=True)
     flags = ("SAMPLE_RATIO",) if _uneven(pairs) else ()
     deciding = _deciding(joint)
     action, k = _action(deciding, flags, rules)
@@ -149,8 +148,14 @@ def _judge(
     return Judged(verdict, rows, joint)
 
 
+def _contrasts(blocks: Sequence[BlockTime]) -> int:
+    """How many intervals must hold together: of each two configurations, and the hardware's."""
+    ran = len({block.arm for block in blocks})
+    return ran * (ran - 1) // 2 + 1
+
+
 def _deciding(joint: Crossover) -> Estimate | None:
-    """The longest draft over the engine without speculation, or over k0 where none ran."""
+    """The best draft over the engine without speculation, or over k0 where none ran."""
     for baseline in (CLEAN, BASELINE):
         found = [e for e in joint.estimates if e.baseline == baseline and arm_k(e.arm)]
         if found:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from specscope import queries
 from specscope.evaluate.blocks import BlockPart, BlockTime, pair_key
 from specscope.evaluate.choice import Rules
+from specscope.evaluate.machine import Machine, machines_of
 from specscope.evaluate.outputs import OutputCheck
 from specscope.evaluate.shared_batch import BlockClass
 from specscope.gate.crossover import (
@@ -33,7 +34,8 @@ Row = TypeVar("Row", BlockTime, BlockPart, BlockClass)
 class Evidence:
     """Block rows of one epoch, whether its arms changed outputs, and the epochs left out.
 
-    crossovers: of two configurations, whose epochs differ by what is compared.
+    crossovers: of two configurations, whose epochs differ by what is compared. machines: by epoch,
+    for the causes of a loss.
     """
 
     epoch: str
@@ -42,6 +44,7 @@ class Evidence:
     other_epochs: tuple[str, ...] = ()
     outputs: tuple[OutputCheck, ...] = ()
     crossovers: tuple[Judged, ...] = ()
+    machines: Mapping[str, Machine] = field(default_factory=dict)
 
     def since(self, ns: int) -> Evidence:
         """Only the blocks that began at or after a time, ns since 1970."""
@@ -79,6 +82,7 @@ def read_evidence(store: Store, epoch: str | None = None, since: int = 0) -> Evi
         found,
         outputs=tuple(read_outputs(store, since)),
         crossovers=tuple(read_crossovers(store, blocks, policies)),
+        machines=machines_of(store.rows(queries.boots())),
     )
 
 
@@ -105,7 +109,8 @@ def read_blocks(
         blocks = read_records(store, queries.blocks(where), BlockTime)
         parts = read_records(store, queries.block_parts(where), BlockPart)
     else:
-        single = [_boot(hold) for hold in holds] + [f"policy = {n}" for n in sides_of(policies)]
+        single = list(dict.fromkeys(_boot(hold) for hold in holds))
+        single += [f"policy = {n}" for n in sides_of(policies)]
         alike = " AND ".join([f"({where})", *(f"NOT ({one})" for one in single)])
         blocks = read_records(store, queries.pooled_blocks(alike), BlockTime)
         parts = read_records(store, queries.pooled_parts(alike), BlockPart)

@@ -75,7 +75,9 @@ def recommend(
     rest on enough pairs change anything, and replays that a person has accepted.
     """
     rules = rules or GateRules()
-    verdicts = decide(evidence.blocks, evidence.parts, decision, design, outputs=evidence.outputs)
+    verdicts = decide(
+        evidence.blocks, evidence.parts, decision, design, evidence.machines, evidence.outputs
+    )
     pairs = _pairs(evidence, design)
     moves = []
     for place in lay_out(verdicts, design):

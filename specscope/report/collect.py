@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from specscope import queries
-from specscope.evaluate.blocks import BlockPart, BlockTime, pairs_of
+from specscope.evaluate.blocks import BlockPart, BlockTime
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.fleet import fleet_verdict, segment_names
-from specscope.evaluate.machine import machine_of
+from specscope.evaluate.machine import machines_of
 from specscope.evaluate.outputs import OutputCheck, worst
 from specscope.evaluate.switch import Story, tell
-from specscope.evaluate.verdicts import Verdict, by_segment, decide
+from specscope.evaluate.verdicts import Verdict, decide
 from specscope.gate.crossover import without_crossovers
 from specscope.gate.evidence import read_blocks, read_bodies, read_crossovers
 from specscope.gate.policies import read_policies
@@ -57,8 +57,6 @@ def collect(
     verdicts += [one.verdict for one in crossovers]
     fleet = fleet_verdict(verdicts, names)
     called = segment_names(((v.epoch, v.segment) for v in verdicts), names)
-    pairs = by_segment(pairs_of(paired, parts))
-    pairs |= {(one.verdict.epoch, one.verdict.segment): list(one.pairs) for one in crossovers}
     ran = {(block.replica, block.boot) for block in blocks}
     return model.Report(
         title=title,
@@ -69,9 +67,7 @@ def collect(
         global_action=fleet.action,
         still_needed=list(fleet.still_needed),
         would_change=list(fleet.would_change),
-        segments=[
-            segment_row(v, pairs[v.epoch, v.segment], called[v.epoch, v.segment]) for v in verdicts
-        ],
+        segments=[segment_row(v, called[v.epoch, v.segment]) for v in verdicts],
         stories=[story_row(story, names) for story in stories],
         replicas=[
             _replica(boot)
@@ -99,7 +95,7 @@ def _judge(
 ) -> tuple[list[Verdict], list[Story]]:
     """Verdicts and stories of each kind of experiment, by the design that it ran under."""
     kinds = {policy.number: policy.kind for policy in read_policies(store)}
-    machines = {boot["epoch"]: machine_of(boot) for boot in boots}
+    machines = machines_of(boots)
     verdicts, stories = [], []
     for kind, (design, often) in DESIGNS.items():
         mine = [block for block in blocks if kinds.get(block.policy, "cohort") == kind]

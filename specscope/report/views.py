@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from specscope.evaluate.blocks import Pair
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.diagnosis import Diagnosis
 from specscope.evaluate.fleet import LOSSES, WINS, FleetVerdict
 from specscope.evaluate.outputs import OutputCheck
-from specscope.evaluate.quantiles import merge, quantile
 from specscope.evaluate.summary import ArmSummary
 from specscope.evaluate.switch import Story
 from specscope.evaluate.verdicts import Verdict
@@ -46,8 +44,8 @@ def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
     )
 
 
-def segment_row(verdict: Verdict, pairs: Sequence[Pair], name: str) -> model.SegmentRow:
-    """A verdict with its arms. pairs: of its segment, which the report calls `name`."""
+def segment_row(verdict: Verdict, name: str) -> model.SegmentRow:
+    """A verdict with its arms. name: what the report calls its segment."""
     speedups = {one.arm: one for one in verdict.speedups}
     return model.SegmentRow(
         name=name,
@@ -60,7 +58,7 @@ def segment_row(verdict: Verdict, pairs: Sequence[Pair], name: str) -> model.Seg
         grade=verdict.grade,
         confidence=verdict.confidence,
         reasons=list(verdict.reasons),
-        arms=[_arm(a, speedups.get(a.arm), pairs) for a in verdict.arms],
+        arms=[_arm(a, speedups.get(a.arm)) for a in verdict.arms],
         primary=verdict.primary,
         causes=_losses(verdict.diagnoses),
     )
@@ -114,9 +112,7 @@ def _switch(one: Estimate) -> model.Ratio:
     return model.Ratio(k=one.k, value=one.value, low=one.low, high=one.high)
 
 
-def _arm(arm: ArmSummary, speedup: Estimate | None, pairs: Sequence[Pair]) -> model.ArmRow:
-    blocks = [pair.blocks[arm.arm] for pair in pairs if arm.arm in pair.blocks]
-    gaps = merge([dict(zip(b.gap_bins, b.gap_counts, strict=True)) for b in blocks])
+def _arm(arm: ArmSummary, speedup: Estimate | None) -> model.ArmRow:
     return model.ArmRow(
         arm=arm.arm,
         k=arm.k,
@@ -127,7 +123,7 @@ def _arm(arm: ArmSummary, speedup: Estimate | None, pairs: Sequence[Pair]) -> mo
         speedup=speedup.value if speedup else None,
         low=speedup.low if speedup else None,
         high=speedup.high if speedup else None,
-        chunk_gap_p95_ms=quantile(gaps, 0.95) if any(gaps.values()) else None,
+        chunk_gap_p95_ms=arm.gap_p95_ms.value if arm.gap_p95_ms else None,
         ms_per_token=dict(arm.ms_per_token),
         survival=[float(value) for value in arm.survival.survival] if arm.survival else [],
         at_risk=[int(value) for value in arm.survival.at_risk] if arm.survival else [],

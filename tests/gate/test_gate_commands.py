@@ -184,6 +184,24 @@ def test_export_and_plan_and_json(dsn, capsys):
     assert json.loads(out)["schema"] == "specscope.gate/1"
 
 
+def test_a_plan_asks_for_the_pairs_that_the_gate_will_ask_for(tmp_path, capsys):
+    where = f"chdb://{tmp_path}/store"
+    slight = Kind({0: 1.0, 4: 1.656}, {0: 1.0, 4: 1.6})  # open traffic is looked at while it grows
+    with Store.open(where) as store:
+        put_blocks(store, {"sql": slight})
+        row = {"policy": 7, "kind": "blocks", "table": json.dumps({"policy": 7}), "note": ""}
+        row |= {"created_at": NOW, "block_ms": 1000, "burn_in_ms": 0, "version": 1}
+        store.insert("policy", typed(store, "policy", [row]))
+
+    _, out, _ = run(capsys, "recommend", "--store", where, "--json")
+    _, planned, _ = run(capsys, "plan", "--store", where, "--json")
+
+    (move,), (step,) = json.loads(out)["moves"], json.loads(planned)["steps"]
+    assert move["rule"] == "insufficient"
+    assert step["action"] == "inconclusive"
+    assert step["needed"] > 0
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

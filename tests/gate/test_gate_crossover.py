@@ -13,6 +13,7 @@ from specscope.cli import main
 from specscope.errors import UsageError
 from specscope.evaluate.blocks import BlockTime
 from specscope.gate import calibration
+from specscope.gate.crossover import judge_crossovers
 from specscope.gate.policies import next_table, read_policies, write_policy
 from specscope.gate.swap import Swap, crossover_policy, haproxy, nginx, schedule, swap_map
 from specscope.gate.table import GateTable
@@ -161,6 +162,19 @@ def test_few_pairs_are_undecided_and_say_how_many_are_lacking(tmp_path, capsys):
     (found,) = json.loads(out)["crossovers"]
     assert found["action"] == "inconclusive"
     assert "thin evidence: clean and k4 have 4 of 20 pairs" in found["reasons"]
+
+
+def test_all_intervals_of_one_crossover_hold_together_however_many_there_are():
+    deploys = [("clean", "k4"), ("k4", "clean"), ("k0", "clean"), ("clean", "k0")]
+    policies = {1: crossover_policy([], SWAP, now=NOW, default_k=0)}
+    boots = [boot_of(side, arm) for side in (0, 1) for arm in SPEED]
+
+    (two,) = judge_crossovers(blocks(deploys[:2], 24), policies, boots)
+    (three,) = judge_crossovers(blocks(deploys, 24), policies, boots)
+
+    assert all(one.level == pytest.approx(1 - 0.05 / 2) for one in two.joint.estimates)
+    assert len(three.joint.estimates) == 3
+    assert all(one.level == pytest.approx(1 - 0.05 / 4) for one in three.joint.estimates)
 
 
 # --- the plan ----------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pytest
 from evaluate.block_rows import Kind, rows
 
 from specscope.evaluate.choice import Rules
+from specscope.evaluate.machine import machines_of
 from specscope.gate.evidence import of_epoch
 from specscope.gate.recommend import Change, last_change, recommend
 from specscope.gate.rules import HOUR_NS
@@ -48,6 +49,21 @@ def test_what_a_cell_does_follows_from_what_is_in_force(kind, old_k, rule, new_k
 
     assert (move.rule, move.new_k) == (rule, new_k)
     assert move.changes == (old_k != new_k)
+
+
+def test_the_cause_of_a_loss_is_looked_for_with_the_machine_as_in_a_report():
+    evidence = of_epoch(*rows({"sql": LOSE}))
+    card = {"epoch": "e1", "gpu_type": "NVIDIA H100 80GB HBM3", "parameters": 8e9}
+    card |= {"bytes_per_weight": 2.0, "kv_bytes_per_token": 131072, "experts": 0}
+    card |= {"active_parameters": 8e9, "draft_parameters": 1e8, "draft_bytes_per_weight": 2.0}
+
+    def lacking(machines):
+        found = dataclasses.replace(evidence, machines=machines)
+        (verdict,) = recommend(found, GateTable((), 4), now=NOW).verdicts
+        return {need for d in verdict.diagnoses for one in d.unseen for need in one.needs}
+
+    assert any(need.startswith("boot.") for need in lacking({}))
+    assert not any(need.startswith("boot.") for need in lacking(machines_of([card])))
 
 
 def test_a_tie_changes_nothing():

@@ -8,8 +8,10 @@ from evaluate.block_rows import Kind, rows
 from gate.test_gate_commands import put_blocks, run
 
 from specscope.cli import main
+from specscope.evaluate.quantiles import bin_of
 from specscope.evaluate.verdicts import decide
 from specscope.gate.voids import REASON, Hold, void_pairs
+from specscope.report.views import segment_row
 from specscope.store import Store
 from specscope_agent.guardrail import Held
 from specscope_agent.loss import rows_table
@@ -52,6 +54,24 @@ def test_pairs_without_a_clock_are_void_where_a_block_reaches_into_the_hold():
     found = void_pairs(blocks, [hold(8 * 10**9, 10 * 10**9)], {7: {"kind": "cohort"}})
 
     assert voided(found) == [6, 7, 8, 9, 10]
+
+
+def test_a_report_s_chunk_gaps_are_of_the_pairs_that_decided():
+    blocks, parts = rows({"sql": WIN}, pairs=24)
+    odd = [
+        dataclasses.replace(
+            block,
+            gap_bins=(bin_of(900.0 if block.pair <= 3 else 10.0),),
+            gap_counts=(100,),
+            void=REASON if block.pair <= 3 else "",
+        )
+        for block in blocks
+    ]
+
+    (verdict,) = decide(odd, parts)
+
+    gaps = {arm.chunk_gap_p95_ms for arm in segment_row(verdict, "sql").arms}
+    assert all(gap == pytest.approx(10.0, rel=0.01) for gap in gaps)
 
 
 def test_a_void_pair_is_left_out_and_counted_not_repaired():
