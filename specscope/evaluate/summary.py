@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from specscope.evaluate import acceptance, objectives
 from specscope.evaluate.acceptance import Survival
-from specscope.evaluate.blocks import BlockPart, Pair, arm_k
+from specscope.evaluate.blocks import Pair, arm_k
 from specscope.evaluate.quantiles import QuantileEstimate
 from specscope.evaluate.ratio import Ratio, ratio_of_sums
 
@@ -89,19 +90,19 @@ def summarise(pairs: Sequence[Pair], arm: str) -> ArmSummary | None:
 
 
 def _survival(pairs: Sequence[Pair], arm: str) -> Survival | None:
-    """Acceptance of an arm, one cluster a block."""
+    """Acceptance of an arm, one cluster a block; None where a block's counts cannot be."""
     risk, kept = [], []
     for pair in pairs:
         parts = pair.parts.get(arm, ())
         if parts:
-            risk.append(_added(parts, "tested"))
-            kept.append(_added(parts, "kept"))
-    if not any(any(row) for row in risk):
+            width = max(len(counts) for part in parts for counts in (part.tested, part.kept))
+            risk.append(_added([part.tested for part in parts], width))
+            kept.append(_added([part.kept for part in parts], width))
+    counts = zip(chain.from_iterable(risk), chain.from_iterable(kept), strict=True)
+    if not any(any(row) for row in risk) or any(won > tested for tested, won in counts):
         return None
     return acceptance.survival(risk, kept)
 
 
-def _added(parts: Sequence[BlockPart], name: str) -> list[int]:
-    rows = [getattr(part, name) for part in parts]
-    width = max(map(len, rows))
+def _added(rows: Sequence[Sequence[int]], width: int) -> list[int]:
     return [sum(row[j] for row in rows if j < len(row)) for j in range(width)]

@@ -174,6 +174,25 @@ def test_thin_evidence_says_what_is_still_needed(store, rows):
         assert values["still_needed"]
 
 
+def test_acceptance_that_cannot_be_draws_no_curve(store):
+    part = {stored_name(c.name): None for c in columns(ROLLUPS["block_part"])}
+    part |= {name: BLOCK[name] for name in ("epoch", "policy", "replica", "boot", "version")}
+    part |= {"class": "x", "context_bucket": "0-1k", "output_bucket": "1-16", "k": 4, "arm": "k4"}
+    part |= {"request_rounds": 400, "proposed": 1600, "accepted": 400, "emitted": 800}
+    part |= {"censored": 0, "requests": 4, "kinds": [""], "kind_rounds": [400]}
+    part |= {"kind_emitted": [800], "kind_tested": [10], "kind_kept": [90]}
+    part |= {"tested": [10], "kept": [90, 20]}  # more was kept than was tested
+    pairs = (1, 2, 3)
+    blocks = [a_block(p, arm, emitted=800) for p in pairs for arm in ("k0", "k4")]
+
+    values = looked_at(
+        report_on(store, {"block_time": blocks, "block_part": [part | {"pair": p} for p in pairs]})
+    )
+
+    (segment,) = values["segments"]
+    assert [arm["survival"] for arm in segment["arms"]] == [[], []]
+
+
 @pytest.mark.parametrize(
     ("tokens", "draft", "verify", "speedup", "action", "flagged"),
     [(4.2, 0.50, 0.65, 3.652, "set_k", True), (1.4, 0.90, 1.20, 0.667, "disable", False)],
