@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from specscope.engine.api import RequestEnd, RequestInfo, RoundReport, SamplingParams
 from specscope.engine.engine import Engine
-from specscope.engine.errors import EngineError
+from specscope.engine.errors import BadRequest, EngineError
 
 
 class EngineStopped(EngineError):
@@ -25,8 +25,8 @@ class Chunk:
 class Worker:
     """Steps an engine while there is work, and sleeps while there is none.
 
-    An error in the engine ends the thread and every open stream with it: a fault is never a
-    request that hangs.
+    An end of the thread, by a stop or an error in the engine, ends every open stream with it:
+    neither is a request that hangs.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -53,30 +53,33 @@ class Worker:
     ) -> AsyncIterator[Chunk]:
         """Submit and give chunks as they come; leaving the iterator early aborts the request.
 
-        Raises BadRequest as Engine.submit does, EngineStopped if the engine has failed.
+        Raises BadRequest as Engine.submit does, EngineStopped if the engine has failed or ended.
         """
         loop, queue = asyncio.get_running_loop(), asyncio.Queue[Chunk | Exception]()
 
         def listen(ids: Sequence[int]) -> None:
             loop.call_soon_threadsafe(queue.put_nowait, Chunk(list(ids)))
 
+        if id in self.streams:
+            raise BadRequest(f"request {id!r} is running already")
         self.streams[id] = loop, queue
-        ended = False
+        running = False
         try:
-            # Asked after the stream is known: an engine that fails from now on tells it.
+            # Asked after the stream is known: an engine that ends from now on tells it.
             if self.failure is not None or self.stopping:
                 raise EngineStopped("the engine is not running")
             self.engine.submit(id, prompt, params, label, session, listen)
+            running = True
             self.wake.set()
-            while not ended:
+            while running:
                 chunk = await queue.get()
                 if isinstance(chunk, Exception):
-                    raise EngineStopped(f"the engine failed: {chunk}") from chunk
-                ended = chunk.end is not None
+                    raise EngineStopped(f"the engine has ended: {chunk}") from chunk
+                running = chunk.end is None
                 yield chunk
         finally:
             self.streams.pop(id, None)
-            if not ended:
+            if running:
                 self.engine.abort(id)
                 self.wake.set()
 
@@ -106,10 +109,16 @@ class Worker:
                 while self.engine.step():
                     pass
                 if self.stopping and self.engine.idle:
-                    return
+                    break
                 self.wake.wait()
         except Exception as error:
-            self.failure = error
-            for id in list(self.streams):
-                self._put(id, error)
+            self._leave(error)
             raise
+        # Whoever came in between that look and now is in no round any more.
+        self._leave(EngineStopped("it was told to stop"))
+
+    def _leave(self, why: Exception) -> None:
+        """Tell every open stream that nothing more comes."""
+        self.failure = why
+        for id in list(self.streams):
+            self._put(id, why)
