@@ -17,6 +17,7 @@ _SURELY_TOO_FAST = 0.9
 BASELINE_DRAFTS = "BASELINE_DRAFTS"
 IMPOSSIBLE_COUNTS = "IMPOSSIBLE_COUNTS"
 OUTPUTS_DIFFER = "OUTPUTS_DIFFER"  # set by `verdicts`, which is told of the outputs
+NOT_SWAPPED = "NOT_SWAPPED"  # set by crossovers: the sides' hardware is in the contrast
 # Of a target-only block's time that may go into drafts before it is none.
 _DRAFT_SHARE = 0.02
 

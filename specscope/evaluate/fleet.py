@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from specscope.evaluate.blocks import Segment
 from specscope.evaluate.diagnosis import NO_SINGLE_FIX
+from specscope.evaluate.flags import NOT_SWAPPED
 from specscope.evaluate.verdicts import Verdict
 
 WINS = ("keep", "set_k")
@@ -18,6 +19,7 @@ _NEEDS = {
     "TWINS_DIFFER": "blocks in which the same policy run twice agrees with itself",
     "BASELINE_DRAFTS": "a baseline that does not draft",
     "IMPOSSIBLE_COUNTS": "an engine whose counters can be",
+    NOT_SWAPPED: "a deploy with the configurations of the sides swapped",
     "OUTPUTS_DIFFER": "outputs that equal target-only's",
 }
 

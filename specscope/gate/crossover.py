@@ -31,6 +31,7 @@ from specscope.evaluate.crossover import (
     deploys_of,
     swap_pairs,
 )
+from specscope.evaluate.flags import NOT_SWAPPED
 from specscope.evaluate.multiplicity import bonferroni
 from specscope.evaluate.objectives import METRICS
 from specscope.evaluate.sentences import describe
@@ -43,6 +44,11 @@ SAME = (
     "data_parallel", "expert_parallel", "gpu_type", "driver",
 )  # fmt: skip
 """What both sides must share; the method, the draft and its length are what they may not."""
+
+FLAGS = {
+    "SAMPLE_RATIO": "the sides did not serve a fair share of the requests",
+    NOT_SWAPPED: "no deploy tells the sides' hardware from what they ran",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +121,11 @@ def _judge(
     )
     deploys = deploys_of(pairs, objective)
     joint = crossover(deploys, bonferroni(rules.level, _contrasts(both)), looked_at_often=True)
-    flags = ("SAMPLE_RATIO",) if _uneven(pairs) else ()
     deciding = _deciding(joint)
+    flags = _flags(pairs, joint, deciding)
     action, k = _action(deciding, flags, rules)
     decided = action not in ("inconclusive", "collect_baseline", "not_comparable")
-    told = deciding is not None and (deciding.arm, deciding.baseline) not in joint.confounded
-    grade = "measured" if told and not flags and len(pairs) > 1 else "none"
+    grade = "measured" if deciding and not flags and len(pairs) > 1 else "none"
     enough = min((d.contrast.pairs for d in deploys), default=0) >= rules.min_pairs
     confidence = "none" if not decided else "high" if enough and grade != "none" else "low"
     epoch = "+".join(sorted({block.epoch for block in blocks}))
@@ -184,8 +189,7 @@ def _reasons(
     pairs: int,
 ) -> list[str]:
     said = ["crossover by router: sides with fixed configurations, their traffic swapped"]
-    if flags:
-        said.append("SAMPLE_RATIO: the sides did not serve a fair share of the requests")
+    said += [f"{flag}: {FLAGS[flag]}" for flag in flags]
     for one in joint.estimates:
         held = (one.arm, one.baseline) in joint.confounded
         said.append(describe(one) + ("; the sides' hardware is in it" if held else ""))
@@ -209,6 +213,17 @@ def _reasons(
             )
     said += [f"{count} pairs left out: {reason}" for reason, count in left_out.items()]
     return said if pairs or left_out else [*said, "no pair of blocks yet"]
+
+
+def _flags(
+    pairs: Sequence[SwapPair], joint: Crossover, deciding: Estimate | None
+) -> tuple[str, ...]:
+    seen = []
+    if _uneven(pairs):
+        seen.append("SAMPLE_RATIO")
+    if deciding is not None and (deciding.arm, deciding.baseline) in joint.confounded:
+        seen.append(NOT_SWAPPED)
+    return tuple(seen)
 
 
 def _uneven(pairs: Sequence[SwapPair]) -> bool:

@@ -123,11 +123,18 @@ def test_without_a_swap_of_the_configurations_nothing_is_measured(tmp_path, caps
     _, out, _ = run(capsys, "recommend", "--store", where, "--json")
 
     (found,) = json.loads(out)["crossovers"]
-    assert (found["grade"], found["confidence"]) == ("none", "low")
+    assert (found["action"], found["grade"], found["confidence"]) == (
+        "not_comparable", "none", "none",
+    )  # fmt: skip
     assert (
         "swap the configurations at the next deploy: then the hardware cancels" in found["reasons"]
     )
     assert any("hardware is in it" in reason for reason in found["reasons"])
+
+    main(["report", "--store", where, "--out", str(tmp_path / "report"), "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["global_action"] == "inconclusive"  # half a crossover keeps or removes nothing
+    assert "configurations of the sides swapped" in report["still_needed"][0]
 
 
 def test_one_side_s_rows_taken_away_leave_nothing(tmp_path, capsys):
