@@ -15,7 +15,7 @@ from specscope.engine.state import BatchState, Needs, needs_of
 
 def state_with(*params):
     state = BatchState(len(params), 8, 0, "cpu")
-    state.admit(0, [([1], own) for own in params])
+    state.admit(0, [([1], 8, own) for own in params])
     return state
 
 
