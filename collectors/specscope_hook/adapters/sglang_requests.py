@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from specscope_hook.admission import Admission
@@ -99,7 +99,7 @@ class Requests:
         """Of a greedy request; 0 where more than token ids make the prompt."""
         if not req.origin_input_ids or getattr(req, "multimodal_inputs", None):
             return 0
-        shape = [repr(getattr(req.sampling_params, name, None)) for name in _SHAPES]
+        shape = [getattr(req.sampling_params, name, None) for name in _SHAPES]
         return self._recorder.content_hash(req.origin_input_ids, adapter, *shape)
 
     def _adapter(self, lora_id: str | None) -> str:
@@ -137,7 +137,7 @@ class Requests:
         tokens = list(req.output_ids_through_stop)
         admission = state.admission
         if admission is not None and scheduled:
-            admission = replace(admission, cached_tokens=req.cached_tokens)
+            admission.cached_tokens = req.cached_tokens
         self._recorder.ended(
             admission,
             output_tokens=len(tokens),

@@ -1,9 +1,9 @@
 """vLLM: the plug-in that it loads in every one of its processes.
 
 Silent unless SPECSCOPE_RINGS is set. It wraps six methods of the scheduler (which sees
-tokens) and, in workers, four of the model runner's instance (which sees time); timing
-travels to the scheduler as an attribute of the runner's output. Whatever does not fit, the
-engine serves as if we were not there, and one line says why.
+tokens) and, in workers, six of a V1 or four of a V2 model runner's instance (which sees
+time); timing travels to the scheduler as an attribute of the runner's output. Whatever does
+not fit, the engine serves as if we were not there, and one line says why.
 """
 
 from __future__ import annotations
