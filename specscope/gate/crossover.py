@@ -11,14 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specscope.evaluate import checks, objectives, ratio
-from specscope.evaluate.blocks import (
-    BASELINE,
-    BlockTime,
-    Pair,
-    Segment,
-    arm_k,
-    load_bucket,
-)
+from specscope.evaluate.blocks import BASELINE, BlockTime, Pair, Segment, arm_k, load_bucket
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.crossover import (
@@ -126,7 +119,8 @@ def _judge(
     action, k = _action(deciding, flags, rules)
     decided = action not in ("inconclusive", "collect_baseline", "not_comparable")
     grade = "measured" if deciding and not flags and len(pairs) > 1 else "none"
-    enough = min((d.contrast.pairs for d in deploys), default=0) >= rules.min_pairs
+    used = [deploy.contrast.pairs for deploy in deploys if deploy.contrast.se is not None]
+    enough = min(used, default=0) >= rules.min_pairs
     confidence = "none" if not decided else "high" if enough and grade != "none" else "low"
     epoch = "+".join(sorted({block.epoch for block in blocks}))
     segment = _segment(both or blocks)

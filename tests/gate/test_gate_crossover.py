@@ -184,6 +184,16 @@ def test_all_intervals_of_one_crossover_hold_together_however_many_there_are():
     assert all(one.level == pytest.approx(1 - 0.05 / 4) for one in three.joint.estimates)
 
 
+def test_a_stray_pair_at_a_deploy_s_edge_takes_no_confidence_away():
+    stray = [dataclasses.replace(b, pair=b.pair + 1000) for b in blocks([("k0", "clean")], 1)]
+    policies = {1: crossover_policy([], SWAP, now=NOW, default_k=0)}
+    boots = [boot_of(side, arm) for side in (0, 1) for arm in SPEED]
+
+    (found,) = judge_crossovers([*blocks(SWAPPED, 24), *stray], policies, boots)
+
+    assert (found.verdict.action, found.verdict.confidence) == ("keep", "high")
+
+
 # --- the plan ----------------------------------------------------------------------------
 
 
