@@ -1,11 +1,15 @@
 """The reference engine's adapter: its reports, value by value, on the ring."""
 
+from dataclasses import replace
+
 import pytest
 from hook_fakes import a_boot, drained
 
 from specscope.engine import api
+from specscope.engine.plugins import EngineInfo
+from specscope_hook.adapters import reference_plugin
 from specscope_hook.adapters.reference import ReferenceObserver
-from specscope_hook.adapters.reference_plugin import PolicyGate
+from specscope_hook.adapters.reference_plugin import PolicyGate, register
 from specscope_hook.blocks import Blocks
 from specscope_hook.columns import End
 from specscope_hook.digest import token_digest
@@ -130,3 +134,48 @@ def test_a_policy_that_fails_detaches_and_leaves_the_engine_its_own_k(rig):
     assert answers == [[3, 3], [3, 3]]
     assert not recorder.on
     assert "reference engine, policy" in reader.fault_text
+
+
+INFO = EngineInfo(
+    target="t",
+    draft="",
+    method="ngram",
+    k=2,
+    k_max=4,
+    dtype="float32",
+    device="cpu",
+    card={
+        "target": {
+            "parameters": 9,
+            "active_parameters": 9,
+            "bytes_per_weight": 4.0,
+            "kv_bytes_per_token": 64,
+            "layers": 1,
+        }
+    },
+)
+
+
+def test_a_served_engines_ring_is_ended_with_its_process(tmp_path, monkeypatch):
+    at_exit = []
+    monkeypatch.setattr(reference_plugin.atexit, "register", at_exit.append)
+    monkeypatch.setenv("SPECSCOPE_RINGS", str(tmp_path))
+
+    observers, gate = register(INFO)
+    reader = RingReader.open(next(tmp_path.glob("*.ring")))
+
+    assert (len(observers), gate([], 0)) == (1, [])
+    assert not reader.ended
+    for call in at_exit:
+        call()
+    assert reader.ended
+
+
+def test_an_engine_that_the_plug_in_does_not_understand_is_served_unrecorded(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setenv("SPECSCOPE_RINGS", str(tmp_path))
+
+    assert register(replace(INFO, card={})) is None
+    assert "serving goes on" in caplog.text
+    assert list(tmp_path.iterdir()) == []

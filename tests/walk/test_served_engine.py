@@ -85,5 +85,6 @@ def test_a_served_request_is_stored_and_a_class_that_is_gated_off_does_not_specu
     assert longest["sql"] == 3
     for label, answer in answers.items():
         assert rows[label]["output_tokens"] == answer["usage"]["completion_tokens"]
-    [boot] = store.rows("SELECT engine, parameters FROM boot FINAL")
-    assert boot == {"engine": "reference", "parameters": 6426880}
+    [boot] = store.rows("SELECT engine, parameters, isNotNull(ended_at) AS ended FROM boot FINAL")
+    assert boot == {"engine": "reference", "parameters": 6426880, "ended": 1}
+    assert store.rows("SELECT * FROM loss FINAL WHERE reason = 'tail_unknown'") == []

@@ -6,6 +6,7 @@ is not recorded.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ from specscope_hook.adapters.reference import ReferenceObserver
 from specscope_hook.attach import attach
 from specscope_hook.blocks import Blocks
 from specscope_hook.boot import hook_version, new_boot
-from specscope_hook.errors import HookError
 from specscope_hook.facts import cuda_devices
+from specscope_hook.plugin import quietly
 from specscope_hook.records import Boot
 from specscope_hook.settings import HookSettings, complaints
 
@@ -26,21 +27,22 @@ log = logging.getLogger("specscope")
 def register(info: Any) -> tuple[list[ReferenceObserver], PolicyGate] | None:
     """Attach to an engine that says what defines it; None where the hook is off.
 
-    info: target, draft, method, k, k_max, dtype, card; see the engine's EngineInfo.
+    The ring is ended with the process, which has then answered what it had.
+
+    info: target, draft, method, k, k_max, dtype, device, card; see the engine's EngineInfo.
     """
-    for complaint in complaints(os.environ):
-        log.warning("specscope: %s", complaint)
-    try:
+    with quietly(log):
+        for complaint in complaints(os.environ):
+            log.warning("specscope: %s", complaint)
         settings = HookSettings.from_env(os.environ)
         if settings.rings is None:
             return None
         boot = boot_of(info, settings)
         ring, recorder = attach(settings, boot)
-    except HookError as error:
-        log.error("specscope is off, serving goes on: %s", error)
-        return None
-    blocks = Blocks(ring, recorder, boot.replica, boot.boot)
-    return [ReferenceObserver(recorder)], PolicyGate(blocks, info.k, info.k_max)
+        atexit.register(recorder.close)
+        blocks = Blocks(ring, recorder, boot.replica, boot.boot)
+        return [ReferenceObserver(recorder)], PolicyGate(blocks, info.k, info.k_max)
+    return None
 
 
 class PolicyGate:
