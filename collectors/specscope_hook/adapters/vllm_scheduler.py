@@ -174,11 +174,12 @@ class SchedulerProbe:
         emitted: Sequence[int] = rows.made
         ends = bytes(count)
         if turns or len(given) != count:
-            by_id = {each.request_id: each for each in given}
-            mine = [by_id.get(id_) for id_ in rows.ids]
-            emitted = [0 if each is None else len(each.new_token_ids) for each in mine]
-            reasons = [each if each and each.finish_reason is not None else None for each in mine]
-            ends = bytes([0 if each is None else end_of(each) for each in reasons])
+            made = {each.request_id: each.new_token_ids for each in given}
+            emitted = [len(made.get(id_, ())) for id_ in rows.ids]
+            over = [each for each in turns if each.finish_reason is not None]
+            if over:
+                reasons = {each.request_id: end_of(each) for each in over}
+                ends = bytes([reasons.get(id_, 0) for id_ in rows.ids])
         began = self._last_end or self._scheduled_at
         values = {
             "started_at": self._unix() - (now - began),
