@@ -5,6 +5,7 @@ import math
 from types import SimpleNamespace
 
 import pytest
+import vllm_standins
 from hook_fakes import ManualClock
 from hypothesis import given
 from hypothesis import strategies as st
@@ -292,6 +293,24 @@ def test_a_step_drafts_for_its_longest_and_the_others_are_cut(tmp_path):
 def test_where_a_step_must_draft_alike_only_its_drafts_are_cut(config, said):
     assert said in why_not_whole(config)
     assert why_not_whole(a_config()) == ""
+
+
+def test_where_a_configuration_is_not_the_one_that_is_known_drafts_are_cut_all_the_same(
+    tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(vllm_standins, "a_config", SimpleNamespace)
+    scheduler = Scheduler(tmp_path, request_k=True)
+    policy = {"policy": 4, "kind": "table", "table": [], "default_k": 1}
+    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+    started(scheduler, "a")
+
+    plan = scheduler.plan({"a": 3})
+    drafts = SimpleNamespace(req_ids=["a"], draft_token_ids=[[1, 2, 3]])
+    scheduler.probe.trim(drafts)
+
+    assert scheduler.probe
+    assert "cuts drafts and does not save their drafting" in caplog.text
+    assert (plan.num_spec_tokens_to_schedule, drafts.draft_token_ids) == (4, [[1]])
 
 
 def test_a_rule_may_ask_for_the_name_that_the_model_is_served_under(tmp_path, monkeypatch):

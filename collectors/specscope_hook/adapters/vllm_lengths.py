@@ -25,7 +25,10 @@ class Lengths:
         self._requests = requests
         self._blocks = blocks
         self._of: dict[str, int] = {}
-        reason = why_not_whole(scheduler.vllm_config)
+        try:
+            reason = why_not_whole(scheduler.vllm_config)
+        except AttributeError as error:
+            reason = f"this vLLM's configuration is not the one that is known: {error}"
         self._whole = not reason
         if reason:
             log.warning("specscope cuts drafts and does not save their drafting: %s", reason)

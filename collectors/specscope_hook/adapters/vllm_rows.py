@@ -136,3 +136,11 @@ class RowReader:
         self._tokens = [getattr(each, "_x", each) for each in self._tokens]
         rows.requests = self._requests = array("Q", [state.hashed for state in states])
         rows.classes = self._classes = bytes([state.class_ for state in states])
+
+
+def all_of(outputs: dict[int, Any]) -> list[Any]:
+    """What a step gave out, over vLLM's front ends; mostly there is one."""
+    if len(outputs) == 1:
+        (only,) = outputs.values()
+        return only.outputs  # type: ignore[no-any-return]
+    return [each for some in outputs.values() for each in some.outputs]

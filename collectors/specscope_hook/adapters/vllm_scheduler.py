@@ -22,7 +22,7 @@ from typing import Any
 from specscope_hook.adapters.vllm_boot import served_name
 from specscope_hook.adapters.vllm_lengths import Lengths
 from specscope_hook.adapters.vllm_requests import Requests, end_of
-from specscope_hook.adapters.vllm_rows import RowReader, Rows
+from specscope_hook.adapters.vllm_rows import RowReader, Rows, all_of
 from specscope_hook.attach import attach
 from specscope_hook.blocks import Blocks
 from specscope_hook.clock import SystemClock
@@ -153,7 +153,7 @@ class SchedulerProbe:
 
     def _end_step(self, outputs: dict[int, Any]) -> None:
         now = self._now()
-        given = _flat(outputs)
+        given = all_of(outputs)
         turns = [each for each in given if each.finish_reason is not None]
         if self._rows is not None and self._rows.prompt_tokens:
             turns = [each for each in given if each.finish_reason is not None or each.prefill_stats]
@@ -249,11 +249,3 @@ class SchedulerProbe:
             timing_source=self._source,
             **round_.values,
         )
-
-
-def _flat(outputs: dict[int, Any]) -> list[Any]:
-    """What a step gave out, over vLLM's front ends; mostly there is one."""
-    if len(outputs) == 1:
-        (only,) = outputs.values()
-        return only.outputs  # type: ignore[no-any-return]
-    return [each for some in outputs.values() for each in some.outputs]
