@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from specscope.evaluate.blocks import BASELINE
+from specscope.evaluate.verdicts import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,54 @@ class Standardised:
     standardised: float
     mix: float
     headline: float | None
+
+    @property
+    def turned(self) -> bool:
+        """Whether the mix turns the answer around, at the two decimals that are printed."""
+        return (round(self.naive, 2) - 1.0) * (round(self.standardised, 2) - 1.0) < 0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRatio:
+    """An arm against target-only over all segments that ran both. segments: how many, 2 or more."""
+
+    arm: str
+    segments: int
+    speedup: Standardised
+
+
+_UNBELIEVED = ("not_comparable", "engine_fault")
+
+
+def over_the_fleet(verdicts: Sequence[Verdict]) -> list[FleetRatio]:
+    """Every arm that ran beside target-only in at least two segments, in the order of names.
+
+    Descriptive, without an interval: verdicts rest on pairs. A stratum is a segment of an epoch;
+    those whose input is not believed are left out, and so are those without counted requests.
+    """
+    served: dict[str, dict[str, tuple[Arm, Arm]]] = {}
+    for verdict in verdicts:
+        arms = {a.arm: a for a in verdict.arms if a.requests > 0 and a.tokens_per_s > 0}
+        base = arms.pop(BASELINE, None)
+        if base is None or verdict.action in _UNBELIEVED:
+            continue
+        for name, arm in arms.items():
+            served.setdefault(name, {})[f"{verdict.epoch} {verdict.segment}"] = (
+                Arm(1e3 / base.tokens_per_s, base.requests),
+                Arm(1e3 / arm.tokens_per_s, arm.requests),
+            )
+    return [
+        FleetRatio(
+            name,
+            len(strata),
+            standardise(
+                {key: pair[0] for key, pair in strata.items()},
+                {key: pair[1] for key, pair in strata.items()},
+            ),
+        )
+        for name, strata in sorted(served.items())
+        if len(strata) > 1
+    ]
 
 
 def standardise(base: Mapping[str, Arm], treated: Mapping[str, Arm]) -> Standardised:

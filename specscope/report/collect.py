@@ -16,6 +16,7 @@ from specscope.evaluate.choice import Rules
 from specscope.evaluate.fleet import fleet_verdict, segment_names
 from specscope.evaluate.machine import machines_of
 from specscope.evaluate.outputs import OutputCheck, worst
+from specscope.evaluate.strata import over_the_fleet
 from specscope.evaluate.switch import Story, tell
 from specscope.evaluate.verdicts import Verdict, decide
 from specscope.gate.crossover import without_crossovers
@@ -25,7 +26,14 @@ from specscope.gate.session import DESIGNS
 from specscope.outputs import read_outputs
 from specscope.period import since_condition
 from specscope.report import model
-from specscope.report.views import headline, output_row, segment_row, story_row
+from specscope.report.views import (
+    fleet_row,
+    headline,
+    output_row,
+    segment_row,
+    story_row,
+    turned_around,
+)
 from specscope.store import Store
 from specscope_hook.records import LOSS_REASONS
 
@@ -56,6 +64,7 @@ def collect(
     verdicts, stories = _judge(store, paired, parts, rules or Rules(), boots, outputs)
     verdicts += [one.verdict for one in crossovers]
     fleet = fleet_verdict(verdicts, names)
+    ratios = over_the_fleet(verdicts)
     called = segment_names(((v.epoch, v.segment) for v in verdicts), names)
     ran = {(block.replica, block.boot) for block in blocks}
     return model.Report(
@@ -81,6 +90,8 @@ def collect(
         outputs_differing=sum(check.differing for check in outputs),
         outputs_state=worst(outputs),
         outputs=[output_row(check) for check in outputs],
+        fleet=[fleet_row(one) for one in ratios],
+        findings=turned_around(ratios),
         notes=list(notes),
     )
 

@@ -122,6 +122,21 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True)
+class FleetRow:
+    """An arm over target-only in all segments that ran both. [ratio] No intervals.
+
+    pooled: of the totals as they came. standardised: with both arms given the same mix of
+    traffic. turned: that these two lie on either side of 1 (Simpson's paradox).
+    """
+
+    arm: str
+    segments: int
+    pooled: float
+    standardised: float
+    turned: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Replica:
     """What was measured: one boot of one serving process."""
 
@@ -179,5 +194,6 @@ class Report:
     outputs_state: str | None = None  # the worst of `outputs`; None where none were compared
     outputs: list[OutputRow] = field(default_factory=list)
     would_change: list[str] = field(default_factory=list)
+    fleet: list[FleetRow] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

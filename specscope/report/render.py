@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specscope.report import plots
-from specscope.report.model import SCHEMA, ArmRow, LossCauses, Report, SegmentRow
+from specscope.report.model import SCHEMA, ArmRow, FleetRow, LossCauses, Report, SegmentRow
 
 ACTION_WORDS = {
     "keep": "keep, k = {k}",
@@ -174,6 +174,14 @@ def _bars(report: Report) -> list[plots.Bar]:
     ]
 
 
+def fleet_said(row: FleetRow) -> str:
+    """An arm over the whole fleet, in a line."""
+    return (
+        f"{row.arm} over {row.segments} kinds of traffic together: {number(row.standardised)}x at "
+        f"the fleet's mix, {number(row.pooled)}x pooled"
+    )
+
+
 def _template(name: str) -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -194,6 +202,7 @@ def _template(name: str) -> Any:
         why_it_loses=why_it_loses,
         not_looked_for=not_looked_for,
         outputs_said=outputs_said,
+        fleet_said=fleet_said,
     )
     return environment.get_template(name)
 

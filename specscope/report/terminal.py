@@ -11,6 +11,7 @@ from rich.text import Text
 from specscope.report.model import LossCauses, Report, SegmentRow, Story
 from specscope.report.render import (
     deciding_arm,
+    fleet_said,
     interval,
     number,
     outputs_said,
@@ -34,6 +35,8 @@ def show(report: Report, console: Console) -> None:
     ):
         if lines:
             console.print(f"{title}: {'; '.join(lines)}", markup=False, highlight=False)
+    for row in report.fleet:
+        console.print(fleet_said(row), markup=False, highlight=False)
     for story in report.stories:
         console.print(_story(story), markup=False, highlight=False)
     console.print(outputs_said(report), markup=False, highlight=False)

@@ -8,6 +8,7 @@ from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.diagnosis import Diagnosis
 from specscope.evaluate.fleet import LOSSES, WINS, FleetVerdict
 from specscope.evaluate.outputs import OutputCheck
+from specscope.evaluate.strata import FleetRatio
 from specscope.evaluate.summary import ArmSummary
 from specscope.evaluate.switch import Story
 from specscope.evaluate.verdicts import Verdict
@@ -92,6 +93,28 @@ def output_row(check: OutputCheck) -> model.OutputRow:
         low=check.low,
         high=check.high,
     )
+
+
+def fleet_row(found: FleetRatio) -> model.FleetRow:
+    """One arm over the whole fleet, pooled and at the fleet's mix."""
+    return model.FleetRow(
+        arm=found.arm,
+        segments=found.segments,
+        pooled=found.speedup.naive,
+        standardised=found.speedup.standardised,
+        turned=found.speedup.turned,
+    )
+
+
+def turned_around(found: Sequence[FleetRatio]) -> list[str]:
+    """A finding an arm whose pooled total says the opposite of its segments."""
+    return [
+        f"Simpson's paradox: {one.arm} pooled runs at {one.speedup.naive:.2f}x and at the fleet's "
+        f"mix at {one.speedup.standardised:.2f}x; its traffic differs from target-only's, so "
+        "believe the segments"
+        for one in found
+        if one.speedup.turned
+    ]
 
 
 def story_row(story: Story, loads: LoadNames) -> model.Story:

@@ -1,0 +1,75 @@
+"""The report on a fleet as a whole: its mix of traffic, and what its tokens cost."""
+
+import io
+import json
+
+import pytest
+from evaluate.block_rows import Kind, rows
+from gate.test_gate_commands import put_rows
+from rich.console import Console
+
+from specscope.report.collect import collect
+from specscope.report.render import to_html, to_json, write
+from specscope.report.terminal import show
+from specscope.store import Store
+
+SHORT = Kind({0: 1.0, 2: 1.0, 4: 1.0}, {0: 10.0, 2: 10.0, 4: 9.0})
+LONG = Kind({0: 1.0, 2: 1.0, 4: 1.0}, {0: 20.0, 2: 20.0, 4: 18.0})
+
+
+@pytest.fixture
+def store(tmp_path):
+    with Store.open(f"chdb://{tmp_path}/store") as opened:
+        yield opened
+
+
+def put(store, often):
+    """Pairs of 23 a class; k4 beside target-only in as many as `often` says, k2 in the others."""
+    times, parts = rows({"short": SHORT, "long": LONG}, pairs=23, noise=0.001, drift=0.001)
+    first = {"short": 0, "long": 23}
+    compared = {}
+    for row in times:
+        (name,) = row.classes
+        compared[row.pair] = "k4" if row.pair - first[name] <= often[name] else "k2"
+    put_rows(
+        store,
+        [row for row in times if row.arm in ("k0", compared[row.pair])],
+        [row for row in parts if row.arm in ("k0", compared[row.pair])],
+    )
+
+
+def seen(report):
+    text = io.StringIO()
+    show(report, Console(file=text, width=200, no_color=True))
+    return text.getvalue()
+
+
+def test_a_gain_in_every_segment_that_the_pooled_total_calls_a_loss_is_a_finding(store, tmp_path):
+    put(store, {"short": 3, "long": 20})
+
+    report = collect(store, title="x")
+
+    (_, row) = json.loads(to_json(report))["fleet"]
+    # Pooled: 15 ms over (3 * 9 + 20 * 18) / 23 ms. Each segment gains 10 / 9.
+    assert row["arm"] == "k4"
+    assert row["pooled"] == pytest.approx(15 / (387 / 23), rel=0.01)
+    assert row["standardised"] == pytest.approx(10 / 9, rel=0.01)
+    assert row["turned"] is True
+    (finding,) = report.findings
+    assert finding.startswith("Simpson's paradox: k4 pooled runs at 0.89x")
+    line = "k4 over 2 kinds of traffic together: 1.11x at the fleet's mix, 0.89x pooled"
+    write(report, tmp_path)
+    for view in (seen(report), (tmp_path / "report.md").read_text()):
+        assert line in view
+        assert "Simpson" in view
+    assert "1.11x at the fleet&#39;s mix, 0.89x pooled" in to_html(report)
+
+
+def test_arms_that_served_the_same_mix_are_not_turned_around(store):
+    put(store, {"short": 12, "long": 12})
+
+    report = collect(store, title="x")
+
+    row = next(row for row in report.fleet if row.arm == "k4")
+    assert row.pooled == pytest.approx(row.standardised, rel=0.01)
+    assert report.findings == []
