@@ -30,6 +30,7 @@ from specscope.report.views import (
     fleet_row,
     headline,
     output_row,
+    prices,
     segment_row,
     story_row,
     turned_around,
@@ -66,6 +67,7 @@ def collect(
     fleet = fleet_verdict(verdicts, names)
     ratios = over_the_fleet(verdicts)
     called = segment_names(((v.epoch, v.segment) for v in verdicts), names)
+    price = prices(boots)
     ran = {(block.replica, block.boot) for block in blocks}
     return model.Report(
         title=title,
@@ -76,7 +78,7 @@ def collect(
         global_action=fleet.action,
         still_needed=list(fleet.still_needed),
         would_change=list(fleet.would_change),
-        segments=[segment_row(v, called[v.epoch, v.segment]) for v in verdicts],
+        segments=[segment_row(v, called[v.epoch, v.segment], price.get(v.epoch)) for v in verdicts],
         stories=[story_row(story, names) for story in stories],
         replicas=[
             _replica(boot)

@@ -13,7 +13,12 @@ SCHEMA = "specscope.report/1"
 
 @dataclass(frozen=True, slots=True)
 class ArmRow:
-    """One draft length within a segment. speedup, low and high are NULL for target-only."""
+    """One draft length within a segment. speedup, low and high are NULL for target-only.
+
+    cost_per_million: of a million output tokens, in the currency of the Boot's price; None
+    without a price, and where the engine was not busy, since paid idle time is nobody's token.
+    cost_difference: that less target-only's, None for target-only.
+    """
 
     arm: str
     k: int | None  # None for an arm that follows a table
@@ -28,6 +33,8 @@ class ArmRow:
     ms_per_token: dict[str, float]  # by part of the round; sums to the whole
     survival: list[float]  # of positions 1, 2, …
     at_risk: list[int]  # rounds in which that position was tested
+    cost_per_million: float | None = None
+    cost_difference: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,16 @@ def _bars(report: Report) -> list[plots.Bar]:
     ]
 
 
+def priced(report: Report) -> list[tuple[str, ArmRow]]:
+    """Arms whose tokens have a cost, each with the name of its segment."""
+    return [
+        (segment.name, arm)
+        for segment in report.segments
+        for arm in segment.arms
+        if arm.cost_per_million is not None
+    ]
+
+
 def fleet_said(row: FleetRow) -> str:
     """An arm over the whole fleet, in a line."""
     return (
@@ -203,6 +213,7 @@ def _template(name: str) -> Any:
         not_looked_for=not_looked_for,
         outputs_said=outputs_said,
         fleet_said=fleet_said,
+        priced=priced,
     )
     return environment.get_template(name)
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
+from specscope.evaluate.blocks import BASELINE
+from specscope.evaluate.closed_forms import cost_per_million_tokens
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.diagnosis import Diagnosis
 from specscope.evaluate.fleet import LOSSES, WINS, FleetVerdict
+from specscope.evaluate.objectives import METRICS
 from specscope.evaluate.outputs import OutputCheck
 from specscope.evaluate.strata import FleetRatio
 from specscope.evaluate.summary import ArmSummary
@@ -45,8 +51,8 @@ def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
     )
 
 
-def segment_row(verdict: Verdict, name: str) -> model.SegmentRow:
-    """A verdict with its arms. name: what the report calls its segment."""
+def segment_row(verdict: Verdict, name: str, price: float | None = None) -> model.SegmentRow:
+    """A verdict with its arms. name: what the report calls its segment. price: of an hour."""
     speedups = {one.arm: one for one in verdict.speedups}
     return model.SegmentRow(
         name=name,
@@ -59,10 +65,48 @@ def segment_row(verdict: Verdict, name: str) -> model.SegmentRow:
         grade=verdict.grade,
         confidence=verdict.confidence,
         reasons=list(verdict.reasons),
-        arms=[_arm(a, speedups.get(a.arm)) for a in verdict.arms],
+        arms=_priced(
+            [_arm(a, speedups.get(a.arm)) for a in verdict.arms],
+            price if verdict.metric == METRICS["throughput"] else None,
+        ),
         primary=verdict.primary,
         causes=_losses(verdict.diagnoses),
     )
+
+
+def prices(boots: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """What an hour of a replica costs, by epoch; epochs whose boots say two prices are left out.
+
+    boots: rows of `boot`. One that says no price is of the same configuration as those that do.
+    """
+    said: dict[str, set[float]] = {}
+    for boot in boots:
+        price = boot["price_per_hour"]
+        if price is not None and math.isfinite(price) and price > 0:
+            said.setdefault(boot["epoch"], set()).add(float(price))
+    return {epoch: min(found) for epoch, found in said.items() if len(found) == 1}
+
+
+def _priced(arms: list[model.ArmRow], price: float | None) -> list[model.ArmRow]:
+    """The arms with what their tokens cost, and how much more than target-only's."""
+    costs = {
+        arm.arm: cost
+        for arm in arms
+        if price is not None
+        and arm.tokens_per_second
+        and math.isfinite(cost := cost_per_million_tokens(price, arm.tokens_per_second))
+    }
+    base = costs.get(BASELINE)
+    return [
+        replace(
+            arm,
+            cost_per_million=costs[arm.arm],
+            cost_difference=None if base is None or arm.arm == BASELINE else costs[arm.arm] - base,
+        )
+        if arm.arm in costs
+        else arm
+        for arm in arms
+    ]
 
 
 def _losses(diagnoses: Sequence[Diagnosis]) -> list[model.LossCauses]:

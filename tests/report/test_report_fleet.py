@@ -2,10 +2,11 @@
 
 import io
 import json
+import time
 
 import pytest
 from evaluate.block_rows import Kind, rows
-from gate.test_gate_commands import put_rows
+from gate.test_gate_commands import put_rows, typed
 from rich.console import Console
 
 from specscope.report.collect import collect
@@ -73,3 +74,41 @@ def test_arms_that_served_the_same_mix_are_not_turned_around(store):
     row = next(row for row in report.fleet if row.arm == "k4")
     assert row.pooled == pytest.approx(row.standardised, rel=0.01)
     assert report.findings == []
+
+
+def boot(store, number, price):
+    row = {"replica": "r0", "boot": f"b{number}", "epoch": "e1", "engine": "x", "target": "t"}
+    row |= {"engine_version": "1", "host": "h", "started_at": time.time_ns() + number}
+    row |= {"price_per_hour": price, "version": 1}
+    store.insert("boot", typed(store, "boot", [row]))
+
+
+def test_tokens_have_a_cost_where_the_boot_has_a_price(store):
+    put(store, {"short": 23, "long": 0})
+    free = collect(store, title="x")
+    boot(store, 0, None)
+    boot(store, 1, 2.5)
+
+    report = collect(store, title="x")
+
+    assert "a million output tokens cost" not in to_html(free)
+    assert all(arm.cost_per_million is None for one in free.segments for arm in one.arms)
+    short = next(one for one in report.segments if one.label == "short")
+    base, fast = short.arms
+    # 8 requests, a token each a round: of 10 ms at k = 0, of 9 ms at k = 4.
+    assert base.cost_per_million == pytest.approx(2.5 / 3600 / 800 * 1e6, rel=0.01)
+    assert base.cost_difference is None
+    assert fast.cost_difference == pytest.approx(-0.1 * base.cost_per_million, rel=0.02)
+    page = to_html(report)
+    assert f'<td>k4</td><td class="n">{fast.cost_per_million:.3f}</td>' in page
+    assert f"{fast.cost_difference:+.3f}" in page
+
+
+def test_an_epoch_with_two_prices_has_none(store):
+    put(store, {"short": 23, "long": 0})
+    boot(store, 0, 2.0)
+    boot(store, 1, 2.5)
+
+    report = collect(store, title="x")
+
+    assert all(arm.cost_per_million is None for one in report.segments for arm in one.arms)
