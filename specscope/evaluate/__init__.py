@@ -14,6 +14,7 @@ shared_batch                                     whether each class of a batch i
 facts, surroundings, machine, reread             what is known about an arm beside its k0
 causes, causes_of_*, cause, diagnosis            why it loses: a table of causes, looked through
 steptime, objectives, planning, crossover        costs, metrics, time, a router's experiment
+untried                                          what a length that nobody ran could reach at best
 
 Nothing here offers a contrast between requests of one batch as a speedup: they share the
 batch's time, so such a contrast returns tokens per round whatever a round cost.

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from specscope.errors import InputError, UsageError
+from specscope.evaluate.untried import untried
 from specscope.gate import calibration
 from specscope.gate import plan as planning
 from specscope.gate import show as views
@@ -64,13 +65,20 @@ def plan(args: Namespace) -> int:
     with _store(args) as store:
         reading = _read(store, args)
     blocks = reading.evidence.blocks
+    verdicts = _advice(args, reading).verdicts  # by the rules by which the gate will decide
+    design = "closed_loop" if args.closed_loop else reading.design
+    others = untried(blocks, reading.evidence.parts, verdicts, design)
     steps = planning.plan(
-        _advice(args, reading).verdicts,  # by the rules by which the gate will decide
+        verdicts,
         replicas=args.replicas or planning.replica_count(blocks),
         block_s=args.block_s or planning.block_seconds(blocks),
         share=args.share,
     )
-    return _say(args, planning.plan_lines(steps), {"steps": [asdict(step) for step in steps]})
+    plain = {
+        "steps": [asdict(step) for step in steps],
+        "untried": [asdict(one) for one in others],
+    }
+    return _say(args, [*planning.plan_lines(steps), *planning.untried_lines(others)], plain)
 
 
 def _plan_crossover(args: Namespace) -> int:

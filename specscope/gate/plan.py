@@ -7,10 +7,16 @@ from dataclasses import dataclass
 
 from specscope.evaluate.blocks import BlockTime
 from specscope.evaluate.planning import affordable_share, hours_to_verdict
+from specscope.evaluate.untried import Untried, Worth
 from specscope.evaluate.verdicts import Verdict
 
 CAPACITY_BUDGET = 0.01
 DEFAULT_BLOCK_S = 120.0
+WORTH: dict[Worth, str] = {
+    "worth_exploring": "worth exploring",
+    "below_best": "less than a length that ran",
+    "cannot_pay": "cannot pay",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +94,14 @@ def plan_lines(steps: Sequence[Step]) -> list[str]:
                 f"about {_span(step.hours)} at {step.share:.1%} of the pairs"
             )
     return lines or ["no experiment has run: nothing to plan from"]
+
+
+def untried_lines(found: Sequence[Untried]) -> list[str]:
+    """A draft length that never ran a line, with what it could reach at best."""
+    return [
+        f"{one.segment}: k = {one.k} was not tried; at best {one.at_best:.2f}x; {WORTH[one.worth]}"
+        for one in found
+    ]
 
 
 def _pairs(count: int) -> str:
