@@ -44,7 +44,7 @@ def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
     faults = sum(v.action == "engine_fault" for v in verdicts)
     words = GAINS_SO_FAR if wins and rest and not losses else FLEET_WORDS[fleet.action]
     return (
-        f"{words} Of {len(verdicts)} kinds of traffic "
+        f"{words} Of {len(verdicts)} kind{'s' if len(verdicts) != 1 else ''} of traffic "
         f"{wins} {'gain' if wins != 1 else 'gains'}, {losses} "
         f"{'do' if losses != 1 else 'does'} not{undecided}."
         + (f" In {faults}, speculation changes outputs or counters cannot be." if faults else "")
