@@ -30,8 +30,8 @@ __all__ = [
     "boots", "break_even", "classes", "context", "device", "ended_requests", "endings",
     "guardrails", "losses", "losses_by_minute", "output_count", "outputs", "policies",
     "pooled_blocks", "pooled_classes", "pooled_parts", "reconciliation", "replicas",
-    "request_latency", "round_time", "round_time_by_k", "silence", "stored_rounds", "stored_rows",
-    "throughput", "throughput_by_arm", "tokens_per_round",
+    "request_latency", "residence", "round_time", "round_time_by_k", "silence", "stored_rounds",
+    "stored_rows", "throughput", "throughput_by_arm", "tokens_per_round",
 ]  # fmt: skip
 
 # Columns of one part of a round each, in the order in which they are drawn.
@@ -231,6 +231,19 @@ def request_latency(where: str = EVERYTHING) -> str:
             {quantiles}
         FROM request FINAL WHERE isNotNull(ended_at) AND ({where})
         GROUP BY class ORDER BY class"""
+
+
+def residence(where: str = EVERYTHING) -> str:
+    """How long requests stayed, from arrival to end: mean and 95th percentile. [s]
+
+    Table `request`, times `admitted_at` and `ended_at`. One row, of `requests` that ended, or none.
+    """
+    return f"""
+        SELECT count() AS requests, avg(toFloat64(e2e_ms)) / 1000 AS mean_s,
+            quantileExact(0.95)(toFloat64(e2e_ms)) / 1000 AS p95_s
+        FROM request FINAL
+        WHERE isNotNull(ended_at) AND e2e_ms > 0 AND isFinite(e2e_ms) AND ({where})
+        HAVING count() > 0"""
 
 
 def device(where: str = EVERYTHING) -> str:

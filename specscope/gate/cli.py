@@ -167,7 +167,12 @@ def _calibrate(verbs: Any) -> None:
     parser.add_argument("--k", type=lengths, help="draft lengths, such as 0,2,4")
     _crossover(parser)
     parser.add_argument("--minutes", type=seconds, required=True, help="how long it may last")
-    parser.add_argument("--block-s", type=seconds, default=120.0, help="length of a block")
+    parser.add_argument(
+        "--block-s",
+        type=seconds,
+        help="length of a block; by default what the residence of last week's requests asks for, "
+        "120 where none was measured and for a crossover",
+    )
     parser.add_argument(
         "--default-k",
         type=int,

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from specscope.errors import InputError, UsageError
+from specscope.errors import InputError, StoreError, UsageError
 from specscope.evaluate.untried import untried
 from specscope.gate import calibration
 from specscope.gate import plan as planning
@@ -31,8 +31,10 @@ from specscope.gate.policies import (
 from specscope.gate.recommend import Recommendation
 from specscope.gate.remote import Remote
 from specscope.gate.replayed import read_replays, replayed_cells
+from specscope.gate.residence import ProposedBlocks, proposed_blocks
 from specscope.gate.session import Reading, read, recommendation
 from specscope.gate.table import GateTable, read_table
+from specscope.period import DEFAULT, period
 from specscope.settings import store_dsn
 from specscope.store import Store
 
@@ -64,6 +66,7 @@ def plan(args: Namespace) -> int:
         return _plan_crossover(args)
     with _store(args) as store:
         reading = _read(store, args)
+        proposed = proposed_blocks(store, time.time_ns() - args.since)
     blocks = reading.evidence.blocks
     verdicts = _advice(args, reading).verdicts  # by the rules by which the gate will decide
     design = "closed_loop" if args.closed_loop else reading.design
@@ -77,8 +80,10 @@ def plan(args: Namespace) -> int:
     plain = {
         "steps": [asdict(step) for step in steps],
         "untried": [asdict(one) for one in others],
+        "blocks": proposed.as_json() if proposed else None,
     }
-    return _say(args, [*planning.plan_lines(steps), *planning.untried_lines(others)], plain)
+    lines = [*planning.plan_lines(steps), *planning.untried_lines(others)]
+    return _say(args, lines + ([str(proposed)] if proposed else []), plain)
 
 
 def _plan_crossover(args: Namespace) -> int:
@@ -168,9 +173,12 @@ def calibrate(args: Namespace) -> int:
     """Run every block as an experiment for a while, then put the table back."""
     if bool(args.k) == bool(args.crossover):
         raise UsageError("either draft lengths (--k) or two sides (--crossover) are compared")
-    swap = _swap(args, args.block_s) if args.crossover else None
-    window = calibration.Window(tuple(args.k or ()), args.minutes, args.block_s, swap)
-    lines = calibration.describe(window)
+    # The router of a crossover has its own schedule, whose length nothing here may change.
+    proposed = None if args.block_s or args.crossover else _proposed(args)
+    block_s = args.block_s or (proposed.length_s if proposed else planning.DEFAULT_BLOCK_S)
+    swap = _swap(args, block_s) if args.crossover else None
+    window = calibration.Window(tuple(args.k or ()), args.minutes, block_s, swap)
+    lines = calibration.describe(window) + ([str(proposed)] if proposed else [])
     if not args.approve:
         return _say(args, [*lines, "nothing is started (--approve)"], asdict(window))
     with _store(args) as store:
@@ -179,6 +187,19 @@ def calibrate(args: Namespace) -> int:
             store, window, say=_aside, default_k=args.default_k, service=service
         )
     return _say(args, [f"policy {number} has put the table back"], {"policy": number})
+
+
+def _proposed(args: Namespace) -> ProposedBlocks | None:
+    """Blocks for the residence of the last week's requests; None without a store to ask."""
+    if not args.store and not os.environ.get("SPECSCOPE_STORE"):
+        return None
+    try:
+        with _store(args) as store:
+            return proposed_blocks(store, time.time_ns() - period(DEFAULT))
+    except StoreError:
+        if args.approve:
+            raise
+        return None  # what would run can be said without a store
 
 
 def export(args: Namespace) -> int:
