@@ -127,7 +127,8 @@ def test_blocks_on_a_vllm_server_end_in_a_verdict(vllm_python, pair, tmp_path):
     assert arms["k0"]["ms_per_token"]["draft"] < 0.02 * sum(arms["k0"]["ms_per_token"].values())
     assert arms["k4"]["tokens_per_round"] > 1.15
     # How sure it is depends on the machine's other work; which way it points does not.
-    assert segment["action"] in ("keep", "no_difference", "inconclusive"), segment["reasons"]
+    assert segment["action"] in ("keep", "set_k", "no_difference", "inconclusive")
+    assert segment["k"] in (4, None)
     assert arms["k4"]["high"] > 1.0
     assert found["accounting"]["lost"] == 0
     assert found["accounting"]["stored"] > 1000
