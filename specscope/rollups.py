@@ -16,8 +16,8 @@ EPOCH = "hash of engine, versions, models and hardware; empty where the boot is 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockTime:
-    """A block: what the whole replica did in it, after its burn-in."""
+class _OfBlock:
+    """Which block it was."""
 
     epoch: str = column("label", "1", EPOCH)
     policy: int = column("u32", "1", "policy in force")
@@ -25,6 +25,12 @@ class BlockTime:
     boot: str = column("text", "1", "start of it")
     pair: int = column("u32", "1", "pair of blocks")
     arm: str = column("label", "1", "arm that ran")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockTime(_OfBlock):
+    """A block: what the whole replica did in it, after its burn-in."""
+
     requests: int = column("u64", "requests", "admitted in it")
     rounds: int = column("u64", "rounds", "in it")
     request_rounds: int = column("u64", "rounds", "sum of batch over its rounds")
@@ -70,15 +76,9 @@ class BlockTime:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockPart:
+class BlockPart(_OfBlock):
     """What the requests of one segment did in a block, by draft length."""
 
-    epoch: str = column("label", "1", EPOCH)
-    policy: int = column("u32", "1", "policy in force")
-    replica: str = column("label", "1", "serving replica")
-    boot: str = column("text", "1", "start of it")
-    pair: int = column("u32", "1", "pair of blocks")
-    arm: str = column("label", "1", "arm that ran")
     class_: str = column("label", "1", "operator's label of the requests")
     context_bucket: str = column("label", "1", "prompt tokens at admission, in a bucket")
     output_bucket: str = column("label", "1", "requested output tokens, in a bucket")
@@ -110,15 +110,9 @@ class BlockPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockClass:
+class BlockClass(_OfBlock):
     """How long the requests of one class waited for their tokens in a block, whoever else ran."""
 
-    epoch: str = column("label", "1", EPOCH)
-    policy: int = column("u32", "1", "policy in force")
-    replica: str = column("label", "1", "serving replica")
-    boot: str = column("text", "1", "start of it")
-    pair: int = column("u32", "1", "pair of blocks")
-    arm: str = column("label", "1", "arm that ran")
     class_: str = column("label", "1", "operator's label of the requests")
     requests: int = column("u64", "requests", "admitted in it")
     tpot_bins: list[int] = column("i16[]", "1", "log-histogram of time per output token")
