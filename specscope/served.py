@@ -7,6 +7,21 @@ import httpx
 from specscope.errors import InputError
 
 
+class Served:
+    """An OpenAI-compatible server under one base address."""
+
+    def __init__(self, url: str, client: httpx.AsyncClient, model: str | None) -> None:
+        """model: what to ask for; None: the first that it serves, once `check` has asked."""
+        self.url, self.model = base_address(url), model
+        self._client = client
+
+    async def check(self) -> None:
+        """Ask what it serves, and take its model's name. Raises InputError in one line."""
+        served = await first_model(self._client, self.url)
+        if self.model is None:
+            self.model = served
+
+
 async def first_model(client: httpx.AsyncClient, url: str) -> str | None:
     """Name of the first model under a base address; None where the server names none.
 

@@ -11,7 +11,7 @@ import httpx
 from specscope.errors import InputError
 from specscope.evaluate.divergence import Answer
 from specscope.lossless.prompts import Prompt
-from specscope.served import base_address, first_model, said
+from specscope.served import Served, said
 
 # Token ids instead of texts, which two tokens may share; servers that do not know it ignore it.
 _TOKEN_IDS = {"return_tokens_as_token_ids": True}
@@ -19,21 +19,13 @@ _RULED_OUT = 9999.0  # as vLLM writes it; infinity is no JSON
 _REFUSED = (400, 404, 422, 501)
 
 
-class Server:
+class Server(Served):
     """A server under one base address. detailed: whether it gives tokens and log-probabilities;
     found out with the first question."""
 
     def __init__(self, name: str, url: str, client: httpx.AsyncClient, model: str | None) -> None:
-        self.name, self.model = name, model
-        self.url = base_address(url)
-        self.detailed = True
-        self._client = client
-
-    async def check(self) -> None:
-        """Ask what it serves. Raises InputError in one line."""
-        served = await first_model(self._client, self.url)
-        if self.model is None:
-            self.model = served
+        super().__init__(url, client, model)
+        self.name, self.detailed = name, True
 
     async def ask(self, prompt: Prompt, most_tokens: int) -> Answer:
         """Raises InputError where no whole answer comes."""

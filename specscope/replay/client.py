@@ -14,7 +14,7 @@ import httpx
 
 from specscope.evaluate.quantiles import bin_of
 from specscope.replay.trace import Asked
-from specscope.served import base_address, first_model, said
+from specscope.served import Served, said
 
 CLASS_HEADER = "x-specscope-class"
 
@@ -41,20 +41,12 @@ class Outcome:
     error: str = ""
 
 
-class Endpoint:
-    """An OpenAI-compatible server under one base address."""
+class Endpoint(Served):
+    """One side of a replay."""
 
     def __init__(self, side: str, url: str, client: httpx.AsyncClient, model: str | None) -> None:
+        super().__init__(url, client, model)
         self.side = side
-        self.url = base_address(url)
-        self.model = model
-        self._client = client
-
-    async def check(self) -> None:
-        """Ask what it serves, and take its model's name. Raises InputError in one line."""
-        served = await first_model(self._client, self.url)
-        if self.model is None:
-            self.model = served
 
     async def ask(self, asked: Asked, part: int, began: float, late_s: float = 0.0) -> Outcome:
         """Send it and read the whole answer; began: of the part, on time.perf_counter's clock.
