@@ -1,8 +1,7 @@
 """What can go wrong in the sidecar.
 
 AgentError
-├── SpoolError     the spool cannot be made, or its disk is gone
-└── UplinkError    the service refuses us for good
+└── SpoolError     the spool cannot be made, or its disk is gone
 """
 
 from __future__ import annotations
@@ -14,7 +13,3 @@ class AgentError(Exception):
 
 class SpoolError(AgentError):
     """The spool cannot be made, read or written."""
-
-
-class UplinkError(AgentError):
-    """The service refuses this sidecar for good."""

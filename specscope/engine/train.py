@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -98,11 +97,6 @@ def held_out_loss(model: Decoder, tokens: Tokens, windows: int = 24) -> dict[str
         rows = torch.from_numpy(np.stack([stream[s : s + WIDTH + 1] for s in starts]).astype(int))
         losses[label] = float(_loss(model, rows))
     return losses
-
-
-def save_recipe_note(lines: list[str], path: Path) -> None:
-    """Write what was measured while training, one line each."""
-    path.write_text("\n".join(lines) + "\n")
 
 
 def _loss(model: Decoder, rows: Tensor) -> Tensor:
