@@ -39,13 +39,18 @@ def outputs(where: str = EVERYTHING, every: int = 1) -> str:
                 GROUP BY replica, boot) AS b ON r.replica = b.replica AND r.boot = b.boot
             GROUP BY epoch, class, content, arm
         )
-        SELECT epoch, class, assumeNotNull(arm) AS arm, countIf(length(digests) > 1) AS compared,
-            countIf(length(digests) > 1 AND digests[1] != digests[2]) AS differing
-        FROM firsts WHERE arm = 'k0' GROUP BY epoch, class, arm
-        UNION ALL
-        SELECT epoch, class, assumeNotNull(arm) AS arm, count() AS compared,
-            countIf(digests[1] != own[1]) AS differing
-        FROM (SELECT epoch, class, content, arm, digests AS own FROM firsts WHERE arm != 'k0') AS f
-        INNER JOIN (SELECT epoch, class, content, digests FROM firsts WHERE arm = 'k0') AS k
-            USING (epoch, class, content)
-        GROUP BY epoch, class, arm"""
+        SELECT * FROM (
+            SELECT epoch, class, assumeNotNull(arm) AS arm,
+                countIf(length(digests) > 1) AS compared,
+                countIf(length(digests) > 1 AND digests[1] != digests[2]) AS differing
+            FROM firsts WHERE arm = 'k0' GROUP BY epoch, class, arm
+            UNION ALL
+            SELECT epoch, class, assumeNotNull(arm) AS arm, count() AS compared,
+                countIf(digests[1] != own[1]) AS differing
+            FROM (SELECT epoch, class, content, arm, digests AS own FROM firsts WHERE arm != 'k0')
+                AS f
+            INNER JOIN (SELECT epoch, class, content, digests FROM firsts WHERE arm = 'k0') AS k
+                USING (epoch, class, content)
+            GROUP BY epoch, class, arm
+        )
+        ORDER BY epoch, class, arm"""

@@ -79,6 +79,15 @@ def test_a_quantity_says_its_meaning_its_unit_and_runs(filled, name):
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
+def test_rows_come_in_an_order_that_the_statement_fixes(filled, name):
+    statement = FUNCTIONS[name]()
+
+    ordered = re.search(r"ORDER BY [\w, ]+?( LIMIT \d+)?\s*$", statement)
+
+    assert ordered or len(filled.rows(statement)) == 1
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_condition_that_nothing_meets_gives_nothing_or_unknown(filled, name):
     nobody = "policy = 99" if name == "policies" else "replica = 'nobody'"
 
