@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from specscope.delivery import EVERYTHING
+from specscope.queries.delivery import EVERYTHING
 
 
 def output_count(where: str = EVERYTHING) -> str:

@@ -9,7 +9,7 @@ what a whole fleet shares at one time. Part of `queries`, by the same rules, and
 from __future__ import annotations
 
 from specscope.buckets import LOAD
-from specscope.delivery import EVERYTHING
+from specscope.queries.delivery import EVERYTHING
 from specscope.rollups import BlockTime
 from specscope_hook.columns import columns
 

@@ -1,0 +1,53 @@
+"""What a number means, once: one function a quantity, shared by dashboards and report.
+
+A function takes the condition on rows as SQL text, since Grafana and the report spell ranges
+of time differently, and returns the whole statement. Its docstring says the table and so the
+column of time that a condition can use, and ends its first paragraph with the unit.
+"""
+
+from specscope.queries.blocks import block_classes, block_parts, blocks, throughput_by_arm
+from specscope.queries.copies import output_count, outputs
+from specscope.queries.delivery import (
+    EVERYTHING,
+    boots,
+    endings,
+    guardrails,
+    losses,
+    losses_by_minute,
+    policies,
+    reconciliation,
+    silence,
+    stored_rounds,
+    stored_rows,
+)
+from specscope.queries.pooled import block_count, pooled_blocks, pooled_classes, pooled_parts
+from specscope.queries.requests import ended_requests, request_latency, residence
+from specscope.queries.rounds import (
+    PARTS,
+    bandwidth,
+    batch_and_waiting,
+    break_even,
+    classes,
+    context,
+    device,
+    replicas,
+    round_time,
+    round_time_by_k,
+    throughput,
+)
+from specscope.queries.speculation import (
+    acceptance_by_position,
+    acceptance_rate,
+    accepted_lengths,
+    tokens_per_round,
+)
+
+__all__ = [
+    "EVERYTHING", "PARTS", "acceptance_by_position", "acceptance_rate", "accepted_lengths",
+    "bandwidth", "batch_and_waiting", "block_classes", "block_count", "block_parts", "blocks",
+    "boots", "break_even", "classes", "context", "device", "ended_requests", "endings",
+    "guardrails", "losses", "losses_by_minute", "output_count", "outputs", "policies",
+    "pooled_blocks", "pooled_classes", "pooled_parts", "reconciliation", "replicas",
+    "request_latency", "residence", "round_time", "round_time_by_k", "silence", "stored_rounds",
+    "stored_rows", "throughput", "throughput_by_arm", "tokens_per_round",
+]  # fmt: skip

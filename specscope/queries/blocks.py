@@ -1,0 +1,55 @@
+"""The blocks of experiments. Part of `queries`, by the same rules, called through it."""
+
+from __future__ import annotations
+
+from specscope.buckets import LOAD
+from specscope.queries.delivery import EVERYTHING
+
+
+def blocks(where: str = EVERYTHING) -> str:
+    """Every block, as the evaluator reads it: a row of `block_time`. [1]
+
+    Table `block_time`, times `first_at` and `last_at`; they come out in ns since 1970.
+    """
+    return f"""
+        SELECT * EXCEPT (version) REPLACE (
+            toUnixTimestamp64Nano(first_at) AS first_at, toUnixTimestamp64Nano(last_at) AS last_at)
+        FROM (SELECT * FROM block_time FINAL WHERE {where})
+        ORDER BY epoch, policy, replica, boot, pair, arm"""
+
+
+def block_parts(where: str = EVERYTHING) -> str:
+    """Every block by segment and draft length, as the evaluator reads it. [1]
+
+    Table `block_time`, times `first_at` and `last_at`: the parts of the blocks that it chooses.
+    """
+    return f"""
+        SELECT * EXCEPT (version) FROM block_part FINAL
+        WHERE (epoch, policy, replica, boot, pair, arm) IN (
+            SELECT epoch, policy, replica, boot, pair, arm FROM block_time FINAL WHERE {where})
+        ORDER BY epoch, policy, replica, boot, pair, arm, class, k"""
+
+
+def block_classes(where: str = EVERYTHING) -> str:
+    """Every block by class: how long its requests waited for their tokens. [1]
+
+    Table `block_class`, by the times `first_at` and `last_at` of its block in `block_time`.
+    """
+    return f"""
+        SELECT * EXCEPT (version) FROM block_class FINAL
+        WHERE (epoch, policy, replica, boot, pair, arm) IN (
+            SELECT epoch, policy, replica, boot, pair, arm FROM block_time FINAL WHERE {where})
+        ORDER BY epoch, policy, replica, boot, pair, arm, class"""
+
+
+def throughput_by_arm(where: str = EVERYTHING) -> str:
+    """Tokens per second of each arm's blocks, by what ran in them and the load. [tokens/s]
+
+    Table `block_time`, times `first_at` and `last_at`. Sums over blocks, so without an
+    interval: the evaluator pairs them.
+    """
+    return f"""
+        SELECT arrayStringConcat(classes, ', ') AS classes, {LOAD.sql("requests")} AS load, arm,
+            count() AS blocks, sum(emitted) / sum(wall_us) * 1e6 AS tokens_per_second
+        FROM block_time FINAL WHERE {where}
+        GROUP BY classes, load, arm ORDER BY classes, load, arm"""

@@ -1,0 +1,139 @@
+"""What rounds cost, and where they ran. Part of `queries`, by the same rules, called through it."""
+
+from __future__ import annotations
+
+from specscope.queries.delivery import EVERYTHING
+
+# Columns of one part of a round each, in the order in which they are drawn.
+PARTS = ("draft", "verify", "sample", "idle", "catchup", "prefill")
+
+
+def replicas(where: str = EVERYTHING) -> str:
+    """Replicas that ran rounds. [1]
+
+    Table `minute_time`, time `minute`.
+    """
+    return f"SELECT DISTINCT replica FROM minute_time WHERE {where} ORDER BY replica"
+
+
+def classes(where: str = EVERYTHING) -> str:
+    """Classes that ran rounds. [1]
+
+    Table `minute`, time `minute`.
+    """
+    return f"SELECT DISTINCT class FROM minute WHERE {where} ORDER BY class"
+
+
+def break_even(where: str = EVERYTHING) -> str:
+    """Tokens per round with speculation, and what a round's time asks for, by minute. [tokens]
+
+    Table `minute_time`, time `minute`. `needed` is the mean time of a speculative round over
+    that of a target-only round in the same minute: unknown where no target-only round ran.
+    Batches of the two may differ, so this shows, and only randomised blocks decide.
+    """
+    return f"""
+        SELECT minute,
+            sumIf(emitted, k > 0) / nullIf(sumIf(batch, k > 0), 0) AS tokens_per_round,
+            (sumIf(wall_us, k > 0) / nullIf(sumIf(rounds, k > 0), 0))
+                / nullIf(sumIf(wall_us, k = 0) / nullIf(sumIf(rounds, k = 0), 0), 0) AS needed
+        FROM minute_time FINAL WHERE {where}
+        GROUP BY minute ORDER BY minute"""
+
+
+def round_time(where: str = EVERYTHING) -> str:
+    """Where a round's time goes, by minute: mean of each part. [ms]
+
+    Table `minute_time`, time `minute`. `other` is wall time that no part explains; a part
+    that some rounds do not show is unknown, and then so is `other`.
+    """
+    known = " + ".join(f"ifNull({part}, 0)" for part in PARTS)
+    return f"""
+        SELECT minute,
+            {_parts()},
+            if(isNull(verify), NULL, greatest(0, {_mean("wall_us")} - ({known}))) AS other
+        FROM minute_time AS m FINAL WHERE {where}
+        GROUP BY minute ORDER BY minute"""
+
+
+def round_time_by_k(where: str = EVERYTHING) -> str:
+    """Mean time of a round, by its longest draft. [ms]
+
+    Table `minute_time`, time `minute`.
+    """
+    return f"""
+        SELECT k, sum(m.rounds) AS rounds, sum(m.batch) / sum(m.rounds) AS batch,
+            {_mean("wall_us")} AS wall,
+            {_parts()}
+        FROM minute_time AS m FINAL WHERE {where}
+        GROUP BY k ORDER BY k"""
+
+
+def throughput(where: str = EVERYTHING) -> str:
+    """Tokens that came out, per second of a replica's busy time, by minute. [tokens/s]
+
+    Table `minute_time`, time `minute`.
+    """
+    return f"""
+        SELECT minute, sum(emitted) / nullIf({_whole("wall_us")}, 0) * 1e6 AS tokens_per_second
+        FROM minute_time FINAL WHERE {where}
+        GROUP BY minute ORDER BY minute"""
+
+
+def bandwidth(where: str = EVERYTHING) -> str:
+    """Bytes that the rounds had to move, per second of verify time, by minute. [bytes/s]
+
+    Table `minute_time`, time `minute`. Unknown without a model card. What the device really
+    moved is in `device`, as dram_active.
+    """
+    return f"""
+        SELECT minute, {_whole("model_bytes")} / nullIf({_whole("verify_us")}, 0) * 1e6 AS bandwidth
+        FROM minute_time FINAL WHERE {where}
+        GROUP BY minute ORDER BY minute"""
+
+
+def batch_and_waiting(where: str = EVERYTHING) -> str:
+    """Sequences in a round, and requests that waited meanwhile, by minute. [sequences]
+
+    Table `minute_time`, time `minute`.
+    """
+    return f"""
+        SELECT minute, sum(batch) / sum(rounds) AS batch, sum(waiting) / sum(rounds) AS waiting
+        FROM minute_time FINAL WHERE {where}
+        GROUP BY minute ORDER BY minute"""
+
+
+def context(where: str = EVERYTHING) -> str:
+    """Mean context of a sequence when a round began, by minute and class. [tokens]
+
+    Table `minute`, time `minute`.
+    """
+    return f"""
+        SELECT minute, class, sum(context) / sum(request_rounds) AS context
+        FROM minute FINAL WHERE {where}
+        GROUP BY minute, class ORDER BY minute, class"""
+
+
+def device(where: str = EVERYTHING) -> str:
+    """What devices reported, by minute: mean of each field in its own unit. [1]
+
+    Table `device`, time `sampled_at`. A field without values names the reason instead.
+    """
+    return f"""
+        SELECT toDateTime64(toStartOfMinute(sampled_at), 3, 'UTC') AS minute, replica, uuid, field,
+            any(unit) AS unit, avg(value) AS value, anyIf(reason, reason != '') AS reason
+        FROM device FINAL WHERE {where}
+        GROUP BY minute, replica, uuid, field ORDER BY minute, replica, uuid, field"""
+
+
+def _parts() -> str:
+    return ",\n            ".join(f"{_mean(f'{part}_us')} AS {part}" for part in PARTS)
+
+
+def _mean(column: str) -> str:
+    """Of a round, in ms; `m` is minute_time."""
+    return f"{_whole(f'm.{column}')} / sum(m.rounds) / 1000"
+
+
+def _whole(column: str) -> str:
+    """Sum of a column, unknown where any part of it is: the rest would pass for the whole."""
+    return f"if(countIf(isNull({column})) = 0, sum({column}), NULL)"
