@@ -1,5 +1,6 @@
 """Settings: read, refused outside the serving process, forgiven inside it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,9 @@ def test_known_names_other_programs_names_and_what_kubernetes_injects_are_fine()
     ]
 
     assert unknown(dict.fromkeys([*KNOWN, *injected], "x")) == {}
+
+
+def test_the_page_of_settings_has_each_of_them_and_no_other():
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
+
+    assert set(re.findall(r"^\| `(SPECSCOPE_\w+)`", page, re.MULTILINE)) == set(KNOWN)
