@@ -26,7 +26,9 @@ class Policies:
         self._number = 0
         self._written: dict[Path, str] = {}
         if self._path.exists():
-            self._accept(self._path.read_text())
+            text = self._path.read_text()
+            if gate := _gate_of(text):
+                self._put_in_force(text, gate)
 
     @property
     def number(self) -> int:
@@ -38,23 +40,19 @@ class Policies:
 
     def receive(self, number: int, text: str) -> None:
         """A policy from the service; one that cannot be followed is said and left."""
-        if number != self._number and self._accept(text):
+        if number != self._number and (gate := _gate_of(text)):
+            # Kept before it is in force: a sidecar that is killed forgets nothing that it followed.
             new = self._path.with_suffix(".new")
             try:
                 new.write_text(text)
                 os.rename(new, self._path)
             except OSError as error:
                 log.warning("the policy is in force but not kept: %s", error)
+            self._put_in_force(text, gate)
 
-    def _accept(self, text: str) -> bool:
-        try:
-            gate = Gate.from_policy(text)
-        except HookError as error:
-            log.warning("a policy was refused: %s", error)
-            return False
+    def _put_in_force(self, text: str, gate: Gate) -> None:
         with self._lock:
             self._text, self._number = text, gate.policy
-        return True
 
     def apply(self, readers: Iterable[RingReader], lowered: str = "") -> None:
         """Write the policy, or the one the guardrail made of it, where it is not yet."""
@@ -69,3 +67,12 @@ class Policies:
                 reader.control_write(text)
             except HookError as error:
                 log.warning("the policy does not fit into %s: %s", reader.path, error)
+
+
+def _gate_of(text: str) -> Gate | None:
+    """What a policy asks for; None, and said, where it cannot be followed."""
+    try:
+        return Gate.from_policy(text)
+    except HookError as error:
+        log.warning("a policy was refused: %s", error)
+        return None

@@ -27,7 +27,7 @@ def block_parts(where: str = EVERYTHING) -> str:
         SELECT * EXCEPT (version) FROM block_part FINAL
         WHERE (epoch, policy, replica, boot, pair, arm) IN (
             SELECT epoch, policy, replica, boot, pair, arm FROM block_time FINAL WHERE {where})
-        ORDER BY epoch, policy, replica, boot, pair, arm, class, k"""
+        ORDER BY epoch, policy, replica, boot, pair, arm, class, context_bucket, output_bucket, k"""
 
 
 def block_classes(where: str = EVERYTHING) -> str:

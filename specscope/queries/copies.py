@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from specscope.queries.delivery import EVERYTHING
 
 
@@ -23,34 +25,82 @@ def outputs(where: str = EVERYTHING, every: int = 1) -> str:
     arm, its first with the first of `k0`. Requests that lived through two blocks are left out.
     every: one content in so many is looked at, with all its requests.
     """
+    return _compared(
+        f"""
+            SELECT epoch, class, content, arm, admitted_at, request, digest
+            FROM (
+                SELECT * FROM request
+                WHERE {_KNOWN} AND isNotNull(arm) AND pair = last_pair
+                    AND content % {every:d} = 0 AND ({where})
+                LIMIT 1 BY replica, boot, request
+            ) AS r
+            LEFT ANY JOIN (SELECT replica, boot, any(epoch) AS epoch FROM boot
+                GROUP BY replica, boot) AS b ON r.replica = b.replica AND r.boot = b.boot""",
+        "k0",
+    )
+
+
+def side_outputs(
+    ran: Mapping[tuple[str, str], str] | None = None,
+    baseline: str = "k0",
+    where: str = EVERYTHING,
+    every: int = 1,
+) -> str:
+    """The same of a crossover by router, by what each boot ran instead of by arm. [requests]
+
+    Table `request`, times `admitted_at` and `ended_at`. What a boot runs stays, so requests that
+    lived through two blocks count. ran: by replica and boot; other boots take no part.
+    """
+    named = sorted((ran or {}).items())
+    boots = ", ".join(f"({_text(replica)}, {_text(boot)})" for (replica, boot), _ in named)
+    arms = ", ".join(_text(arm) for _, arm in named)
+    return _compared(
+        f"""
+            SELECT '' AS epoch, class, content, ran AS arm, admitted_at, request, digest
+            FROM (
+                SELECT *, CAST([{arms}], 'Array(String)')[
+                    indexOf(CAST([{boots}], 'Array(Tuple(String, String))'),
+                        (toString(replica), toString(boot)))] AS ran
+                FROM request
+                WHERE {_KNOWN} AND ran != '' AND content % {every:d} = 0 AND ({where})
+                LIMIT 1 BY replica, boot, request
+            )""",
+        baseline,
+    )
+
+
+_KNOWN = "isNotNull(ended_at) AND isNotNull(content) AND isNotNull(digest) AND reason != 'abort'"
+
+
+def _compared(requests: str, baseline: str) -> str:
+    """Each arm's first output of a content with the baseline's; of the baseline, its first two."""
+    of = _text(baseline)
     return f"""
         WITH firsts AS (
             SELECT epoch, class, content, arm, arraySlice(
                 arrayMap(x -> x.3, arraySort(groupArray((admitted_at, request, digest)))), 1, 2
             ) AS digests
-            FROM (
-                SELECT * FROM request
-                WHERE isNotNull(ended_at) AND isNotNull(content) AND isNotNull(digest)
-                    AND isNotNull(arm) AND pair = last_pair AND reason != 'abort'
-                    AND content % {every:d} = 0 AND ({where})
-                LIMIT 1 BY replica, boot, request
-            ) AS r
-            LEFT ANY JOIN (SELECT replica, boot, any(epoch) AS epoch FROM boot
-                GROUP BY replica, boot) AS b ON r.replica = b.replica AND r.boot = b.boot
+            FROM ({requests}
+            )
             GROUP BY epoch, class, content, arm
         )
         SELECT * FROM (
             SELECT epoch, class, assumeNotNull(arm) AS arm,
                 countIf(length(digests) > 1) AS compared,
                 countIf(length(digests) > 1 AND digests[1] != digests[2]) AS differing
-            FROM firsts WHERE arm = 'k0' GROUP BY epoch, class, arm
+            FROM firsts WHERE arm = {of} GROUP BY epoch, class, arm
             UNION ALL
             SELECT epoch, class, assumeNotNull(arm) AS arm, count() AS compared,
                 countIf(digests[1] != own[1]) AS differing
-            FROM (SELECT epoch, class, content, arm, digests AS own FROM firsts WHERE arm != 'k0')
+            FROM (SELECT epoch, class, content, arm, digests AS own FROM firsts WHERE arm != {of})
                 AS f
-            INNER JOIN (SELECT epoch, class, content, digests FROM firsts WHERE arm = 'k0') AS k
+            INNER JOIN (SELECT epoch, class, content, digests FROM firsts WHERE arm = {of}) AS k
                 USING (epoch, class, content)
             GROUP BY epoch, class, arm
         )
         ORDER BY epoch, class, arm"""
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -92,7 +92,7 @@ def pooled_parts(where: str = EVERYTHING) -> str:
         INNER JOIN ({_pools(where)}) AS p USING ({PAIR})
         GROUP BY epoch, policy, pool, pair, arm, class, context_bucket, output_bucket, k
         )
-        ORDER BY epoch, policy, pool, pair, arm, class, k"""
+        ORDER BY epoch, policy, pool, pair, arm, class, context_bucket, output_bucket, k"""
 
 
 def pooled_classes(where: str = EVERYTHING) -> str:
