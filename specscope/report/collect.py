@@ -19,10 +19,11 @@ from specscope.evaluate.outputs import OutputCheck, worst
 from specscope.evaluate.strata import over_the_fleet
 from specscope.evaluate.switch import Story, tell
 from specscope.evaluate.verdicts import Verdict, decide
-from specscope.gate.crossover import without_crossovers
-from specscope.gate.evidence import read_blocks, read_bodies, read_crossovers
+from specscope.gate.crossover import judge_crossovers
+from specscope.gate.evidence import read_blocks, read_bodies, read_crossings
 from specscope.gate.policies import read_policies
 from specscope.gate.session import DESIGNS
+from specscope.gate.sides import without_crossovers
 from specscope.outputs import read_outputs
 from specscope.period import since_condition
 from specscope.report import model
@@ -60,10 +61,11 @@ def collect(
     boots = store.rows(queries.boots())
     outputs = read_outputs(store, since)
     policies = read_bodies(store)
-    crossovers = read_crossovers(store, blocks, policies, rules)
+    crossed = read_crossings(store, blocks, policies)
     paired = without_crossovers(blocks, policies)
     verdicts, stories = _judge(store, paired, parts, rules or Rules(), boots, outputs)
-    verdicts += [one.verdict for one in crossovers]
+    verdicts += [one.verdict for one in judge_crossovers(crossed, rules)]
+    outputs = [*outputs, *(check for one in crossed for check in one.outputs)]
     fleet = fleet_verdict(verdicts, names)
     ratios = over_the_fleet(verdicts)
     called = segment_names(((v.epoch, v.segment) for v in verdicts), names)

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from specscope.report.model import LossCauses, Report, SegmentRow, Story
+from specscope.report.model import Report, SegmentRow, Story
 from specscope.report.render import (
     deciding_arm,
     fleet_said,
@@ -17,7 +17,6 @@ from specscope.report.render import (
     outputs_said,
     verdict,
     why,
-    why_it_loses,
 )
 
 COLOURS = {"keep": "green", "set_k": "green", "disable": "red", "engine_fault": "red"}
@@ -79,22 +78,9 @@ def _table(segments: list[SegmentRow]) -> Table:
 
 def _reasons(report: Report) -> Iterator[str]:
     """A line a segment: what its verdict rests on, and where it loses, the cause."""
-    causes = {name: _cause(lost) for name, lost in why_it_loses(report)}
     for segment in report.segments:
-        said = [text for text in (why(segment), causes.get(segment.name)) if text]
-        if said:
-            yield f"- {segment.name}: {'; '.join(said)}"
-
-
-def _cause(loss: LossCauses) -> str:
-    """The primary cause, and what the arm would reach without it."""
-    primary = next((cause for cause in loss.causes if cause.cause == loss.primary), None)
-    if primary is None:
-        return f"{loss.arm} at {number(loss.speedup)}x, no single repair is enough"
-    return (
-        f"{primary.cause} keeps {loss.arm} at {number(loss.speedup)}x, without it "
-        f"{number(primary.speedup)}x ({primary.evidence})"
-    )
+        if said := why(segment):
+            yield f"- {segment.name}: {said}"
 
 
 def _story(story: Story) -> str:
