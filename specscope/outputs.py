@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from specscope import queries
 from specscope.evaluate.outputs import Copies, OutputCheck, check_outputs
 from specscope.period import since_condition
@@ -17,6 +20,26 @@ def read_outputs(store: Store, since: int = 0, most: int = MOST) -> list[OutputC
     Raises StoreError where the store cannot be read.
     """
     where = since_condition("admitted_at", since)
-    count = sum(row["requests"] for row in store.rows(queries.output_count(where)))
-    rows = store.rows(queries.outputs(where, every=max(1, count // most)))
-    return check_outputs(Copies(class_=row.pop("class"), **row) for row in rows)
+    rows = store.rows(queries.outputs(where, every=_every(store, where, most)))
+    return check_outputs(_copies(rows))
+
+
+def read_side_outputs(
+    store: Store, policy: int, ran: Mapping[tuple[str, str], str], baseline: str, most: int = MOST
+) -> list[OutputCheck]:
+    """The same of a crossover by router, whose arms are what its boots ran.
+
+    ran: by replica and boot. Raises StoreError where the store cannot be read.
+    """
+    where = f"policy = {policy:d}"
+    rows = store.rows(queries.outputs(where, _every(store, where, most), ran, baseline))
+    return check_outputs(_copies(rows), baseline)
+
+
+def _every(store: Store, where: str, most: int) -> int:
+    count = sum(int(row["requests"]) for row in store.rows(queries.output_count(where)))
+    return max(1, count // most)
+
+
+def _copies(rows: Iterable[dict[str, Any]]) -> list[Copies]:
+    return [Copies(class_=row.pop("class"), **row) for row in rows]

@@ -6,7 +6,7 @@ column of time that a condition can use, and ends its first paragraph with the u
 """
 
 from specscope.queries.blocks import block_classes, block_parts, blocks, throughput_by_arm
-from specscope.queries.copies import output_count, outputs, side_outputs
+from specscope.queries.copies import output_count, outputs
 from specscope.queries.delivery import (
     EVERYTHING,
     boots,
@@ -48,6 +48,6 @@ __all__ = [
     "boots", "break_even", "classes", "context", "device", "ended_requests", "endings",
     "guardrails", "losses", "losses_by_minute", "output_count", "outputs", "policies",
     "pooled_blocks", "pooled_classes", "pooled_parts", "reconciliation", "replicas",
-    "request_latency", "residence", "round_time", "round_time_by_k", "side_outputs", "silence",
-    "stored_rounds", "stored_rows", "throughput", "throughput_by_arm", "tokens_per_round",
+    "request_latency", "residence", "round_time", "round_time_by_k", "silence", "stored_rounds",
+    "stored_rows", "throughput", "throughput_by_arm", "tokens_per_round",
 ]  # fmt: skip

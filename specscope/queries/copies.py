@@ -17,71 +17,29 @@ def output_count(where: str = EVERYTHING) -> str:
         HAVING requests > 0"""
 
 
-def outputs(where: str = EVERYTHING, every: int = 1) -> str:
+def outputs(
+    where: str = EVERYTHING,
+    every: int = 1,
+    ran: Mapping[tuple[str, str], str] | None = None,
+    baseline: str = "k0",
+) -> str:
     """Requests of experiments whose output is known twice, by class and arm. [requests]
 
     Table `request`, times `admitted_at` and `ended_at`. Requests that share a `content` must have
-    the same output. Of the arm `k0`, its first two outputs of a content are compared; of another
-    arm, its first with the first of `k0`. Requests that lived through two blocks are left out.
-    every: one content in so many is looked at, with all its requests.
+    the same output. Of the baseline, its first two outputs of a content are compared; of another
+    arm, its first with the first of the baseline. Requests that lived through two blocks are left
+    out. every: one content in so many is looked at, with all its requests.
+
+    ran: what each (replica, boot) ran, which then is the arm, whatever the epoch and the block: in
+    a crossover by router. Requests of other boots are left out.
     """
-    return _compared(
-        f"""
-            SELECT epoch, class, content, arm, admitted_at, request, digest
-            FROM (
-                SELECT * FROM request
-                WHERE {_KNOWN} AND isNotNull(arm) AND pair = last_pair
-                    AND content % {every:d} = 0 AND ({where})
-                LIMIT 1 BY replica, boot, request
-            ) AS r
-            LEFT ANY JOIN (SELECT replica, boot, any(epoch) AS epoch FROM boot
-                GROUP BY replica, boot) AS b ON r.replica = b.replica AND r.boot = b.boot""",
-        "k0",
-    )
-
-
-def side_outputs(
-    ran: Mapping[tuple[str, str], str] | None = None,
-    baseline: str = "k0",
-    where: str = EVERYTHING,
-    every: int = 1,
-) -> str:
-    """The same of a crossover by router, by what each boot ran instead of by arm. [requests]
-
-    Table `request`, times `admitted_at` and `ended_at`. What a boot runs stays, so requests that
-    lived through two blocks count. ran: by replica and boot; other boots take no part.
-    """
-    named = sorted((ran or {}).items())
-    boots = ", ".join(f"({_text(replica)}, {_text(boot)})" for (replica, boot), _ in named)
-    arms = ", ".join(_text(arm) for _, arm in named)
-    return _compared(
-        f"""
-            SELECT '' AS epoch, class, content, ran AS arm, admitted_at, request, digest
-            FROM (
-                SELECT *, CAST([{arms}], 'Array(String)')[
-                    indexOf(CAST([{boots}], 'Array(Tuple(String, String))'),
-                        (toString(replica), toString(boot)))] AS ran
-                FROM request
-                WHERE {_KNOWN} AND ran != '' AND content % {every:d} = 0 AND ({where})
-                LIMIT 1 BY replica, boot, request
-            )""",
-        baseline,
-    )
-
-
-_KNOWN = "isNotNull(ended_at) AND isNotNull(content) AND isNotNull(digest) AND reason != 'abort'"
-
-
-def _compared(requests: str, baseline: str) -> str:
-    """Each arm's first output of a content with the baseline's; of the baseline, its first two."""
     of = _text(baseline)
     return f"""
         WITH firsts AS (
             SELECT epoch, class, content, arm, arraySlice(
                 arrayMap(x -> x.3, arraySort(groupArray((admitted_at, request, digest)))), 1, 2
             ) AS digests
-            FROM ({requests}
-            )
+            FROM ({_by_arm(where, every) if ran is None else _by_boot(where, every, ran)})
             GROUP BY epoch, class, content, arm
         )
         SELECT * FROM (
@@ -99,6 +57,38 @@ def _compared(requests: str, baseline: str) -> str:
             GROUP BY epoch, class, arm
         )
         ORDER BY epoch, class, arm"""
+
+
+_KNOWN = "isNotNull(ended_at) AND isNotNull(content) AND isNotNull(digest) AND reason != 'abort'"
+
+
+def _by_arm(where: str, every: int) -> str:
+    return f"""
+                SELECT epoch, class, content, arm, admitted_at, request, digest
+                FROM (
+                    SELECT * FROM request
+                    WHERE {_KNOWN} AND isNotNull(arm) AND pair = last_pair
+                        AND content % {every:d} = 0 AND ({where})
+                    LIMIT 1 BY replica, boot, request
+                ) AS r
+                LEFT ANY JOIN (SELECT replica, boot, any(epoch) AS epoch FROM boot
+                    GROUP BY replica, boot) AS b ON r.replica = b.replica AND r.boot = b.boot"""
+
+
+def _by_boot(where: str, every: int, ran: Mapping[tuple[str, str], str]) -> str:
+    named = sorted(ran.items())
+    boots = ", ".join(f"({_text(replica)}, {_text(boot)})" for (replica, boot), _ in named)
+    arms = ", ".join(_text(arm) for _, arm in named)
+    return f"""
+                SELECT '' AS epoch, class, content, CAST([{arms}], 'Array(String)')[
+                    indexOf(CAST([{boots}], 'Array(Tuple(String, String))'),
+                        (toString(replica), toString(boot)))] AS arm, admitted_at, request, digest
+                FROM (
+                    SELECT * FROM request
+                    WHERE {_KNOWN} AND content % {every:d} = 0 AND ({where})
+                    LIMIT 1 BY replica, boot, request
+                )
+                WHERE arm != ''"""
 
 
 def _text(value: str) -> str:

@@ -470,6 +470,34 @@ def test_outputs_are_compared_between_copies_of_a_request(store):
     assert {row["epoch"] for row in got.values()} == {"e0"}
 
 
+def test_outputs_of_a_crossover_are_compared_by_what_each_boot_ran(store):
+    sides = {
+        name: Traffic(seed=5, replica=f"r'{place}", boot=name, epoch=name)
+        for place, name in enumerate(("without", "with", "other"))
+    }
+    rows = {name: side.requests_ended for name, side in sides.items()}
+    assert len(rows["without"]) == len({row["request"] for row in rows["without"]})
+    for place, same in enumerate(zip(*rows.values(), strict=True)):
+        for row in same:  # one request, which three boots were asked; blocks do not matter
+            row |= {"content": 1000 + place, "digest": 7, "arm": "current", "last_pair": 99}
+    rows["with"][0]["digest"] = 1
+    rows["with"][1]["reason"] = "abort"
+    for name, side in sides.items():
+        store.insert("boot", table("boot", [side.boot_row()]))
+        store.insert("request", table("request", rows[name]))
+    ran = {("r'0", "without"): "clean", ("r'1", "with"): "k4"}
+
+    got = store.rows(queries.outputs(ran=ran, baseline="clean"))
+
+    by_arm = {
+        arm: [sum(row[name] for row in got if row["arm"] == arm)
+              for name in ("compared", "differing")]
+        for arm in ("clean", "k4")
+    }  # fmt: skip
+    assert {row["arm"] for row in got} == {"clean", "k4"}
+    assert by_arm == {"clean": [0, 0], "k4": [len(rows["with"]) - 1, 1]}
+
+
 def test_a_boot_is_open_until_its_end_or_its_cut_tail_is_said(store):
     boots = {name: Traffic(boot=name, pairs=1) for name in ("ended", "cut", "silent")}
     for traffic in boots.values():
