@@ -19,7 +19,8 @@ import torch
 
 from specscope.engine.api import Gate, SamplingParams, fixed_gate
 from specscope.engine.bundled import Pair, bundled_prompts, load_bundled
-from specscope.engine.draft import Drafter, ModelDrafter
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.drafter import Drafter
 from specscope.engine.engine import Engine
 
 BATCH, K = 32, 4

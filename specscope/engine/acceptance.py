@@ -12,7 +12,8 @@ from specscope.engine.api import (
     fixed_gate,
 )
 from specscope.engine.bundled import Pair, Prompt
-from specscope.engine.draft import Drafter, ModelDrafter
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.drafter import Drafter
 from specscope.engine.engine import Engine
 
 NEW_TOKENS = 96

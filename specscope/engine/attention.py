@@ -1,14 +1,20 @@
-"""softmax(q k' / sqrt(D) + mask) v over a slice of a cache."""
+"""Attention of packed tokens over the caches of their own rows."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor
+from torch import Tensor, nn
+
+from specscope.engine.config import ModelConfig
+from specscope.engine.layout import Layout
+from specscope.engine.norm import RMSNorm
+from specscope.engine.projection import Projection
+from specscope.engine.rope import rotate
 
 FEW_QUERIES = 64
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-    """Attention of every row's queries over its own cache.
+    """softmax(q k' / sqrt(D) + mask) v: every row's queries over its own cache.
 
     q: [B, M, D], B = rows * kv heads, M = queries * heads that share a key head
     keys, values: [B, capacity, D], of which the first mask.shape[-1] are read
@@ -23,3 +29,72 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
         scores = torch.baddbmm(mask, q, keys.transpose(1, 2), alpha=q.shape[-1] ** -0.5)
         return torch.bmm(scores.softmax(-1), values)
     return F.scaled_dot_product_attention(q[None], keys[None], values[None], mask[None])[0]
+
+
+class Attention(nn.Module):
+    """Grouped-query attention with optional biases and per-head query/key norms."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        c = config
+        queries, keys = c.heads * c.head_dim, c.kv_heads * c.head_dim
+        self.q_proj = nn.Linear(c.hidden, queries, bias=c.qkv_bias)
+        self.k_proj = nn.Linear(c.hidden, keys, bias=c.qkv_bias)
+        self.v_proj = nn.Linear(c.hidden, keys, bias=c.qkv_bias)
+        self.o_proj = nn.Linear(queries, c.hidden, bias=c.o_bias)
+        self.q_norm = RMSNorm(c.head_dim, c.norm_eps) if c.qk_norm else None
+        self.k_norm = RMSNorm(c.head_dim, c.norm_eps) if c.qk_norm else None
+        self.heads, self.kv_heads, self.head_dim = c.heads, c.kv_heads, c.head_dim
+        self.joint: Projection | None = None
+        self.out: Projection | None = None
+
+    def fuse(self) -> None:
+        """Join the three projections: fewer products in every round."""
+        self.joint = Projection((self.q_proj, self.k_proj, self.v_proj))
+        self.out = Projection((self.o_proj,))
+
+    def project(self, x: Tensor, angles: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries [N, heads, D], keys and values [N, kv_heads, D] of x [N, hidden]."""
+        h, g, d = self.heads, self.kv_heads, self.head_dim
+        if self.joint is None:
+            parts = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
+            joint = torch.cat(parts, -1).view(-1, h + 2 * g, d)
+        else:
+            joint = self.joint(x).view(-1, h + 2 * g, d)
+        turned, v = joint[:, : h + g], joint[:, h + g :]
+        if self.q_norm is not None and self.k_norm is not None:
+            turned = torch.cat((self.q_norm(turned[:, :h]), self.k_norm(turned[:, h:])), 1)
+        turned = rotate(turned, angles)
+        return turned[:, :h], turned[:, h:], v
+
+    def forward(
+        self, x: Tensor, angles: Tensor, cache: tuple[Tensor, Tensor, Tensor], plan: Layout
+    ) -> Tensor:
+        """[N, heads * D] of x [N, hidden]; cache: keys, values and where the tokens' own belong."""
+        q, k, v = self.project(x, angles)
+        keys, values, places = cache
+        g, d, t = self.kv_heads, self.head_dim, plan.width
+        keys.view(-1, d).index_put_((places,), k)
+        values.view(-1, d).index_put_((places,), v)
+        # The group is folded into the query axis: one key head serves its queries as a batch.
+        q = plan.pad(q).view(plan.rows, t, g, -1, d).permute(0, 2, 3, 1, 4)
+        rows = slice(plan.first, plan.first + plan.rows)
+        out = attend(
+            q.reshape(plan.rows * g, -1, d),
+            keys[rows].view(plan.rows * g, -1, d),
+            values[rows].view(plan.rows * g, -1, d),
+            plan.mask,
+        )
+        out = out.view(plan.rows, g, -1, t, d).permute(0, 3, 1, 2, 4).reshape(-1, self.heads * d)
+        return plan.unpad(out)
+
+    def attend_causally(self, x: Tensor, angles: Tensor, rows: int) -> Tensor:
+        """Square attention over whole texts, for training and reference: x [rows * T, hidden]."""
+        q, k, v = (part.view(rows, -1, *part.shape[1:]) for part in self.project(x, angles))
+        repeat = self.heads // self.kv_heads
+        k, v = k.repeat_interleave(repeat, 2), v.repeat_interleave(repeat, 2)
+        out = F.scaled_dot_product_attention(
+            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
+        )
+        projected: Tensor = self.o_proj(out.transpose(1, 2).reshape(x.shape[0], -1))
+        return projected

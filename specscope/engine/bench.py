@@ -13,7 +13,8 @@ from specscope.engine.api import RequestEnd, RequestInfo, RoundReport, SamplingP
 from specscope.engine.bandwidth import bytes_of_pass, copy_bandwidth
 from specscope.engine.bundled import Pair, bundled_prompts
 from specscope.engine.card import card_of
-from specscope.engine.draft import Drafter, ModelDrafter
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.drafter import Drafter
 from specscope.engine.engine import Engine
 from specscope.engine.errors import BadSetting
 from specscope.engine.ngram import NgramDrafter

@@ -1,7 +1,6 @@
 """What is refused before anything runs, each with its reason."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -14,9 +13,6 @@ COUNT_MAX = (1 << 31) - 1
 """Counts fit 32 bits wherever a request is written down."""
 TEMPERATURES = (1e-6, 1e6)
 """Beyond these a logit over the temperature may not be a number any more."""
-
-if TYPE_CHECKING:
-    from specscope.engine.engine import Engine
 
 
 def check_engine(
@@ -69,13 +65,17 @@ def check_pair(target: Decoder, draft: Decoder) -> None:
         )
 
 
-def check_request(prompt: Sequence[int], params: SamplingParams, engine: "Engine") -> None:
-    """Raises BadRequest."""
-    vocab = engine.target.model.config.vocab
+def check_request(
+    prompt: Sequence[int], params: SamplingParams, vocab: int, capacity: int, detokenizes: bool
+) -> None:
+    """Raises BadRequest where an engine of that vocabulary and capacity can never run it.
+
+    detokenizes: whether the engine can, which stop strings need.
+    """
     if not prompt:
         raise BadRequest("the prompt is empty")
-    if len(prompt) >= engine.capacity:
-        raise BadRequest(f"the prompt has {len(prompt)} tokens, at most {engine.capacity - 1} fit")
+    if len(prompt) >= capacity:
+        raise BadRequest(f"the prompt has {len(prompt)} tokens, at most {capacity - 1} fit")
     if not all(0 <= token < vocab for token in prompt):
         raise BadRequest(f"the prompt holds tokens outside 0..{vocab - 1}")
     if not 1 <= params.max_new_tokens <= COUNT_MAX:
@@ -93,7 +93,7 @@ def check_request(prompt: Sequence[int], params: SamplingParams, engine: "Engine
         raise BadRequest("seed must fit 64 bits")
     if len(params.eos) > MAX_EOS:
         raise BadRequest(f"at most {MAX_EOS} end-of-text tokens, not {len(params.eos)}")
-    if params.stop and engine.detokenize is None:
+    if params.stop and not detokenizes:
         raise BadRequest("stop strings need an engine that can detokenize")
     if "" in params.stop:
         raise BadRequest("a stop string is empty")

@@ -14,13 +14,14 @@ import torch
 from specscope.engine.api import Gate, Observer, RequestInfo, SamplingParams
 from specscope.engine.buckets import Buckets
 from specscope.engine.budget import CacheBudget
+from specscope.engine.cache import KVCache
 from specscope.engine.checks import check_engine, check_gate, check_request
 from specscope.engine.clock import Clock, SystemClock
-from specscope.engine.draft import Batch, Drafter
+from specscope.engine.drafter import Batch, Drafter
 from specscope.engine.errors import BadRequest
 from specscope.engine.flight import Flight, extend_texts, report_of
 from specscope.engine.graphs import graphs_for
-from specscope.engine.model import Decoder, KVCache
+from specscope.engine.model import Decoder
 from specscope.engine.round import Outcome, Target, run_round
 from specscope.engine.seats import Portion, Seats
 from specscope.engine.sequence import Detokenize, Running
@@ -116,7 +117,8 @@ class Engine:
 
         Raises BadRequest if it can never run or its id is in use.
         """
-        check_request(prompt_ids, params, self)
+        vocab, detokenizes = self.target.model.config.vocab, self.detokenize is not None
+        check_request(prompt_ids, params, vocab, self.capacity, detokenizes)
         if id in self.known:
             raise BadRequest(f"request {id!r} is running already")
         self.known.add(id)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from specscope.engine.api import RoundReport
+from specscope.engine.parts import LAUNCH, Durations
 from specscope.engine.round import Outcome
 from specscope.engine.seats import Portion
 from specscope.engine.sequence import Detokenize, Running
-from specscope.engine.timing import LAUNCH, Durations, Measured
+from specscope.engine.timing import Measured
 
 
 @dataclass(frozen=True, slots=True)

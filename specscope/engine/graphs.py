@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from specscope.engine.buckets import Buckets
-from specscope.engine.timing import LAUNCH, EventTimer, InGraph, Parts, Timer
+from specscope.engine.events import EventTimer, InGraph
+from specscope.engine.parts import LAUNCH, Parts
+from specscope.engine.timing import Timer
 
 MOST_SHAPES = 256
 """Beyond them rounds run as they are: each graph holds memory for its results."""

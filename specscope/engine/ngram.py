@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from specscope.engine.draft import Batch, Drafter, Proposal, listed, pause
+from specscope.engine.drafter import Batch, Drafter, Proposal, listed, pause
 
 
 class NgramDrafter(Drafter):

@@ -6,7 +6,7 @@ The real verifier decides, so acceptance is known and the text is still the targ
 import random
 from collections.abc import Callable, Mapping, Sequence
 
-from specscope.engine.draft import Batch, Drafter, Proposal, listed, pause
+from specscope.engine.drafter import Batch, Drafter, Proposal, listed, pause
 
 
 class ReplayDrafter(Drafter):

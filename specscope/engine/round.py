@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from specscope.engine.draft import Batch, Drafter, Proposal
+from specscope.engine.cache import KVCache
+from specscope.engine.drafter import Batch, Drafter, Proposal
 from specscope.engine.graphs import Graphs
 from specscope.engine.layout import Layout, Packing, lay_out, pack
-from specscope.engine.model import Decoder, KVCache
+from specscope.engine.model import Decoder
 from specscope.engine.noise import COUPLED
+from specscope.engine.parts import Parts
 from specscope.engine.sample import draw_noise
 from specscope.engine.state import BatchState
-from specscope.engine.timing import Parts, Timer
+from specscope.engine.timing import Timer
 from specscope.engine.transfer import send
 from specscope.engine.verify import commit, judge
 

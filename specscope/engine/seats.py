@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from specscope.engine.budget import CacheBudget
-from specscope.engine.draft import Drafter
+from specscope.engine.drafter import Drafter
 from specscope.engine.round import Target
 from specscope.engine.sequence import Running
 from specscope.engine.state import BatchState

@@ -21,7 +21,8 @@ from specscope.engine.api import fixed_gate
 from specscope.engine.bundled import Pair
 from specscope.engine.card import model_card
 from specscope.engine.clients import failed, first_or_none, read_body, refused
-from specscope.engine.draft import Drafter, ModelDrafter
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.drafter import Drafter
 from specscope.engine.engine import Engine
 from specscope.engine.errors import BadRequest, BadSetting, EngineError
 from specscope.engine.exposition import Exposition

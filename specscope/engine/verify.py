@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from specscope.engine.draft import Batch, Proposal
+from specscope.engine.drafter import Batch, Proposal
 from specscope.engine.layout import Layout
 from specscope.engine.noise import ACCEPT, RESIDUAL, SYNTHETIC, gumbel, key, uniform
 from specscope.engine.sample import choose, draw_noise, shape_scores

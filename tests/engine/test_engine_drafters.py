@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specscope.engine.api import SamplingParams
-from specscope.engine.draft import ModelDrafter, pause
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.drafter import pause
 from specscope.engine.ngram import NgramDrafter
 from specscope.engine.replay import ReplayDrafter
 

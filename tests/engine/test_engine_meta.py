@@ -5,8 +5,10 @@ import torch
 from engine.tiny_models import TINY
 
 from specscope.engine.api import RequestInfo, SamplingParams
-from specscope.engine.draft import Batch, ModelDrafter
-from specscope.engine.model import Decoder, KVCache
+from specscope.engine.cache import KVCache
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.drafter import Batch
+from specscope.engine.model import Decoder
 from specscope.engine.round import Target, run_round
 from specscope.engine.state import BatchState, needs_of
 from specscope.engine.timing import HostTimer

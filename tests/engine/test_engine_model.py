@@ -8,9 +8,9 @@ from engine.tiny_models import TINY, prompts, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specscope.engine.cache import KVCache
 from specscope.engine.config import Rope
 from specscope.engine.layout import lay_out, pack
-from specscope.engine.model import KVCache
 
 
 @settings(max_examples=30)

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specscope.engine.api import SamplingParams
-from specscope.engine.draft import ModelDrafter, Proposal, listed
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.drafter import Proposal, listed
 from specscope.engine.engine import Engine
 from specscope.engine.ngram import NgramDrafter
 

@@ -253,7 +253,7 @@ def test_a_client_that_goes_away_while_it_waits_is_never_run(server):
             with pytest.raises(httpx.ReadTimeout):
                 server.post("/v1/completions", json=long, timeout=impatient)
             usages = [answer.result().json()["usage"] for answer in answers]
-        until(lambda: counted(server, ended) == before + 1)
+        until(lambda: counted(server, ended) > before)
         assert {usage["completion_tokens"] for usage in usages} == {250}
         return counted(server, emitted) == tokens + 4 * 250
 
@@ -264,13 +264,16 @@ def test_a_full_cache_puts_requests_back_and_all_are_answered_with_their_own_tex
     asked = [
         {"prompt": PROMPT, "max_tokens": 150, "ignore_eos": True, "seed": seed} for seed in range(4)
     ]
+    alone = [text_of(server, body) for body in asked]
     before = counted(server, "specscope_engine_preemptions_total")
 
-    with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda body: text_of(server, body), asked))
+    def put_back():
+        """Whether one had to go: not where a busy machine sends one after the other."""
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(lambda body: text_of(server, body), asked)) == alone
+        return counted(server, "specscope_engine_preemptions_total") > before
 
-    assert together == [text_of(server, body) for body in asked]
-    assert counted(server, "specscope_engine_preemptions_total") > before
+    until(put_back)
     assert counted(server, "specscope_engine_prefill_tokens_total") > 0
 
 

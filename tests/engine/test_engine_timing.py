@@ -3,15 +3,9 @@
 import pytest
 import torch
 
-from specscope.engine.timing import (
-    LAUNCH,
-    PARTS,
-    CudaTimer,
-    EventTimer,
-    HostTimer,
-    InGraph,
-    timer_for,
-)
+from specscope.engine.events import CudaTimer, EventTimer, InGraph
+from specscope.engine.parts import LAUNCH, PARTS
+from specscope.engine.timing import HostTimer, timer_for
 
 
 class Event:

@@ -15,7 +15,7 @@ from specscope.engine.api import (
     fixed_gate,
 )
 from specscope.engine.config import ModelConfig
-from specscope.engine.draft import Drafter
+from specscope.engine.drafter import Drafter
 from specscope.engine.engine import Engine
 from specscope.engine.model import Decoder
 

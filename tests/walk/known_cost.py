@@ -23,7 +23,7 @@ import torch
 from specscope.engine.api import RequestEnd, SamplingParams, fixed_gate
 from specscope.engine.clock import Clock
 from specscope.engine.config import ModelConfig
-from specscope.engine.draft import Drafter
+from specscope.engine.drafter import Drafter
 from specscope.engine.engine import Engine
 from specscope.engine.model import Decoder
 from specscope.engine.replay import ReplayDrafter
