@@ -19,7 +19,7 @@ CLASSES = {"json", "prose", "python", "sql"}
 
 def rings_of(run):
     """What its process keeps in shared memory."""
-    return list(Path("/dev/shm").glob(f"specscope-demo-{run.pid}*"))
+    return list(Path("/dev/shm").glob(f"specscope-demo-{run.pid}"))
 
 
 def processes_of(folder):
