@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import secrets
 import signal
 import socket
 import subprocess
@@ -20,10 +21,17 @@ PR_SET_PDEATHSIG = 1
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of the loopback interface that nobody listens on now.
+
+    Below those that the system gives to connections: until a child listens on it, one of those
+    may be taken by any.
+    """
+    for _ in range(100):
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise DemoError("no port of the loopback interface is free")
 
 
 class Processes:
