@@ -188,15 +188,12 @@ def test_a_policy_reaches_the_control_page_and_survives_a_restart_without_the_se
 
     with sidecar(rings, served.address):
         Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(9)).round(1)
-        until(lambda: ring.control() is not None)
-        assert ring.control()[1] == json
+        assert until(ring.control)[1] == json
     ring.close()
     served.stop()
     later = ring_at(rings, a_boot("r1"))
     with sidecar(rings, served.address):
-        until(lambda: later.control() is not None)
-
-    assert later.control()[1] == json
+        assert until(later.control)[1] == json
 
 
 def test_a_policy_that_cannot_be_followed_is_left(rings, served):

@@ -164,6 +164,7 @@ def test_a_browser_draws_the_page_without_an_error(tmp_path):
         [
             CHROMIUM,
             *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
+            "--disable-dev-shm-usage",  # rings of other tests are there, and containers have little
             *("--disable-background-networking", "--disable-component-update", "--disable-quic"),
             *("--enable-logging=stderr", f"--user-data-dir={tmp_path / 'profile'}"),
             "--dump-dom",

@@ -279,8 +279,8 @@ def test_the_live_view_draws_what_one_look_prints(folder, monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("specscope.top.cli.time.sleep", sleep)
-    assert main(["top", str(folder)]) == 0
+    assert main(["top", str(folder), "--seconds", "3600"]) == 0
 
     shown = capsys.readouterr().out
-    for line in lines(Watch(folder, 10.0).look()):
+    for line in lines(Watch(folder, 3600.0).look()):
         assert line[:11] in shown

@@ -54,6 +54,7 @@ def test_a_service_that_dies_between_insert_and_acknowledgement_stores_once(pipe
     pipeline.running.pop("service")
     assert dying.wait(PATIENCE_S) == -signal.SIGKILL
     pipeline.service()
+    pipeline.until(lambda: log.stat().st_size > 300_000)  # some hundreds of records
     pipeline.stop("traffic")
     pipeline.until(pipeline.shipped)
     pipeline.stop("agent")
