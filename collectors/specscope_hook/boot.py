@@ -71,5 +71,8 @@ def new_boot(settings: HookSettings, **known: Any) -> Boot:
 def epoch_of(boot: Boot) -> str:
     """Hash of engine, versions, models and hardware, 12 hexadecimal digits."""
     values = asdict(boot)
-    text = json.dumps([values[name] for name in _EPOCH]).encode()
+    known = [values[name] for name in _EPOCH]
+    if boot.k_schedule is not None:  # most engines have none, and keep the hash that they had
+        known.append(boot.k_schedule)
+    text = json.dumps(known).encode()
     return hashlib.blake2b(text, digest_size=6).hexdigest()

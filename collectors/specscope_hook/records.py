@@ -146,6 +146,12 @@ class Boot:
         "label", "1", "speculation: none, draft_model, ngram, eagle, mtp and so on"
     )
     k_max: int = column("u8", "tokens", "longest draft that the engine can run")
+    k_schedule: str | None = column(
+        "label?",
+        "1",
+        "draft lengths by batch size that the engine was started with, in its own words; none where "
+        "it has a single one",
+    )
     tensor_parallel: int = column("u16", "1", "size of the tensor-parallel group")
     pipeline_parallel: int = column("u16", "1", "number of pipeline stages")
     data_parallel: int = column("u16", "1", "number of data-parallel ranks")

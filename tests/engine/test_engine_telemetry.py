@@ -21,8 +21,8 @@ from specscope_hook.ring import RingReader
 from specscope_hook.settings import HookSettings
 
 NEVER = {
-    # No device, no price given, not sparse; the end is written by the sidecar.
-    "boot": {"driver", "gpu_type", "price_per_hour", "experts", "ended_at"},
+    # No device, no price given, not sparse, one length; the end is written by the sidecar.
+    "boot": {"driver", "gpu_type", "price_per_hour", "experts", "ended_at", "k_schedule"},
     "round": {"dram_active", "dram_window_ms"},  # of the device, by the sidecar
     "request_part": set(),
     "request": {"adapter"},  # the engine has none

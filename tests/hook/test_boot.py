@@ -30,7 +30,14 @@ def test_two_starts_of_the_same_thing_share_the_epoch_and_nothing_else():
 
 @pytest.mark.parametrize(
     "change",
-    [{"engine_version": "2"}, {"target": "n"}, {"draft": "d"}, {"gpu_type": "H100"}, {"k_max": 3}],
+    [
+        {"engine_version": "2"},
+        {"target": "n"},
+        {"draft": "d"},
+        {"gpu_type": "H100"},
+        {"k_max": 3},
+        {"k_schedule": "[[1, 4, 3]]"},
+    ],
     ids=str,
 )
 def test_what_changes_the_evidence_changes_the_epoch(change):

@@ -64,7 +64,9 @@ def test_adaptive_speculation_counts_with_its_longest_draft(engine):
     class Controller:
         candidate_steps = (0, 1, 7)
 
-    assert served(engine, adaptive=Controller()).boot["k_max"] == 7
+    boot = served(engine, adaptive=Controller()).boot
+
+    assert (boot["k_max"], boot["k_schedule"]) == (7, "adaptive, 0 1 7")
 
 
 @pytest.mark.parametrize("value", [None, "off"])

@@ -34,6 +34,7 @@ def sglang_boot(scheduler: Any, settings: HookSettings, version: str) -> Boot:
         quantisation=model.quantization or dtype,
         method=_METHODS.get(name, name),
         k_max=_k_max(scheduler.draft_worker),
+        k_schedule=_schedule(scheduler.draft_worker),
         tensor_parallel=parallel.tp_size,
         pipeline_parallel=parallel.pp_size,
         data_parallel=parallel.dp_size,
@@ -58,6 +59,13 @@ def _k_max(worker: Any) -> int:
     if adaptive is not None:
         return max(steps, *map(int, adaptive.candidate_steps))
     return min(steps, width) if branches(worker) else width
+
+
+def _schedule(worker: Any) -> str | None:
+    adaptive = getattr(worker, "adaptive_controller", None)
+    if adaptive is None:
+        return None
+    return "adaptive, " + " ".join(str(k) for k in sorted(map(int, adaptive.candidate_steps)))
 
 
 def branches(worker: Any) -> bool:

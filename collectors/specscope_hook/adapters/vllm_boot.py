@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from specscope_hook.boot import new_boot
@@ -27,6 +28,7 @@ def vllm_boot(config: Any, kv_cache: Any, settings: HookSettings, version: str) 
         quantisation=model.quantization or str(model.dtype).removeprefix("torch."),
         method=str(spec.method) if spec is not None else "none",
         k_max=int(spec.num_speculative_tokens) if spec is not None else 0,
+        k_schedule=_schedule(spec),
         tensor_parallel=parallel.tensor_parallel_size,
         pipeline_parallel=parallel.pipeline_parallel_size,
         data_parallel=parallel.data_parallel_size,
@@ -50,6 +52,11 @@ def served_name(scheduler: Any) -> str:
     model = getattr(scheduler.vllm_config, "model_config", None)
     name = getattr(model, "served_model_name", None) or ""
     return str(name if isinstance(name, str) else name[0])
+
+
+def _schedule(spec: Any) -> str | None:
+    ranges = getattr(spec, "num_speculative_tokens_per_batch_size", None)
+    return json.dumps(ranges) if ranges else None
 
 
 def _has_draft(spec: Any) -> bool:
