@@ -3,13 +3,12 @@
 import json
 import os
 import shutil
-import subprocess
 import threading
 import time
 from pathlib import Path
 
 import pytest
-from vllm_rings import Run, environment, read_ring
+from vllm_rings import Run, environment, finish, read_ring
 
 from specscope_hook.reader import RingReader
 
@@ -41,8 +40,9 @@ def vllm_python():
 def models(vllm_python, tmp_path_factory):
     """A directory with two tiny random models, `target` and `draft`."""
     directory = tmp_path_factory.mktemp("models")
-    run = [vllm_python, str(HERE / "vllm_models.py"), str(directory)]
-    subprocess.run(run, check=True, env=environment({}), capture_output=True, timeout=300)
+    make = [vllm_python, str(HERE / "vllm_models.py"), str(directory)]
+    code, said = finish(make, environment({}), 600)
+    assert code == 0, said[-4000:]
     return directory
 
 
@@ -91,20 +91,12 @@ def run(vllm_python, models, tmp_path):
         writer = threading.Thread(target=_write_policy, args=(rings, policy, over))
         writer.start()
         try:
-            done = subprocess.run(
-                command,
-                env=environment(extra),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=1200,
-                check=False,
-            )
+            code, said = finish(command, environment(extra), 1200)
         finally:
             over.set()
             writer.join()
-        assert done.returncode == 0, done.stdout[-4000:]
-        return read_ring(rings, Run(json.loads(out.read_text()), done.stdout))
+        assert code == 0, said[-4000:]
+        return read_ring(rings, Run(json.loads(out.read_text()), said))
 
     return go
 

@@ -10,6 +10,7 @@ from vllm_checks import (
     assert_equal_to_its_own_counters,
     assert_the_times_add_up,
 )
+from vllm_rings import ONE_PROCESS
 
 
 @pytest.mark.vllm_quick
@@ -51,7 +52,9 @@ def test_a_draft_model_under_a_batch_size_schedule_equals_vllms_own_counters(run
             "prompts": [*PROMPTS, [60, 61], [70, 60, 70, 60, 70]],
             "max_tokens": 48,
             "temperature": 0.7,
-        }
+            "ignore_eos": True,
+        },
+        settings=ONE_PROCESS,
     )
 
     assert got.fault == ""
@@ -103,7 +106,11 @@ def test_a_vllm_without_what_we_wrap_serves_and_one_line_says_so(run):
         "module._SCHEDULER['schedule'] = ('self', 'something', 'else')\n"
     )
 
-    got = run({"speculative_config": NGRAM, "prompts": PROMPTS[:1], "max_tokens": 8}, plugin=plugin)
+    got = run(
+        {"speculative_config": NGRAM, "prompts": PROMPTS[:1], "max_tokens": 8},
+        settings=ONE_PROCESS,
+        plugin=plugin,
+    )
 
     assert len(got.result["requests"][0]["tokens"]) == 8
     assert got.boot == {}

@@ -1,13 +1,12 @@
 """Faults of ours in real vLLM: it serves on, the hook is off, and the ring says why."""
 
 import json
-import subprocess
 
 import pytest
 from conftest import HERE
 from vllm_checks import NGRAM, PROMPTS
 from vllm_faults import POINTS
-from vllm_rings import environment
+from vllm_rings import ONE_PROCESS, environment, finish
 
 from specscope_hook.reader import RingReader
 
@@ -16,16 +15,13 @@ from specscope_hook.reader import RingReader
 def served(vllm_python, models, tmp_path_factory):
     """What came out with a fault at each point, and without; and the directory of the rings."""
     directory = tmp_path_factory.mktemp("faults")
-    out, log = directory / "out.json", directory / "log"
+    out = directory / "out.json"
     settings = {"SPECSCOPE_RINGS": str(directory), "SPECSCOPE_REQUEST_K": "on"}
-    settings |= {"SPECSCOPE_RING_BYTES": str(1 << 20)}
+    settings |= {"SPECSCOPE_RING_BYTES": str(1 << 20), **ONE_PROCESS}
     command = [vllm_python, str(HERE / "vllm_faults.py"), str(models / "target"), str(out)]
-    with log.open("w") as said:
-        done = subprocess.run(
-            command, env=environment(settings), stdout=said, stderr=said, timeout=800, check=False
-        )
-    assert done.returncode == 0, log.read_text()[-4000:]
-    return json.loads(out.read_text()), directory, log.read_text()
+    code, said = finish(command, environment(settings), 1800)
+    assert code == 0, said[-4000:]
+    return json.loads(out.read_text()), directory, said
 
 
 @pytest.mark.vllm_quick

@@ -5,9 +5,9 @@ kernels, at a second a round. vLLM turns asynchronous scheduling off on CPUs; le
 """
 
 import json
-import subprocess
 
 import pytest
+from conftest import HERE
 from vllm_checks import (
     NGRAM,
     PROMPTS,
@@ -16,6 +16,7 @@ from vllm_checks import (
     assert_prompts_equal,
     assert_the_times_add_up,
 )
+from vllm_rings import CORES, ONE_PROCESS, environment, finish
 
 INTERPRETED = """
 import os, types
@@ -37,10 +38,6 @@ def keep(cls, config):
 if "keep" not in CpuPlatform.check_and_update_config.__func__.__name__:
     CpuPlatform.check_and_update_config = classmethod(keep)
 """
-TWO_CORES = {"VLLM_CPU_OMP_THREADS_BIND": "0|1"}
-# Starts in a third of the time; on one core, since threads that wait for each other crawl where
-# the machine does other work too.
-ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": "0"}
 
 
 def drafting(models, **more):
@@ -93,8 +90,12 @@ def test_under_asynchronous_scheduling_a_policy_lowers_what_is_drafted(run, mode
 def test_two_tensor_parallel_ranks_write_one_ring_whose_rounds_equal_vllms_counters(run, models):
     spec = drafting(models, draft_tensor_parallel_size=2)
     job = {"speculative_config": spec, "prompts": PROMPTS, "max_tokens": 24}
+    cores = f"{CORES[0]}|{CORES[-1]}"
 
-    got = run(job | {"engine": {"tensor_parallel_size": 2}}, settings=TWO_CORES)
+    got = run(
+        job | {"engine": {"tensor_parallel_size": 2}},
+        settings={"VLLM_CPU_OMP_THREADS_BIND": cores},
+    )
 
     assert (got.fault, got.ended) == ("", True)
     assert got.boot["tensor_parallel"] == 2
@@ -143,11 +144,8 @@ def test_a_request_that_is_put_back_is_recorded_as_preempted(run):
 
 
 def test_adapters_are_named_and_give_classes(run, vllm_python, models, tmp_path):
-    from conftest import HERE
-    from vllm_rings import environment
-
-    made = [vllm_python, str(HERE / "vllm_models.py"), "--adapter", str(tmp_path / "lora")]
-    subprocess.run(made, check=True, env=environment({}), capture_output=True, timeout=300)
+    make = [vllm_python, str(HERE / "vllm_models.py"), "--adapter", str(tmp_path / "lora")]
+    assert finish(make, environment({}), 600)[0] == 0
     rules = {"rules": [{"class": "acme", "adapter": "^acme-"}], "default": "base"}
     (tmp_path / "rules.json").write_text(json.dumps(rules))
     job = {"speculative_config": NGRAM, "prompts": PROMPTS, "max_tokens": 24}

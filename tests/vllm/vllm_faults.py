@@ -1,9 +1,9 @@
 """A fault of ours at each point where vLLM calls us: `vllm_faults.py MODEL OUT.json`.
 
-Runs inside vLLM's environment, with scheduler and worker in this process, so that one engine
-serves all points. At each, a new probe and new wrappers are put in, the call below them is made
-to raise, requests are served, and what came out, what the probe is and what its ring is called
-are written down.
+Runs inside vLLM's environment, with scheduler and worker in this process (ONE_PROCESS), so that
+one engine serves all points. At each, a new probe and new wrappers are put in, the call below them
+is made to raise, requests are served, and what came out, what the probe is and what its ring is
+called are written down.
 """
 
 import json
@@ -45,8 +45,6 @@ def broken(*args: object, **kwargs: object) -> None:
 
 
 def main() -> None:
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    os.environ["VLLM_CPU_OMP_THREADS_BIND"] = "0"  # threads that wait for each other may crawl
     from vllm import LLM, SamplingParams
 
     ngram = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3}

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +14,11 @@ from specscope_hook.layout import NAME_CLASS, Cursor
 from specscope_hook.payload import decode
 from specscope_hook.reader import RingReader
 from specscope_hook.records import RingRequest, RingRound
+
+CORES = sorted(os.sched_getaffinity(0))
+# Starts in a third of the time; on one core, since threads that wait for each other crawl where
+# the machine does other work too. Requests that are sent together are then planned together.
+ONE_PROCESS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_OMP_THREADS_BIND": str(CORES[0])}
 
 
 def environment(extra: dict[str, str]) -> dict[str, str]:
@@ -19,10 +28,41 @@ def environment(extra: dict[str, str]) -> dict[str, str]:
         "VLLM_TARGET_DEVICE": "cpu",
         "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_HOST_IP": "127.0.0.1",
+        "GLOO_SOCKET_IFNAME": "lo",
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
         **extra,
     }
+
+
+def finish(command: Sequence[str], environ: Mapping[str, str], seconds: float) -> tuple[int, str]:
+    """Run it and all that it starts to their end: its exit code, and what they printed.
+
+    Raises TimeoutExpired; whatever happens nothing of it is left.
+    """
+    process = subprocess.Popen(
+        command,
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        said, _ = process.communicate(timeout=seconds)
+        return process.returncode, said
+    finally:
+        kill_all_of(process)
+
+
+def kill_all_of(process: subprocess.Popen[str]) -> None:
+    """What is left of a process that leads a session, and of those that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 @dataclass

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from vllm_rings import environment
+from vllm_rings import environment, kill_all_of
 
 from specscope.demo.processes import free_port
 
@@ -35,7 +35,14 @@ def server(
     command += ["--speculative-config", json.dumps(spec), *arguments]
     extra = {"SPECSCOPE_RINGS": str(rings), "SPECSCOPE_REPLICA": "r0"} | (settings or {})
     with log.open("w") as out:
-        process = subprocess.Popen(command, env=environment(extra), stdout=out, stderr=out)
+        process = subprocess.Popen(
+            command,
+            env=environment(extra),
+            stdout=out,
+            stderr=out,
+            text=True,
+            start_new_session=True,
+        )
     try:
         address = f"http://127.0.0.1:{port}"
         until = time.monotonic() + 800
@@ -46,7 +53,10 @@ def server(
         yield address
     finally:
         process.terminate()
-        process.wait(120)
+        try:
+            process.wait(300)
+        finally:
+            kill_all_of(process)
 
 
 def answers(address: str) -> bool:
