@@ -33,9 +33,9 @@ from specscope.engine.bundled import bundled_prompts, load_bundled
 from specscope.engine.clock import SystemClock
 from specscope.engine.draft import ModelDrafter
 from specscope.evaluate import contrast, objectives
-from specscope.evaluate.blocks import pairs_of
 from specscope.evaluate.checks import usable_pairs
 from specscope.evaluate.choice import Rules
+from specscope.evaluate.pairs import pairs_of
 from specscope.evaluate.sentences import describe
 from specscope.evaluate.shared_batch import judge_delays
 from specscope.evaluate.verdicts import decide

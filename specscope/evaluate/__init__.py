@@ -6,7 +6,8 @@ traces                                           one set of phase times, judged 
 acceptance, choice                               survival by position; which k was best
 ratio, sequential, covariates, quantiles         the statistics, from clusters and pairs
 multiplicity, strata                             many comparisons; the mix of traffic
-blocks, checks, flags, contrast, summary         block rows: what may be compared, and how
+blocks, pairs, segments                          block rows, two by two, by the traffic that they saw
+checks, flags, contrast, summary                 what may be compared, and how
 verdicts, enough, allowance, sentences           a verdict a segment
 fleet, switch                                    a verdict on the whole; a gate against a switch
 outputs, lossless                                whether speculation left the output alone

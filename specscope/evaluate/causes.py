@@ -19,11 +19,13 @@ from specscope.evaluate import (
 from specscope.evaluate import (
     causes_of_verify as verify,
 )
-from specscope.evaluate.blocks import BASELINE, Pair, Segment
+from specscope.evaluate.blocks import BASELINE
 from specscope.evaluate.cause import Cause
 from specscope.evaluate.diagnosis import Diagnosis, diagnose
 from specscope.evaluate.facts import gather
 from specscope.evaluate.machine import UNKNOWN, Machine
+from specscope.evaluate.pairs import Pair
+from specscope.evaluate.segments import Segment
 from specscope.evaluate.summary import ArmSummary
 from specscope.evaluate.surroundings import Surroundings
 

@@ -11,7 +11,8 @@ import numpy as np
 from scipy import stats
 
 from specscope.evaluate import ratio
-from specscope.evaluate.blocks import BlockTime, Pair, arm_k
+from specscope.evaluate.blocks import BlockTime, arm_k
+from specscope.evaluate.pairs import Pair
 
 Design = Literal["cohort", "switchback", "closed_loop"]
 """How traffic reaches the blocks: the same fixed requests in each of a pair; open arrivals that

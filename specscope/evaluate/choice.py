@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specscope.evaluate import contrast, objectives
-from specscope.evaluate.blocks import BASELINE, Pair, arm_k
+from specscope.evaluate.blocks import BASELINE, arm_k
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.multiplicity import bonferroni
 from specscope.evaluate.objectives import Objective
+from specscope.evaluate.pairs import Pair
 
 
 @dataclass(frozen=True, slots=True)

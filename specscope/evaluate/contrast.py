@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from specscope.evaluate import ratio, sequential
-from specscope.evaluate.blocks import Pair, arm_k
+from specscope.evaluate.blocks import arm_k
+from specscope.evaluate.pairs import Pair
 from specscope.evaluate.ratio import LogRatio
 
 TOKENS, TIME = "emitted", "wall_us"

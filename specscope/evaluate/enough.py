@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from specscope.evaluate import contrast, objectives
-from specscope.evaluate.blocks import BASELINE, Pair
+from specscope.evaluate.blocks import BASELINE
 from specscope.evaluate.choice import Choice, Rules
 from specscope.evaluate.multiplicity import bonferroni
 from specscope.evaluate.objectives import Objective
+from specscope.evaluate.pairs import Pair
 
 
 def lacking(pairs: Sequence[Pair], choice: Choice, rules: Rules) -> list[str]:

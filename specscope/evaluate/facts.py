@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate.blocks import BlockPart, BlockTime, Pair, merge_blocks
+from specscope.evaluate.blocks import BlockPart, BlockTime, merge_blocks
 from specscope.evaluate.machine import UNKNOWN, Machine
+from specscope.evaluate.pairs import Pair
 from specscope.evaluate.summary import ArmSummary
 from specscope.evaluate.surroundings import Surroundings
 

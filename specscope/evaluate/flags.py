@@ -6,8 +6,9 @@ import math
 from collections.abc import Collection, Sequence
 
 from specscope.evaluate import checks, contrast
-from specscope.evaluate.blocks import BASELINE, BlockTime, Pair, arm_k
+from specscope.evaluate.blocks import BASELINE, BlockTime, arm_k
 from specscope.evaluate.checks import Design
+from specscope.evaluate.pairs import Pair
 from specscope.evaluate.traces import INCONSISTENT_BASELINE, VERIFY_FLOOR
 
 # Blocks of a pair share engine and clock, so only more than a kernel's whim counts: on some

@@ -6,9 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate.blocks import Segment
 from specscope.evaluate.diagnosis import NO_SINGLE_FIX
 from specscope.evaluate.flags import NOT_SWAPPED
+from specscope.evaluate.segments import Segment
 from specscope.evaluate.verdicts import Verdict
 
 WINS = ("keep", "set_k")

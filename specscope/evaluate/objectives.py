@@ -14,7 +14,8 @@ from typing import Literal
 import numpy as np
 
 from specscope.evaluate import contrast, quantiles, ratio
-from specscope.evaluate.blocks import BlockTime, Pair
+from specscope.evaluate.blocks import BlockTime
+from specscope.evaluate.pairs import Pair
 from specscope.evaluate.quantiles import QuantileEstimate
 from specscope.evaluate.ratio import LogRatio
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from specscope.evaluate.blocks import Segment
+from specscope.evaluate.segments import Segment
 
 EQUAL, AS_TWINS, UNDECIDED, DIFFERS = "equal", "as_twins", "undecided", "differs"
 LEVEL = 0.01

@@ -11,29 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specscope.evaluate import quantiles
+from specscope.evaluate.blocks import BlockClass
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.quantiles import QuantileEstimate
 
 IN_FORCE = "current"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockClass:
-    """How long the requests of one class waited for their tokens in a block; as the store has it.
-
-    tpot_bins, tpot_counts: log-histogram over requests of the time per output token.
-    """
-
-    epoch: str
-    policy: int
-    replica: str
-    boot: str
-    pair: int
-    arm: str
-    class_: str
-    requests: int
-    tpot_bins: tuple[int, ...] = ()
-    tpot_counts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

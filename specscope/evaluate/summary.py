@@ -8,7 +8,8 @@ from itertools import chain
 
 from specscope.evaluate import acceptance, objectives
 from specscope.evaluate.acceptance import Survival
-from specscope.evaluate.blocks import Pair, arm_k
+from specscope.evaluate.blocks import arm_k
+from specscope.evaluate.pairs import Pair
 from specscope.evaluate.quantiles import QuantileEstimate
 from specscope.evaluate.ratio import Ratio, ratio_of_sums
 

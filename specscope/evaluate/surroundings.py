@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate.blocks import Pair
+from specscope.evaluate.pairs import Pair
 from specscope.evaluate.reread import Reread, fit_reread
 from specscope.evaluate.summary import ArmSummary
 

@@ -18,12 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specscope.evaluate import checks
-from specscope.evaluate.blocks import BASELINE, BlockPart, BlockTime, Pair, Segment, arm_k, pairs_of
+from specscope.evaluate.blocks import BASELINE, BlockPart, BlockTime, arm_k
 from specscope.evaluate.checks import Design
 from specscope.evaluate.choice import Choice, Rules, choose
 from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.ratio import t_quantile
-from specscope.evaluate.verdicts import by_segment, count_comparisons
+from specscope.evaluate.segments import Segment
+from specscope.evaluate.verdicts import count_comparisons
 
 Floats = NDArray[np.float64]
 _FOLDS = 20

@@ -14,18 +14,11 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import nnls
 
-from specscope.evaluate.blocks import (
-    BASELINE,
-    BlockPart,
-    BlockTime,
-    Pair,
-    arm_k,
-    merge_blocks,
-    pairs_of,
-)
+from specscope.evaluate.blocks import BASELINE, BlockPart, BlockTime, arm_k, merge_blocks
 from specscope.evaluate.checks import Design, usable_pairs
+from specscope.evaluate.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.steptime import StepModel, fit_blocks, optimistic_speedup
-from specscope.evaluate.verdicts import Verdict, by_segment
+from specscope.evaluate.verdicts import Verdict
 
 BEYOND = 2  # lengths past the longest that ran: further out the bound says nothing
 _UNBELIEVED = ("not_comparable", "engine_fault")

@@ -12,14 +12,7 @@ from dataclasses import dataclass, replace
 
 from specscope.evaluate import checks, objectives
 from specscope.evaluate.allowance import keep_to_allowance
-from specscope.evaluate.blocks import (
-    BlockPart,
-    BlockTime,
-    Pair,
-    Segment,
-    arm_k,
-    pairs_of,
-)
+from specscope.evaluate.blocks import BlockPart, BlockTime, arm_k
 from specscope.evaluate.causes import find_causes
 from specscope.evaluate.checks import Design
 from specscope.evaluate.choice import (
@@ -37,6 +30,8 @@ from specscope.evaluate.flags import OUTPUTS_DIFFER, find_flags, overruled
 from specscope.evaluate.machine import Machine
 from specscope.evaluate.multiplicity import bonferroni
 from specscope.evaluate.outputs import DIFFERS, UNDECIDED, OutputCheck, changed_outputs
+from specscope.evaluate.pairs import Pair, by_segment, pairs_of
+from specscope.evaluate.segments import Segment
 from specscope.evaluate.sentences import describe_cause, explain
 from specscope.evaluate.summary import ArmSummary, summarise
 from specscope.evaluate.surroundings import Surroundings
@@ -124,14 +119,6 @@ def decide(
         )
         for verdict in verdicts
     ]
-
-
-def by_segment(pairs: Iterable[Pair]) -> dict[tuple[str, Segment], list[Pair]]:
-    """Pairs by epoch and segment: evidence crosses neither."""
-    groups: dict[tuple[str, Segment], list[Pair]] = defaultdict(list)
-    for pair in pairs:
-        groups[pair.key[0], pair.segment].append(pair)
-    return dict(groups)
 
 
 def count_comparisons(segments: dict[tuple[str, Segment], tuple[Pair, ...]]) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specscope.evaluate import checks, objectives, ratio
-from specscope.evaluate.blocks import BASELINE, BlockTime, Pair, Segment, arm_k, load_bucket
+from specscope.evaluate.blocks import BASELINE, BlockTime, arm_k
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.crossover import (
@@ -27,6 +27,8 @@ from specscope.evaluate.crossover import (
 from specscope.evaluate.flags import NOT_SWAPPED
 from specscope.evaluate.multiplicity import bonferroni
 from specscope.evaluate.objectives import METRICS
+from specscope.evaluate.pairs import Pair
+from specscope.evaluate.segments import Segment, load_bucket
 from specscope.evaluate.sentences import describe
 from specscope.evaluate.summary import summarise
 from specscope.evaluate.verdicts import Verdict

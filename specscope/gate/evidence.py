@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from specscope import queries
-from specscope.evaluate.blocks import BlockPart, BlockTime, pair_key
+from specscope.evaluate.blocks import BlockClass, BlockPart, BlockTime
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.machine import Machine, machines_of
 from specscope.evaluate.outputs import OutputCheck
-from specscope.evaluate.shared_batch import BlockClass
+from specscope.evaluate.pairs import pair_key
 from specscope.gate.crossover import (
     Judged,
     Policies,

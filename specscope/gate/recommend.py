@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from specscope.evaluate.blocks import BASELINE, Pair, pairs_of
+from specscope.evaluate.blocks import BASELINE
 from specscope.evaluate.checks import Design, usable_pairs
 from specscope.evaluate.choice import Rules
+from specscope.evaluate.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.shared_batch import ClassDelay
-from specscope.evaluate.verdicts import Verdict, by_segment, decide
+from specscope.evaluate.verdicts import Verdict, decide
 from specscope.gate.along_load import look_along_load
 from specscope.gate.evidence import Evidence
 from specscope.gate.places import lay_out

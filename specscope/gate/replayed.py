@@ -12,8 +12,9 @@ from pathlib import Path
 
 from specscope.buckets import CONTEXT, OUTPUT
 from specscope.errors import InputError
-from specscope.evaluate.blocks import Segment, arm_k
+from specscope.evaluate.blocks import arm_k
 from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.segments import Segment
 from specscope.evaluate.verdicts import Verdict
 from specscope.gate.places import Place
 from specscope.gate.rules import GateRules, Move

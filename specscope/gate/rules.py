@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specscope.evaluate import contrast, objectives
-from specscope.evaluate.blocks import BASELINE, Pair
+from specscope.evaluate.blocks import BASELINE
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.objectives import METRICS, Objective
+from specscope.evaluate.pairs import Pair
 from specscope.gate.places import Place
 
 HOUR_NS = 3600 * 10**9

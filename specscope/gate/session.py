@@ -6,9 +6,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from specscope.evaluate.blocks import BlockClass
 from specscope.evaluate.checks import Design
 from specscope.evaluate.choice import Rules
-from specscope.evaluate.shared_batch import BlockClass, judge_delays
+from specscope.evaluate.shared_batch import judge_delays
 from specscope.gate.evidence import Evidence, read_evidence
 from specscope.gate.policies import (
     StoredPolicy,

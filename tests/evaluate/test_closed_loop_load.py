@@ -4,7 +4,7 @@ import dataclasses
 
 from evaluate.block_rows import Kind, rows
 
-from specscope.evaluate.blocks import pairs_of
+from specscope.evaluate.pairs import pairs_of
 from specscope.evaluate.verdicts import decide
 
 WIN = Kind({0: 1.0, 4: 2.5}, {0: 1.0, 4: 1.6})

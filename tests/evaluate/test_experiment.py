@@ -8,11 +8,12 @@ import pytest
 from block_rows import Kind, rows
 
 from specscope.evaluate import covariates, planning
-from specscope.evaluate.blocks import load_bucket, pairs_of
 from specscope.evaluate.checks import twin_check
 from specscope.evaluate.choice import Rules
+from specscope.evaluate.pairs import by_segment, pairs_of
 from specscope.evaluate.ratio import jackknife, paired_log_ratio, ratio_of_sums
-from specscope.evaluate.verdicts import by_segment, decide
+from specscope.evaluate.segments import load_bucket
+from specscope.evaluate.verdicts import decide
 
 COST = {0: 1.0, 4: 1.6}
 WIN = Kind({0: 1.0, 4: 3.2}, COST)

@@ -6,9 +6,10 @@ import random
 
 import pytest
 
+from specscope.evaluate.blocks import BlockClass
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.quantiles import bin_of
-from specscope.evaluate.shared_batch import BlockClass, judge_delays
+from specscope.evaluate.shared_batch import judge_delays
 
 RULES = Rules(tpot_allowance_ms={"chat": 20.0, "sql": 20.0})
 

@@ -8,10 +8,10 @@ import random
 import pytest
 from block_rows import Kind, rows
 
-from specscope.evaluate.blocks import Segment
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.fleet import fleet_verdict
 from specscope.evaluate.quantiles import bin_of
+from specscope.evaluate.segments import Segment
 from specscope.evaluate.switch import tell
 from specscope.evaluate.verdicts import decide
 

@@ -11,9 +11,9 @@ from known_cost import Cost, Machine
 from mixed_traffic import costed_site
 
 from specscope.evaluate import contrast, objectives
-from specscope.evaluate.blocks import pairs_of
 from specscope.evaluate.checks import usable_pairs
 from specscope.evaluate.choice import Rules
+from specscope.evaluate.pairs import pairs_of
 from specscope.evaluate.verdicts import decide
 from specscope.gate.evidence import read_blocks
 from specscope.gate.session import read, recommendation
