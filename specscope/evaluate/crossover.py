@@ -1,7 +1,8 @@
 """Engines that cannot change k while they run: two sides, and a router that swaps their traffic.
 
 Each side keeps one configuration for a whole deploy: an engine without speculation (`clean`), one
-at k = 0 (`k0`), or one that drafts (`k4`). Traffic comes in two streams, and from block to block
+at k = 0 (`k0`), one that drafts (`k4`), or one whose draft length follows a table (`current`, the
+gate's; `schedule`, the engine's own). Traffic comes in two streams, and from block to block
 the router swaps which side gets which, so within two adjacent blocks, a pair here, both sides serve
 both streams at the same times: streams and time cancel. What is left in the difference of the sides
 is their configurations and their hardware. The hardware cancels between deploys that differ: the
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specscope.evaluate import objectives, ratio, sequential
-from specscope.evaluate.blocks import BASELINE, BlockTime, arm_k, merge_blocks
+from specscope.evaluate.blocks import BlockTime, arm_k, merge_blocks
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.objectives import Objective
 from specscope.evaluate.ratio import LogRatio
@@ -32,6 +33,7 @@ from specscope.evaluate.ratio import LogRatio
 Floats = NDArray[np.float64]
 Side = Literal["left", "right"]
 CLEAN, HARDWARE = "clean", "hardware"
+CURRENT, SCHEDULE = "current", "schedule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,8 +222,8 @@ def _always(taking: Sequence[tuple[float, LogRatio]], level: float) -> float | N
     return half
 
 
-def _order(arm: str) -> tuple[int, int]:
-    """Clean before k0 before drafts, shortest first."""
-    if arm == CLEAN:
-        return 0, 0
-    return (1, 0) if arm == BASELINE else (2, arm_k(arm) or 0)
+def _order(arm: str) -> tuple[int, int, str]:
+    """Clean before k0 before drafts, shortest first, before tables."""
+    k = arm_k(arm)
+    place = 0 if arm == CLEAN else 3 if k is None else 2 if k else 1
+    return place, k or 0, arm

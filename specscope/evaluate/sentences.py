@@ -11,7 +11,7 @@ from specscope.evaluate.diagnosis import NO_SINGLE_FIX, Diagnosis
 from specscope.evaluate.objectives import exceeds
 from specscope.evaluate.summary import ArmSummary
 
-_FLAGS = {
+FLAGS = {
     "BASELINE_DRAFTS": "BASELINE_DRAFTS: k0 pays for drafts that are thrown away, so every arm "
     "looks better than it is; the baseline must not draft",
     "INCONSISTENT_BASELINE": "INCONSISTENT_BASELINE: a verify pass took less time than a "
@@ -39,7 +39,7 @@ def explain(
     allowance_ms: float | None = None,
 ) -> list[str]:
     """Say what decided, what speaks against it, and what is still needed."""
-    said = [_FLAGS[flag] for flag in flags]
+    said = [FLAGS[flag] for flag in flags]
     said += [describe(one) for one in chosen.speedups]
     said += _because(action, chosen, effect)
     said += _beyond_allowance(arms, allowance_ms)

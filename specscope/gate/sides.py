@@ -1,0 +1,136 @@
+"""The sides of a crossover by router: which replica stood on which, and what it ran.
+
+Its policy has one arm, `current`, so that a hook numbers the blocks and changes nothing; it names
+the replicas of both sides. What a replica ran follows from its Boot and from what it proposed: an
+engine that takes its draft length from the policy runs less than it could.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specscope.evaluate.blocks import BASELINE, BlockTime
+from specscope.evaluate.crossover import CLEAN, CURRENT, SCHEDULE, Side
+from specscope.evaluate.outputs import OutputCheck
+
+Policies = Mapping[int, Mapping[str, Any]]
+Boots = Mapping[tuple[str, str], str]
+"""What each (replica, boot) ran."""
+
+SAME = (
+    "engine", "engine_version", "target", "quantisation", "tensor_parallel", "pipeline_parallel",
+    "data_parallel", "expert_parallel", "gpu_type", "driver",
+)  # fmt: skip
+"""What both sides must share; the method, the draft and its length are what they may not."""
+
+# Text that ends shortens a round's drafts. What lies below this share of the longest draft is
+# a table's doing.
+NEARLY_ALWAYS = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """One crossover on one kind of engine. blocks: under the names of what their replicas ran;
+    void where a name stands for two things. outputs: of the configurations, compared."""
+
+    policy: int
+    sides: Mapping[str, Side]
+    blocks: tuple[BlockTime, ...]
+    ran: Boots
+    outputs: tuple[OutputCheck, ...] = ()
+
+    @property
+    def baseline(self) -> str:
+        """What outputs are compared with: engines without speculation, or k0 where none ran."""
+        return CLEAN if CLEAN in self.ran.values() else BASELINE
+
+
+def sides_of(policies: Policies) -> dict[int, dict[str, Side]]:
+    """The side of each replica, by the number of each policy that is a crossover."""
+    found: dict[int, dict[str, Side]] = {}
+    for number, body in policies.items():
+        named = body.get("crossover")
+        if isinstance(named, dict):
+            sides: dict[str, Side] = {}
+            for side in ("left", "right"):
+                for replica in named.get(side) or ():
+                    sides[str(replica)] = side
+            found[number] = sides
+    return found
+
+
+def without_crossovers(blocks: Iterable[BlockTime], policies: Policies) -> list[BlockTime]:
+    """Blocks of all other experiments."""
+    numbers = sides_of(policies)
+    return [block for block in blocks if block.policy not in numbers]
+
+
+def crossings(
+    blocks: Sequence[BlockTime], policies: Policies, boots: Iterable[Mapping[str, Any]]
+) -> list[Crossing]:
+    """Each crossover on each kind of engine that it ran on. boots: rows of `boot`."""
+    by_boot = {(boot["replica"], boot["boot"]): boot for boot in boots}
+    found = []
+    for number, sides in sorted(sides_of(policies).items()):
+        kinds: dict[tuple[Any, ...], dict[tuple[str, str], list[BlockTime]]] = {}
+        for block in dict.fromkeys(blocks):
+            key = block.replica, block.boot
+            if block.policy == number and block.replica in sides and key in by_boot:
+                kind = tuple(by_boot[key].get(name) for name in SAME)
+                kinds.setdefault(kind, defaultdict(list))[key].append(block)
+        for _, mine in sorted(kinds.items(), key=lambda item: str(item[0])):
+            ran = {
+                key: configuration(by_boot[key], theirs, policies[number])
+                for key, theirs in sorted(mine.items())
+            }
+            void = _ambiguous(ran, by_boot)
+            named = tuple(
+                replace(block, arm=ran[key], void=block.void or void.get(ran[key], ""))
+                for key, theirs in sorted(mine.items())
+                for block in theirs
+            )
+            found.append(Crossing(number, sides, named, ran))
+    return found
+
+
+def configuration(
+    boot: Mapping[str, Any], blocks: Sequence[BlockTime], policy: Mapping[str, Any]
+) -> str:
+    """What one boot ran throughout its blocks under a policy.
+
+    `clean`: no speculation. `schedule`: draft lengths by batch, which the engine was started with.
+    `k0`: it proposed nothing. `current`: the policy's cells shortened some drafts. `k4`: else, by
+    the longest that it drafted, which is less than it could where the policy says so.
+    """
+    if boot["method"] == "none":
+        return CLEAN
+    if boot.get("k_schedule"):
+        return SCHEDULE
+    proposed = sum(block.proposed for block in blocks)
+    if not proposed:
+        return BASELINE
+    longest = max(block.k for block in blocks)
+    rounds = sum(block.request_rounds for block in blocks)
+    if policy.get("table") and proposed < NEARLY_ALWAYS * longest * rounds:
+        return CURRENT
+    return f"k{longest}"
+
+
+def _ambiguous(
+    ran: Boots, by_boot: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> Mapping[str, str]:
+    """Names that stand for two things, each with a sentence: those are not alike on both sides."""
+    meant: dict[str, set[str]] = defaultdict(set)
+    for key, name in ran.items():
+        boot = by_boot[key]
+        if name != CLEAN:
+            said = [boot["method"], boot.get("draft"), boot.get("k_schedule")]
+            meant[name].add(" ".join(str(word) for word in said if word))
+    return {
+        name: f"{name} is two configurations, {' and '.join(sorted(ways))}: compare one at a time"
+        for name, ways in meant.items()
+        if len(ways) > 1
+    }
