@@ -145,13 +145,14 @@ INSERT INTO block_time (epoch, policy, replica, boot, pair, arm, requests, round
     n_kv, proposed, accepted, emitted, prefill_tokens, padded_tokens, first_at, last_at,
     gap_bins, gap_counts, tpot_bins, tpot_counts, full_tokens, invalid, preempted, model_bytes,
     dram_busy_us, dram_seen_us, prompt_tokens, cached_tokens, ended_requests, output_tokens,
-    ttft_us, first_tokens, version)
+    ttft_us, first_tokens, waiting, version)
 SELECT ifNull(b.epoch, ''), t.policy_, t.replica, t.boot, t.pair_, t.arm_,
     ifNull(q.requests, 0), t.rounds, t.request_rounds, t.classes, t.k_, t.wall_us, t.draft_us,
     t.verify_us, t.sample_us, t.idle_us, t.catchup_us, t.prefill_us, t.n_q_, t.n_kv_,
     t.proposed_, t.accepted_, t.emitted_, t.prefill_, t.padded_, t.first_at, t.last_at,
     g.gaps.1, g.gaps.2, q.tpots.1, q.tpots.2, t.full_, t.invalid_, t.preempted_, t.bytes_, t.busy_,
-    t.seen_, q.prompt_, q.cached_, q.ended_, q.output_, q.ttft_, q.firsts_, {{version:UInt64}}
+    t.seen_, q.prompt_, q.cached_, q.ended_, q.output_, q.ttft_, q.firsts_, t.waiting_,
+    {{version:UInt64}}
 FROM (
     SELECT {BLOCK_KEY},
         count() AS rounds, sum(r.batch) AS request_rounds,
@@ -160,7 +161,7 @@ FROM (
         sum(r.accepted) AS accepted_, sum(r.emitted) AS emitted_,
         sum(r.prefill_tokens) AS prefill_, sum(r.padded_tokens) AS padded_,
         sum(r.batch * (r.k + 1)) AS full_, sum(r.invalid) AS invalid_,
-        sum(r.preempted) AS preempted_,
+        sum(r.preempted) AS preempted_, sum(r.waiting) AS waiting_,
         if(countIf(r.model_bytes IS NULL) = 0, sum(r.model_bytes), NULL) AS bytes_,
         if(countIf({DRAM}) = 0, NULL, sumIf(r.dram_active * r.wall_us, {DRAM})) AS busy_,
         if(countIf({DRAM}) = 0, NULL, sumIf(r.wall_us, {DRAM})) AS seen_,

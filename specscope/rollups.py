@@ -72,6 +72,7 @@ class BlockTime(_OfBlock):
     output_tokens: int | None = column("u64?", "tokens", "of those, in all")
     ttft_us: float | None = column("f64?", "us", "from arrival to the first token, sum")
     first_tokens: int | None = column("u64?", "requests", "whose first token that sum counts")
+    waiting: int | None = column("u64?", "requests", "queued, sum over its rounds")
     version: int = column("u64", "ns", "when it was computed; the later row stands")
 
 

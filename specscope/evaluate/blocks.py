@@ -71,6 +71,7 @@ class BlockTime(OfBlock):
     output_tokens: int | None = None
     ttft_us: float | None = None
     first_tokens: int | None = None
+    waiting: int | None = None
     void: str = ""
     merged: int = 1
 
@@ -145,7 +146,7 @@ _SUMMED = tuple(
     if field.name.endswith(("_us", "_tokens"))
     or field.name in {"requests", "rounds", "request_rounds", "n_q", "n_kv"}
     or field.name in {"proposed", "accepted", "emitted", "invalid", "preempted"}
-    or field.name in {"model_bytes", "ended_requests"}
+    or field.name in {"model_bytes", "ended_requests", "waiting"}
 )
 
 

@@ -209,7 +209,7 @@ def test_a_block_keeps_what_may_explain_it(store):
             record["guided"] = record["adapter"] is not None
             record["cached_tokens"] = 10
     put(store, traffic, only={"boot", "request", "request_part"})
-    extra = {"invalid": 2, "preempted": 1, "model_bytes": 1000}
+    extra = {"invalid": 2, "preempted": 1, "waiting": 3, "model_bytes": 1000}
     rows = [traffic.round_row(round_) | extra for round_ in traffic.rounds]
     rows[0]["dram_active"], rows[1]["dram_active"] = 0.5, 0.25
     store.insert("round", table("round", rows))
@@ -219,6 +219,7 @@ def test_a_block_keeps_what_may_explain_it(store):
     (block,) = rolled(store, "block_time")
     count, (first, second) = len(rows), rows[:2]
     assert (block["invalid"], block["preempted"]) == (2 * count, count)
+    assert block["waiting"] == 3 * count
     assert block["model_bytes"] == 1000 * count
     assert block["full_tokens"] == sum(row["batch"] * 5 for row in rows)
     assert block["dram_seen_us"] == pytest.approx(first["wall_us"] + second["wall_us"])
