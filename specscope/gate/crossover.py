@@ -1,49 +1,40 @@
-"""What a crossover by router says, from the blocks in a store.
-
-Its policy has one arm, `current`, so that a hook numbers the blocks and changes nothing; it names
-the replicas of both sides. What a replica ran follows from its Boot.
-"""
+"""What a crossover by router says: one verdict on what its sides ran."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 from specscope.evaluate import checks, objectives, ratio
-from specscope.evaluate.blocks import BASELINE, BlockTime, arm_k
+from specscope.evaluate.blocks import BASELINE, BlockTime
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.crossover import (
     CLEAN,
     Crossover,
     Deploy,
-    Side,
     SwapPair,
     crossover,
     deploys_of,
     swap_pairs,
 )
-from specscope.evaluate.flags import NOT_SWAPPED
+from specscope.evaluate.flags import NOT_SWAPPED, OUTPUTS_DIFFER, find_flags, overruled
 from specscope.evaluate.multiplicity import bonferroni
 from specscope.evaluate.objectives import METRICS
+from specscope.evaluate.outputs import DIFFERS, UNDECIDED, OutputCheck
 from specscope.evaluate.pairs import Pair
-from specscope.evaluate.segments import Segment, load_bucket
-from specscope.evaluate.sentences import describe
-from specscope.evaluate.summary import summarise
+from specscope.evaluate.segments import Mix, Segment, segments_of
+from specscope.evaluate.sentences import FLAGS, describe
+from specscope.evaluate.summary import ArmSummary, summarise
 from specscope.evaluate.verdicts import Verdict
+from specscope.gate.sides import Crossing
 
-Policies = Mapping[int, Mapping[str, Any]]
-SAME = (
-    "engine", "engine_version", "target", "quantisation", "tensor_parallel", "pipeline_parallel",
-    "data_parallel", "expert_parallel", "gpu_type", "driver",
-)  # fmt: skip
-"""What both sides must share; the method, the draft and its length are what they may not."""
-
-FLAGS = {
-    "SAMPLE_RATIO": "the sides did not serve a fair share of the requests",
-    NOT_SWAPPED: "no deploy tells the sides' hardware from what they ran",
+WORDS = FLAGS | {
+    "SAMPLE_RATIO": "SAMPLE_RATIO: the sides did not serve a fair share of the requests",
+    NOT_SWAPPED: f"{NOT_SWAPPED}: no deploy tells the sides' hardware from what they ran",
 }
+# About a k0 that is not what the verdict compares with.
+ABOUT_K0 = {"BASELINE_DRAFTS", "INCONSISTENT_BASELINE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,91 +46,54 @@ class Judged:
     joint: Crossover
 
 
-def sides_of(policies: Policies) -> dict[int, dict[str, Side]]:
-    """The side of each replica, by the number of each policy that is a crossover."""
-    found: dict[int, dict[str, Side]] = {}
-    for number, body in policies.items():
-        named = body.get("crossover")
-        if isinstance(named, dict):
-            sides: dict[str, Side] = {}
-            for side in ("left", "right"):
-                for replica in named.get(side) or ():
-                    sides[str(replica)] = side
-            found[number] = sides
-    return found
-
-
-def without_crossovers(blocks: Iterable[BlockTime], policies: Policies) -> list[BlockTime]:
-    """Blocks of all other experiments."""
-    numbers = sides_of(policies)
-    return [block for block in blocks if block.policy not in numbers]
-
-
 def judge_crossovers(
-    blocks: Sequence[BlockTime],
-    policies: Policies,
-    boots: Iterable[Mapping[str, Any]],
-    rules: Rules | None = None,
+    found: Iterable[Crossing], rules: Rules | None = None, *, closed_loop: bool = False
 ) -> list[Judged]:
-    """A verdict for each crossover and each engine that it ran on. boots: rows of `boot`."""
-    rules = rules or Rules()
-    by_boot = {(boot["replica"], boot["boot"]): boot for boot in boots}
-    judged = []
-    for number, sides in sorted(sides_of(policies).items()):
-        engines: dict[tuple[Any, ...], list[BlockTime]] = {}
-        for block in blocks:
-            boot = by_boot.get((block.replica, block.boot))
-            if block.policy == number and boot is not None:
-                kind = tuple(boot.get(name) for name in SAME)
-                engines.setdefault(kind, []).append(_configured(block, boot))
-        for _, mine in sorted(engines.items(), key=lambda item: str(item[0])):
-            pairs, left_out = swap_pairs(mine, sides)
-            judged.append(_judge(mine, pairs, left_out, rules))
-    return judged
+    """A verdict for each crossover and each kind of engine that it ran on.
+
+    closed_loop: clients wait for their answers, so the faster side rightly serves more.
+    """
+    return [_judge(crossing, rules or Rules(), closed_loop) for crossing in found]
 
 
-def _configured(block: BlockTime, boot: Mapping[str, Any]) -> BlockTime:
-    """The block under the name of what its replica ran."""
-    drafting = f"k{boot['k_max']}" if block.proposed else BASELINE
-    return replace(block, arm=CLEAN if boot["method"] == "none" else drafting)
-
-
-def _judge(
-    blocks: Sequence[BlockTime],
-    pairs: Sequence[SwapPair],
-    left_out: Mapping[str, int],
-    rules: Rules,
-) -> Judged:
+def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> Judged:
+    pairs, left_out = swap_pairs(crossing.blocks, crossing.sides)
     both = [block for pair in pairs for block in (pair.left, pair.right)]
     objective = rules.objective or objectives.objective_for(
-        "switchback", objectives.busy_share([block for block in blocks if block.wall_us])
+        "closed_loop" if closed_loop else "switchback",
+        objectives.busy_share([block for block in crossing.blocks if block.wall_us]),
     )
     deploys = deploys_of(pairs, objective)
-    joint = crossover(deploys, bonferroni(rules.level, _contrasts(both)), looked_at_often=True)
+    level = bonferroni(rules.level, _contrasts(both))
+    joint = crossover(deploys, level, looked_at_often=True)
     deciding = _deciding(joint)
-    flags = _flags(pairs, joint, deciding)
-    action, k = _action(deciding, flags, rules)
-    decided = action not in ("inconclusive", "collect_baseline", "not_comparable")
-    grade = "measured" if deciding and not flags and len(pairs) > 1 else "none"
-    used = [deploy.contrast.pairs for deploy in deploys if deploy.contrast.se is not None]
-    enough = min(used, default=0) >= rules.min_pairs
-    confidence = "none" if not decided else "high" if enough and grade != "none" else "low"
-    epoch = "+".join(sorted({block.epoch for block in blocks}))
-    segment = _segment(both or blocks)
+    epoch = "+".join(sorted({block.epoch for block in crossing.blocks}))
+    segment = _segment(both or crossing.blocks, epoch, closed_loop)
     rows = tuple(_row(pair, epoch, segment) for pair in pairs)
     names = sorted({block.arm for block in both})
+    arms = tuple(found for name in names if (found := summarise(rows, name)))
+    outputs = [one for one in crossing.outputs if segment.class_ in (None, one.class_)]
+    flags = _flags(pairs, rows, joint, deciding, level, outputs, closed_loop)
+    chosen, k = _action(deciding, rules)
+    action = "not_comparable" if NOT_SWAPPED in flags else overruled(chosen, flags)
+    decided = action == chosen and action not in ("inconclusive", "collect_baseline")
+    grade = "measured" if deciding and not flags and len(pairs) > 1 else "none"
+    used = [deploy for deploy in deploys if deploy.contrast.se is not None]
+    enough = min((deploy.contrast.pairs for deploy in used), default=0) >= rules.min_pairs
+    thin = _thin(used, arms, outputs, deciding, rules)
+    sure = enough and not thin and grade != "none"
     verdict = Verdict(
         epoch=epoch,
         segment=segment,
         action=action,
-        k=k,
+        k=k if decided else None,
         grade=grade,
-        confidence=confidence,
-        reasons=tuple(_reasons(joint, deploys, flags, left_out, rules, len(pairs))),
+        confidence="none" if not decided else "high" if sure else "low",
+        reasons=tuple(_reasons(joint, flags, outputs, thin, left_out, len(pairs))),
         # Over `clean` last: where one stands for an arm, it is this.
         speedups=tuple(sorted(joint.estimates, key=lambda e: e.baseline == CLEAN)),
         metric=METRICS[objective],
-        arms=tuple(found for name in names if (found := summarise(rows, name))),
+        arms=arms,
         best=(),
         pairs=len(pairs),
         pairs_needed=None if enough else rules.min_pairs * max(2, len(deploys)),
@@ -156,17 +110,16 @@ def _contrasts(blocks: Sequence[BlockTime]) -> int:
 
 
 def _deciding(joint: Crossover) -> Estimate | None:
-    """The best draft over the engine without speculation, or over k0 where none ran."""
+    """The best that drafts over the engine without speculation, or over k0 where none ran."""
     for baseline in (CLEAN, BASELINE):
-        found = [e for e in joint.estimates if e.baseline == baseline and arm_k(e.arm)]
+        found = [e for e in joint.estimates if e.baseline == baseline and e.arm != BASELINE]
         if found:
             return max(found, key=lambda e: e.value)
     return None
 
 
-def _action(found: Estimate | None, flags: Sequence[str], rules: Rules) -> tuple[str, int | None]:
-    if flags:
-        return "not_comparable", None
+def _action(found: Estimate | None, rules: Rules) -> tuple[str, int | None]:
+    """What the contrast says, and the draft length where it is one."""
     if found is None:
         return "collect_baseline", None
     if found.within(rules.smallest_effect):
@@ -176,50 +129,28 @@ def _action(found: Estimate | None, flags: Sequence[str], rules: Rules) -> tuple
     return ("disable", 0) if found.loses else ("inconclusive", None)
 
 
-def _reasons(
-    joint: Crossover,
-    deploys: Sequence[Deploy],
-    flags: Sequence[str],
-    left_out: Mapping[str, int],
-    rules: Rules,
-    pairs: int,
-) -> list[str]:
-    said = ["crossover by router: sides with fixed configurations, their traffic swapped"]
-    said += [f"{flag}: {FLAGS[flag]}" for flag in flags]
-    for one in joint.estimates:
-        held = (one.arm, one.baseline) in joint.confounded
-        said.append(describe(one) + ("; the sides' hardware is in it" if held else ""))
-    if joint.hardware is not None:
-        said.append(f"the sides' hardware alone: {describe(joint.hardware)}")
-    elif joint.estimates:
-        said.append("swap the configurations at the next deploy: then the hardware cancels")
-    if not joint.estimates:
-        said.append("no two sides ran different configurations in two pairs or more")
-    tax = joint.of(BASELINE, CLEAN)
-    if tax is not None and tax.loses:
-        said.append(
-            f"k = 0 in a speculative engine costs {1 - tax.value:.1%}: target-only traffic belongs "
-            "on engines started without speculation"
-        )
-    for deploy in deploys:
-        if deploy.contrast.pairs < rules.min_pairs:
-            said.append(
-                f"thin evidence: {deploy.left} and {deploy.right} have {deploy.contrast.pairs} of "
-                f"{rules.min_pairs} pairs"
-            )
-    said += [f"{count} pairs left out: {reason}" for reason, count in left_out.items()]
-    return said if pairs or left_out else [*said, "no pair of blocks yet"]
-
-
 def _flags(
-    pairs: Sequence[SwapPair], joint: Crossover, deciding: Estimate | None
+    pairs: Sequence[SwapPair],
+    rows: Sequence[Pair],
+    joint: Crossover,
+    deciding: Estimate | None,
+    level: float,
+    outputs: Sequence[OutputCheck],
+    closed_loop: bool,
 ) -> tuple[str, ...]:
-    seen = []
-    if _uneven(pairs):
-        seen.append("SAMPLE_RATIO")
-    if deciding is not None and (deciding.arm, deciding.baseline) in joint.confounded:
-        seen.append(NOT_SWAPPED)
-    return tuple(seen)
+    """Reasons not to believe it: those of any blocks, and those of two sides."""
+    # Whether both sides got their share of open traffic is a matter of sides, not of arms.
+    seen = find_flags(rows, [deciding.arm] if deciding else [], "closed_loop", level)
+    if deciding is None or deciding.baseline != BASELINE:
+        seen -= ABOUT_K0
+    if not closed_loop and _uneven(pairs):
+        seen.add("SAMPLE_RATIO")
+    if deciding is not None:
+        if (deciding.arm, deciding.baseline) in joint.confounded:
+            seen.add(NOT_SWAPPED)
+        if any(one.state == DIFFERS and one.arm == deciding.arm for one in outputs):
+            seen.add(OUTPUTS_DIFFER)
+    return tuple(sorted(seen))
 
 
 def _uneven(pairs: Sequence[SwapPair]) -> bool:
@@ -237,10 +168,72 @@ def _uneven(pairs: Sequence[SwapPair]) -> bool:
     return p_value is not None and p_value < checks.SRM_LEVEL
 
 
-def _segment(blocks: Sequence[BlockTime]) -> Segment:
-    classes = {name for block in blocks for name in block.classes}
-    offered = sum(b.requests for b in blocks) / max(1, sum(b.merged for b in blocks))
-    return Segment(class_=classes.pop() if len(classes) == 1 else None, load=load_bucket(offered))
+def _thin(
+    deploys: Sequence[Deploy],
+    arms: Sequence[ArmSummary],
+    outputs: Sequence[OutputCheck],
+    deciding: Estimate | None,
+    rules: Rules,
+) -> list[str]:
+    """What is lacking before engines should be started by this verdict."""
+    lacking = [
+        f"{one.left} and {one.right} have {one.contrast.pairs} of {rules.min_pairs} pairs"
+        for one in deploys
+        if one.contrast.pairs < rules.min_pairs
+    ]
+    if deciding is None:
+        return lacking
+    for arm in arms:
+        if arm.arm in (deciding.arm, deciding.baseline):
+            for have, least, what in (
+                (arm.requests, rules.min_requests, "requests"),
+                (arm.rounds, rules.min_rounds, "rounds"),
+            ):
+                if have < least:
+                    lacking.append(f"{arm.arm} has {have} of {least} {what}")
+    if any(one.state == UNDECIDED and one.arm == deciding.arm for one in outputs):
+        lacking.append(f"{deciding.arm} changes outputs, and copies do not tell why yet")
+    return lacking
+
+
+def _reasons(
+    joint: Crossover,
+    flags: Sequence[str],
+    outputs: Sequence[OutputCheck],
+    thin: Sequence[str],
+    left_out: Mapping[str, int],
+    pairs: int,
+) -> list[str]:
+    said = ["crossover by router: sides with fixed configurations, their traffic swapped"]
+    said += [WORDS[flag] for flag in flags]
+    said += [f"outputs: {one}" for one in outputs if one.state in (DIFFERS, UNDECIDED)]
+    for one in joint.estimates:
+        held = (one.arm, one.baseline) in joint.confounded
+        said.append(describe(one) + ("; the sides' hardware is in it" if held else ""))
+    if joint.hardware is not None:
+        said.append(f"the sides' hardware alone: {describe(joint.hardware)}")
+    elif joint.estimates:
+        said.append("swap the configurations at the next deploy: then the hardware cancels")
+    if not joint.estimates:
+        said.append("no two sides ran different configurations in two pairs or more")
+    tax = joint.of(BASELINE, CLEAN)
+    if tax is not None and tax.loses:
+        said.append(
+            f"k = 0 in a speculative engine costs {1 - tax.value:.1%}: target-only traffic belongs "
+            "on engines started without speculation"
+        )
+    said += [f"thin evidence: {one}" for one in thin]
+    said += [f"{count} pairs left out: {reason}" for reason, count in left_out.items()]
+    return said if pairs or left_out else [*said, "no pair of blocks yet"]
+
+
+def _segment(blocks: Sequence[BlockTime], epoch: str, closed_loop: bool) -> Segment:
+    """Of all its traffic together, by the rules of every other experiment."""
+    if not blocks:
+        return Segment()
+    numbered = {str(place): block for place, block in enumerate(blocks)}
+    (found,) = segments_of([Mix(epoch, numbered, {})], closed_loop)
+    return found
 
 
 def _row(pair: SwapPair, epoch: str, segment: Segment) -> Pair:

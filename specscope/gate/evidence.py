@@ -10,19 +10,12 @@ from typing import Any, TypeVar
 
 from specscope import queries
 from specscope.evaluate.blocks import BlockClass, BlockPart, BlockTime
-from specscope.evaluate.choice import Rules
 from specscope.evaluate.machine import Machine, machines_of
 from specscope.evaluate.outputs import OutputCheck
 from specscope.evaluate.pairs import pair_key
-from specscope.gate.crossover import (
-    Judged,
-    Policies,
-    judge_crossovers,
-    sides_of,
-    without_crossovers,
-)
+from specscope.gate.sides import Crossing, Policies, crossings, sides_of, without_crossovers
 from specscope.gate.voids import Hold, read_holds, void_pairs
-from specscope.outputs import read_outputs
+from specscope.outputs import read_outputs, read_side_outputs
 from specscope.period import since_condition
 from specscope.store import Store
 
@@ -34,8 +27,8 @@ Row = TypeVar("Row", BlockTime, BlockPart, BlockClass)
 class Evidence:
     """Block rows of one epoch, whether its arms changed outputs, and the epochs left out.
 
-    crossovers: of two configurations, whose epochs differ by what is compared. machines: by epoch,
-    for the causes of a loss.
+    crossings: by router, of configurations whose epochs differ by what is compared. machines: by
+    epoch, for the causes of a loss.
     """
 
     epoch: str
@@ -43,7 +36,7 @@ class Evidence:
     parts: tuple[BlockPart, ...]
     other_epochs: tuple[str, ...] = ()
     outputs: tuple[OutputCheck, ...] = ()
-    crossovers: tuple[Judged, ...] = ()
+    crossings: tuple[Crossing, ...] = ()
     machines: Mapping[str, Machine] = field(default_factory=dict)
 
     def since(self, ns: int) -> Evidence:
@@ -81,18 +74,20 @@ def read_evidence(store: Store, epoch: str | None = None, since: int = 0) -> Evi
     return replace(
         found,
         outputs=tuple(read_outputs(store, since)),
-        crossovers=tuple(read_crossovers(store, blocks, policies)),
+        crossings=tuple(read_crossings(store, blocks, policies)),
         machines=machines_of(store.rows(queries.boots())),
     )
 
 
-def read_crossovers(
-    store: Store, blocks: Sequence[BlockTime], policies: Policies, rules: Rules | None = None
-) -> list[Judged]:
-    """Verdicts of the crossovers among the blocks."""
+def read_crossings(store: Store, blocks: Sequence[BlockTime], policies: Policies) -> list[Crossing]:
+    """The crossovers among the blocks, each with its sides' outputs compared."""
     if not sides_of(policies):
         return []
-    return judge_crossovers(blocks, policies, store.rows(queries.boots()), rules)
+    found = crossings(blocks, policies, store.rows(queries.boots()))
+    return [
+        replace(one, outputs=tuple(read_side_outputs(store, one.policy, one.ran, one.baseline)))
+        for one in found
+    ]
 
 
 def read_blocks(

@@ -10,6 +10,7 @@ from specscope.evaluate.blocks import BlockClass
 from specscope.evaluate.checks import Design
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.shared_batch import judge_delays
+from specscope.gate.crossover import judge_crossovers
 from specscope.gate.evidence import Evidence, read_evidence
 from specscope.gate.policies import (
     StoredPolicy,
@@ -111,7 +112,10 @@ def recommendation(
         found,
         notes=(*found.notes, *reading.notes, *_caveats(reading, found)),
         delays=tuple(judge_delays(reading.shared, rules)),
-        crossovers=tuple(one.verdict for one in reading.evidence.crossovers),
+        crossovers=tuple(
+            one.verdict
+            for one in judge_crossovers(reading.evidence.crossings, closed_loop=closed_loop)
+        ),
     )
 
 

@@ -42,18 +42,21 @@ def recommendation_lines(found: Recommendation) -> list[str]:
 
 
 START_WITH = {
-    "keep": "start with k = {k}",
+    "keep": "start with {what}",
     "disable": "start without speculation",
     "no_difference": "no difference: start without speculation, which is simpler",
     "collect_baseline": "no two configurations to compare yet",
     "not_comparable": "not comparable",
     "inconclusive": "not decided yet",
+    "engine_fault": "engine fault: what it gains is not to be believed",
 }
 
 
 def crossover_lines(verdict: Verdict) -> list[str]:
     """A crossover by router: what engines that cannot change k should be started with."""
-    words = START_WITH[verdict.action].format(k=verdict.k)
+    table = next((one.arm for one in verdict.speedups if one.k is None), None)
+    what = f"k = {verdict.k}" if verdict.k is not None else f"the table of {table}"
+    words = START_WITH[verdict.action].format(what=what)
     graded = "" if verdict.grade == "none" else f", {verdict.grade}"
     lines = [f"crossover of {verdict.segment}: {words} ({verdict.pairs} pairs{graded})"]
     return [*lines, *(f"    {reason}" for reason in verdict.reasons)]

@@ -15,6 +15,7 @@ from specscope.evaluate.blocks import BlockTime
 from specscope.gate import calibration
 from specscope.gate.crossover import judge_crossovers
 from specscope.gate.policies import next_table, read_policies, write_policy
+from specscope.gate.sides import crossings
 from specscope.gate.swap import Swap, crossover_policy, haproxy, nginx, schedule, swap_map
 from specscope.gate.table import GateTable
 from specscope.store import Store
@@ -57,11 +58,14 @@ def blocks(deploys, pairs, noise=0.01, seed=0):
 
 def _block(side, arm, number, speed):
     boot = boot_of(side, arm)
+    k = 4 if arm == "k4" else 0
+    rows = int(1e6 * speed / (1 + 0.4 * k))
     return BlockTime(
         epoch=boot["epoch"], policy=1, replica=boot["replica"], boot=boot["boot"], pair=number,
-        arm="current", requests=100, rounds=1000, request_rounds=8000, classes=("sql",), k=0,
-        wall_us=100e6, emitted=int(1e6 * speed), proposed=32_000 if arm == "k4" else 0,
-        first_at=number * 120 * 10**9, last_at=number * 120 * 10**9 + 100 * 10**9,
+        arm="current", requests=100, rounds=rows // 8, request_rounds=rows, classes=("sql",), k=k,
+        wall_us=100e6, emitted=int(1e6 * speed), proposed=k * rows,
+        accepted=int(1e6 * speed) - rows, first_at=number * 120 * 10**9,
+        last_at=number * 120 * 10**9 + 100 * 10**9,
     )  # fmt: skip
 
 
@@ -176,8 +180,8 @@ def test_all_intervals_of_one_crossover_hold_together_however_many_there_are():
     policies = {1: crossover_policy([], SWAP, now=NOW, default_k=0)}
     boots = [boot_of(side, arm) for side in (0, 1) for arm in SPEED]
 
-    (two,) = judge_crossovers(blocks(deploys[:2], 24), policies, boots)
-    (three,) = judge_crossovers(blocks(deploys, 24), policies, boots)
+    (two,) = judge_crossovers(crossings(blocks(deploys[:2], 24), policies, boots))
+    (three,) = judge_crossovers(crossings(blocks(deploys, 24), policies, boots))
 
     assert all(one.level == pytest.approx(1 - 0.05 / 2) for one in two.joint.estimates)
     assert len(three.joint.estimates) == 3
@@ -189,7 +193,7 @@ def test_a_stray_pair_at_a_deploy_s_edge_takes_no_confidence_away():
     policies = {1: crossover_policy([], SWAP, now=NOW, default_k=0)}
     boots = [boot_of(side, arm) for side in (0, 1) for arm in SPEED]
 
-    (found,) = judge_crossovers([*blocks(SWAPPED, 24), *stray], policies, boots)
+    (found,) = judge_crossovers(crossings([*blocks(SWAPPED, 24), *stray], policies, boots))
 
     assert (found.verdict.action, found.verdict.confidence) == ("keep", "high")
 
