@@ -5,36 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate import checks, objectives, ratio
+from specscope.evaluate import objectives
 from specscope.evaluate.blocks import BASELINE, BlockTime
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.crossover import (
     CLEAN,
     Crossover,
-    Deploy,
     SwapPair,
     crossover,
     deploys_of,
     swap_pairs,
 )
-from specscope.evaluate.flags import NOT_SWAPPED, OUTPUTS_DIFFER, find_flags, overruled
+from specscope.evaluate.flags import NOT_SWAPPED, overruled
 from specscope.evaluate.multiplicity import bonferroni
 from specscope.evaluate.objectives import METRICS
 from specscope.evaluate.outputs import DIFFERS, UNDECIDED, OutputCheck
 from specscope.evaluate.pairs import Pair
 from specscope.evaluate.segments import Mix, Segment, segments_of
 from specscope.evaluate.sentences import FLAGS, describe
-from specscope.evaluate.summary import ArmSummary, summarise
+from specscope.evaluate.summary import summarise
 from specscope.evaluate.verdicts import Verdict
+from specscope.gate.side_checks import lacking, side_flags
 from specscope.gate.sides import Crossing
 
 WORDS = FLAGS | {
     "SAMPLE_RATIO": "SAMPLE_RATIO: the sides did not serve a fair share of the requests",
     NOT_SWAPPED: f"{NOT_SWAPPED}: no deploy tells the sides' hardware from what they ran",
 }
-# About a k0 that is not what the verdict compares with.
-ABOUT_K0 = {"BASELINE_DRAFTS", "INCONSISTENT_BASELINE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +71,14 @@ def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> Judged:
     names = sorted({block.arm for block in both})
     arms = tuple(found for name in names if (found := summarise(rows, name)))
     outputs = [one for one in crossing.outputs if segment.class_ in (None, one.class_)]
-    flags = _flags(pairs, rows, joint, deciding, level, outputs, closed_loop)
+    flags = side_flags(pairs, rows, joint, deciding, level, outputs, closed_loop)
     chosen, k = _action(deciding, rules)
     action = "not_comparable" if NOT_SWAPPED in flags else overruled(chosen, flags)
     decided = action == chosen and action not in ("inconclusive", "collect_baseline")
     grade = "measured" if deciding and not flags and len(pairs) > 1 else "none"
     used = [deploy for deploy in deploys if deploy.contrast.se is not None]
     enough = min((deploy.contrast.pairs for deploy in used), default=0) >= rules.min_pairs
-    thin = _thin(used, arms, outputs, deciding, rules)
+    thin = lacking(used, arms, outputs, deciding, rules)
     sure = enough and not thin and grade != "none"
     verdict = Verdict(
         epoch=epoch,
@@ -127,73 +125,6 @@ def _action(found: Estimate | None, rules: Rules) -> tuple[str, int | None]:
     if found.wins:
         return "keep", found.k
     return ("disable", 0) if found.loses else ("inconclusive", None)
-
-
-def _flags(
-    pairs: Sequence[SwapPair],
-    rows: Sequence[Pair],
-    joint: Crossover,
-    deciding: Estimate | None,
-    level: float,
-    outputs: Sequence[OutputCheck],
-    closed_loop: bool,
-) -> tuple[str, ...]:
-    """Reasons not to believe it: those of any blocks, and those of two sides."""
-    # Whether both sides got their share of open traffic is a matter of sides, not of arms.
-    seen = find_flags(rows, [deciding.arm] if deciding else [], "closed_loop", level)
-    if deciding is None or deciding.baseline != BASELINE:
-        seen -= ABOUT_K0
-    if not closed_loop and _uneven(pairs):
-        seen.add("SAMPLE_RATIO")
-    if deciding is not None:
-        if (deciding.arm, deciding.baseline) in joint.confounded:
-            seen.add(NOT_SWAPPED)
-        if any(one.state == DIFFERS and one.arm == deciding.arm for one in outputs):
-            seen.add(OUTPUTS_DIFFER)
-    return tuple(sorted(seen))
-
-
-def _uneven(pairs: Sequence[SwapPair]) -> bool:
-    """Whether one side surely got more requests, though each pair gave it both streams."""
-    if len(pairs) < 2 or not all(p.left.requests and p.right.requests for p in pairs):
-        return False
-    ones = [1.0] * len(pairs)
-    found = ratio.paired_log_ratio(
-        [float(p.left.requests) / p.left.merged for p in pairs],
-        ones,
-        [float(p.right.requests) / p.right.merged for p in pairs],
-        ones,
-    )
-    p_value = found.p_value()
-    return p_value is not None and p_value < checks.SRM_LEVEL
-
-
-def _thin(
-    deploys: Sequence[Deploy],
-    arms: Sequence[ArmSummary],
-    outputs: Sequence[OutputCheck],
-    deciding: Estimate | None,
-    rules: Rules,
-) -> list[str]:
-    """What is lacking before engines should be started by this verdict."""
-    lacking = [
-        f"{one.left} and {one.right} have {one.contrast.pairs} of {rules.min_pairs} pairs"
-        for one in deploys
-        if one.contrast.pairs < rules.min_pairs
-    ]
-    if deciding is None:
-        return lacking
-    for arm in arms:
-        if arm.arm in (deciding.arm, deciding.baseline):
-            for have, least, what in (
-                (arm.requests, rules.min_requests, "requests"),
-                (arm.rounds, rules.min_rounds, "rounds"),
-            ):
-                if have < least:
-                    lacking.append(f"{arm.arm} has {have} of {least} {what}")
-    if any(one.state == UNDECIDED and one.arm == deciding.arm for one in outputs):
-        lacking.append(f"{deciding.arm} changes outputs, and copies do not tell why yet")
-    return lacking
 
 
 def _reasons(

@@ -1,0 +1,99 @@
+"""What speaks against believing a crossover by router, and what it still lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specscope.evaluate import checks, ratio
+from specscope.evaluate.blocks import BASELINE, BlockTime
+from specscope.evaluate.choice import Rules
+from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.crossover import Crossover, Deploy, SwapPair
+from specscope.evaluate.flags import NOT_SWAPPED, OUTPUTS_DIFFER, find_flags
+from specscope.evaluate.outputs import DIFFERS, UNDECIDED, OutputCheck
+from specscope.evaluate.pairs import Pair
+from specscope.evaluate.summary import ArmSummary
+
+# About a k0 that is not what the verdict compares with.
+ABOUT_K0 = {"BASELINE_DRAFTS", "INCONSISTENT_BASELINE"}
+
+
+def side_flags(
+    pairs: Sequence[SwapPair],
+    rows: Sequence[Pair],
+    joint: Crossover,
+    deciding: Estimate | None,
+    level: float,
+    outputs: Sequence[OutputCheck],
+    closed_loop: bool,
+) -> tuple[str, ...]:
+    """Reasons not to believe it: those of any blocks, and those of two sides."""
+    # Whether both sides got their share of open traffic is a matter of sides, not of arms.
+    seen = find_flags(rows, [deciding.arm] if deciding else [], "closed_loop", level)
+    if deciding is None or deciding.baseline != BASELINE:
+        seen -= ABOUT_K0
+    if not closed_loop and _uneven(pairs):
+        seen.add("SAMPLE_RATIO")
+    if deciding is not None:
+        if (deciding.arm, deciding.baseline) in joint.confounded:
+            seen.add(NOT_SWAPPED)
+        if any(one.state == DIFFERS and one.arm == deciding.arm for one in outputs):
+            seen.add(OUTPUTS_DIFFER)
+    return tuple(sorted(seen))
+
+
+def _uneven(pairs: Sequence[SwapPair]) -> bool:
+    """Whether a side, or a configuration, surely got more requests than its other.
+
+    Each pair gave both sides both streams. Where the configurations were swapped, a router that
+    looks at them favours neither side.
+    """
+    groups: dict[tuple[str, ...], list[tuple[BlockTime, BlockTime]]] = {}
+    for pair in pairs:
+        groups.setdefault((), []).append((pair.left, pair.right))
+        one, other = sorted((pair.left, pair.right), key=lambda side: side.arm)
+        if one.arm != other.arm:
+            groups.setdefault((one.arm, other.arm), []).append((one, other))
+    return any(_favoured(group) for group in groups.values())
+
+
+def _favoured(pairs: Sequence[tuple[BlockTime, BlockTime]]) -> bool:
+    if len(pairs) < 2 or not all(one.requests and other.requests for one, other in pairs):
+        return False
+    ones = [1.0] * len(pairs)
+    found = ratio.paired_log_ratio(
+        [float(one.requests) / one.merged for one, _ in pairs],
+        ones,
+        [float(other.requests) / other.merged for _, other in pairs],
+        ones,
+    )
+    p_value = found.p_value()
+    return p_value is not None and p_value < checks.SRM_LEVEL
+
+
+def lacking(
+    deploys: Sequence[Deploy],
+    arms: Sequence[ArmSummary],
+    outputs: Sequence[OutputCheck],
+    deciding: Estimate | None,
+    rules: Rules,
+) -> list[str]:
+    """What is lacking before engines should be started by this verdict."""
+    missing = [
+        f"{one.left} and {one.right} have {one.contrast.pairs} of {rules.min_pairs} pairs"
+        for one in deploys
+        if one.contrast.pairs < rules.min_pairs
+    ]
+    if deciding is None:
+        return missing
+    for arm in arms:
+        if arm.arm in (deciding.arm, deciding.baseline):
+            for have, least, what in (
+                (arm.requests, rules.min_requests, "requests"),
+                (arm.rounds, rules.min_rounds, "rounds"),
+            ):
+                if have < least:
+                    missing.append(f"{arm.arm} has {have} of {least} {what}")
+    if any(one.state == UNDECIDED and one.arm == deciding.arm for one in outputs):
+        missing.append(f"{deciding.arm} changes outputs, and copies do not tell why yet")
+    return missing

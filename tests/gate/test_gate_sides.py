@@ -1,0 +1,204 @@
+"""What the sides of a crossover ran, what requests got from them, and how clients asked."""
+
+import dataclasses
+import json
+
+import pytest
+from gate.test_gate_commands import run, typed
+from gate.test_gate_crossover import NOW, SWAP, SWAPPED, blocks, boot_of, stored
+
+from specscope.cli import main
+from specscope.gate.crossover import judge_crossovers
+from specscope.gate.sides import crossings
+from specscope.gate.swap import crossover_policy
+from specscope.store import Store
+
+TABLE = [{"class": "sql", "k": 4}, {"class": None, "k": 1}]
+
+
+def judged(made, boots=None, policy=None, closed_loop=False):
+    """The one verdict on blocks of a crossover. policy: what its table says."""
+    body = crossover_policy([], SWAP, now=NOW, default_k=4) | (policy or {})
+    boots = boots or [boot_of(side, arm) for side in (0, 1) for arm in ("clean", "k0", "k4")]
+    (found,) = judge_crossovers(crossings(made, {1: body}, boots), closed_loop=closed_loop)
+    return found.verdict
+
+
+def drafting(made, k, each=None):
+    """The blocks, those that draft with `k` at most, and `each` a round."""
+    return [
+        dataclasses.replace(
+            b, k=k, proposed=int((each or k) * b.request_rounds),
+            accepted=min(b.accepted, int((each or k) * b.request_rounds)),
+        ) if b.k else b
+        for b in made
+    ]  # fmt: skip
+
+
+# --- what a side ran -----------------------------------------------------------------------
+
+
+def names(verdict):
+    return [arm.arm for arm in verdict.arms]
+
+
+def test_a_side_that_a_policy_keeps_short_has_the_length_that_it_drafted():
+    verdict = judged(drafting(blocks(SWAPPED, 24), 2), policy={"default_k": 2})
+
+    assert names(verdict) == ["clean", "k2"]  # its Boot could do 4
+    assert (verdict.action, verdict.k) == ("keep", 2)
+
+
+def test_a_side_under_the_gate_s_table_is_that_table_and_no_length():
+    verdict = judged(drafting(blocks(SWAPPED, 24), 4, each=2.5), policy={"table": TABLE})
+
+    assert names(verdict) == ["clean", "current"]
+    assert (verdict.action, verdict.k, verdict.grade) == ("keep", None, "measured")
+
+
+def test_an_engine_that_does_not_follow_the_table_keeps_its_own_length():
+    verdict = judged(blocks(SWAPPED, 24), policy={"table": TABLE})
+
+    assert names(verdict) == ["clean", "k4"]
+
+
+def test_lookups_that_find_nothing_to_propose_are_no_table():
+    verdict = judged(drafting(blocks(SWAPPED, 24), 4, each=1.6))
+
+    assert names(verdict) == ["clean", "k4"]
+
+
+def test_a_side_with_a_schedule_of_its_own_is_no_fixed_length(tmp_path, capsys):
+    boots = [
+        boot_of(side, arm) | {"k_schedule": "[[1, 4, 4], [5, 64, 2]]" if arm == "k4" else None}
+        for side in (0, 1)
+        for arm in ("clean", "k4")
+    ]
+
+    verdict = judged(blocks(SWAPPED, 24), boots)
+
+    assert names(verdict) == ["clean", "schedule"]
+    assert (verdict.action, verdict.k) == ("keep", None)
+
+    where = stored(tmp_path, SWAPPED)
+    with Store.open(where) as store:
+        store.command("ALTER TABLE boot UPDATE k_schedule = '[[1, 8, 4]]' WHERE method != 'none' "
+                      "SETTINGS mutations_sync = 1")  # fmt: skip
+    _, out, _ = run(capsys, "recommend", "--store", where)
+    assert "start with the table of schedule" in out
+
+
+def test_one_length_with_two_drafts_is_two_configurations():
+    boots = [boot_of(side, arm) for side in (0, 1) for arm in ("clean", "k4")]
+    boots[-1]["draft"] = "another"
+
+    verdict = judged(blocks(SWAPPED, 24), boots)
+
+    assert (verdict.action, verdict.grade) == ("collect_baseline", "none")
+    assert any(
+        "48 pairs left out: k4 is two configurations, draft_model another and draft_model tiny" in r
+        for r in verdict.reasons
+    )
+
+
+# --- what requests got ---------------------------------------------------------------------
+
+
+def put_requests(store, differing, contents=200):
+    """Requests of one content each on both sides and both deploys; of `k4` some differ."""
+    rows = []
+    for number in range(contents):
+        for place, (side, arm) in enumerate(
+            (side, arm) for arms in SWAPPED for side, arm in enumerate(arms)
+        ):
+            boot = boot_of(side, arm)
+            wrong = arm == "k4" and number < differing
+            rows.append({
+                "replica": boot["replica"], "boot": boot["boot"], "request": 10 * number + place,
+                "seq": 10 * number + place, "class": "sql", "admitted_at": NOW, "ended_at": NOW + 1,
+                "policy": 1, "pair": number, "last_pair": number + place % 2, "arm": "current",
+                "prompt_tokens": 5, "output_tokens": 5, "temperature": 0.0, "top_p": 1.0,
+                "guided": False, "reason": "length", "content": number + 1,
+                "digest": 8 if wrong else 7,
+            })  # fmt: skip
+    store.insert("request", typed(store, "request", rows))
+
+
+@pytest.mark.parametrize(
+    ("differing", "state", "action", "confidence"),
+    [(0, "equal", "keep", "high"), (20, "differs", "engine_fault", "none")],
+)
+def test_a_side_that_changes_outputs_has_not_won(
+    tmp_path, capsys, differing, state, action, confidence
+):
+    where = stored(tmp_path, SWAPPED)
+    with Store.open(where) as store:
+        put_requests(store, differing)
+
+    _, out, _ = run(capsys, "recommend", "--store", where, "--json")
+    _, text, _ = run(capsys, "recommend", "--store", where)
+    main(["report", "--store", where, "--out", str(tmp_path / "report"), "--json"])
+    report = json.loads(capsys.readouterr().out)
+
+    (found,) = json.loads(out)["crossovers"]
+    assert (found["action"], found["confidence"]) == (action, confidence)
+    assert ("engine fault" in text) == bool(differing)
+    said = [reason for reason in found["reasons"] if reason.startswith("outputs: k4")]
+    assert said == (
+        [f"outputs: k4: {differing} of 200 outputs differ, target-only from itself in 0 of 200"]
+        if differing
+        else []
+    )
+    assert report["outputs_state"] == state
+    assert [(row["arm"], row["compared"]) for row in report["outputs"]] == [("k4", 200)]
+    assert report["segments"][0]["action"] == action
+
+
+def test_outputs_that_differ_without_copies_to_tell_why_hold_a_change_back(tmp_path, capsys):
+    where = stored(tmp_path, SWAPPED)
+    with Store.open(where) as store:
+        put_requests(store, 3)
+        store.command("DELETE FROM request WHERE boot = 'b1clean'")
+
+    _, out, _ = run(capsys, "recommend", "--store", where, "--json")
+
+    (found,) = json.loads(out)["crossovers"]
+    assert (found["action"], found["grade"], found["confidence"]) == ("keep", "measured", "low")
+    assert "thin evidence: k4 changes outputs, and copies do not tell why yet" in found["reasons"]
+
+
+def test_counters_that_cannot_be_are_a_fault_of_the_engine():
+    made = [
+        dataclasses.replace(b, emitted=2 * b.emitted) if b.k else b for b in blocks(SWAPPED, 24)
+    ]
+
+    verdict = judged(made)
+
+    assert (verdict.action, verdict.flags) == ("engine_fault", ("IMPOSSIBLE_COUNTS",))
+
+
+# --- how clients asked ---------------------------------------------------------------------
+
+
+def test_clients_that_wait_ask_the_faster_side_more_and_that_is_fair(tmp_path, capsys):
+    where = stored(tmp_path, SWAPPED)
+    with Store.open(where) as store:
+        store.command("ALTER TABLE block_time UPDATE requests = if(k > 0, 130, 100) WHERE 1 "
+                      "SETTINGS mutations_sync = 1")  # fmt: skip
+
+    _, open_, _ = run(capsys, "recommend", "--store", where, "--json")
+    _, closed, _ = run(capsys, "recommend", "--store", where, "--closed-loop", "--json")
+
+    (found,) = json.loads(open_)["crossovers"]
+    assert found["action"] == "not_comparable"
+    assert any(reason.startswith("SAMPLE_RATIO") for reason in found["reasons"])
+    (found,) = json.loads(closed)["crossovers"]
+    assert (found["action"], found["k"], found["load"]) == ("keep", 4, "5-16")  # eight at once
+    assert found["metric"].startswith("output tokens per second")
+
+
+def test_a_closed_loop_is_judged_by_tokens_however_idle_the_engines_are():
+    idle = [dataclasses.replace(b, wall_us=b.wall_us / 2) for b in blocks(SWAPPED, 24)]
+
+    assert judged(idle).metric.startswith("mean over requests of time per output token")
+    assert judged(idle, closed_loop=True).metric.startswith("output tokens per second")
