@@ -4,6 +4,7 @@ import time
 
 import torch
 
+from specscope.engine.device import is_gpu
 from specscope.engine.model import Decoder
 
 
@@ -33,5 +34,5 @@ def bytes_of_pass(model: Decoder) -> int:
 
 
 def _wait(device: str) -> None:
-    if device.startswith("cuda"):
+    if is_gpu(device):
         torch.cuda.synchronize()

@@ -28,6 +28,22 @@ class Buckets:
         """The next power of two, at most all slots."""
         return min(1 << (count - 1).bit_length(), self.slots)
 
+    @property
+    def row_sizes(self) -> list[int]:
+        """All that `rows` may answer, the largest first."""
+        sizes = [1]
+        while sizes[0] < self.slots:
+            sizes.insert(0, self.rows(sizes[0] + 1))
+        return sizes
+
+    @property
+    def extents(self) -> list[int]:
+        """All that `extent` may answer, the largest first."""
+        sizes = [self.extent(1)]
+        while sizes[0] < self.capacity:
+            sizes.insert(0, self.extent(sizes[0] + 1))
+        return sizes
+
     def width(self, count: int) -> int:
         """Tokens of the widest row: drafts as above, then in steps of four, at most k_max."""
         k = count - 1

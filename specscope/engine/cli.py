@@ -43,7 +43,7 @@ def bench(args: Namespace) -> int:
         tuple(args.batch), tuple(args.context), tuple(args.k), tuple(args.drafter),
         tuple(args.label), args.tokens, args.temperature, args.repeats,
     )  # fmt: skip
-    result = measure(_pair(args), plan, args.device)
+    result = measure(_pair(args), plan, args.device, args.graphs)
     if args.out:
         args.out.write_text(json.dumps(result, indent=2) + "\n")
     _print(json.dumps(result) if args.json else table(result))
@@ -61,7 +61,7 @@ def serve(args: Namespace) -> int:
     settings = Settings(
         host=args.host, port=args.port, k=args.k, slots=args.slots, capacity=args.capacity,
         prefill_tokens=args.prefill_tokens, cache_tokens=args.cache_tokens,
-        drafter=args.drafter, class_header=args.class_header,
+        drafter=args.drafter, class_header=args.class_header, graphs=args.graphs,
     )  # fmt: skip
     run_server(_pair(args), settings, args.device, _say)
     return 0
@@ -132,6 +132,10 @@ def _add_models(parser: ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+    parser.add_argument(
+        "--no-graphs", dest="graphs", action="store_const", const=False,
+        help="on a GPU, run every round as it is and not as a CUDA graph",
+    )  # fmt: skip
 
 
 def _pair(args: Namespace) -> Any:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from specscope.engine.cache import KVCache
 from specscope.engine.checks import check_pair
+from specscope.engine.device import send
 from specscope.engine.drafter import Batch, Drafter, Proposal, pause
 from specscope.engine.errors import BadSetting
 from specscope.engine.layout import Packing, lay_out, pack
@@ -15,7 +16,6 @@ from specscope.engine.model import Decoder
 from specscope.engine.noise import DRAFT
 from specscope.engine.parts import Parts
 from specscope.engine.sample import choose, draw_noise, shape_scores
-from specscope.engine.transfer import send
 
 CATCH_UP_CHUNK = 256
 
@@ -100,7 +100,7 @@ class ModelDrafter(Drafter):
                     return self.draw(fixed, again, graphs.buckets.width(most + 1) - 1)
 
             inputs = [(packing.index, packing.index.shape) for packing in packings]
-            key = ("draft", *shapes, fixed.extent, batch.needs)
+            key = ("draft", *shapes, fixed.extent, fixed.needs)
             tokens, *probable = graphs.run(key, work, inputs)
         pause(self.delay_us * most)
         padded = sum(packing.padded for packing in packings)

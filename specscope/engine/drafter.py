@@ -2,15 +2,15 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from specscope.engine.api import RequestInfo
+from specscope.engine.device import send
 from specscope.engine.graphs import Graphs
 from specscope.engine.model import Decoder
 from specscope.engine.state import BatchState, Needs
-from specscope.engine.transfer import send
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,10 @@ class Batch:
 
     def for_graph(self, graphs: Graphs, ahead: int) -> "Batch":
         """What of it work in a graph may see, if it looks `ahead` positions beyond the texts."""
-        return Batch(self.state, self.needs, (), (), graphs.buckets.extent(self.extent + ahead))
+        needs = self.needs
+        if needs.noise:  # what leaves greedy rows alone costs little, another graph for it more
+            needs = replace(needs, greedy=True)
+        return Batch(self.state, needs, (), (), graphs.buckets.extent(self.extent + ahead))
 
 
 class Drafter:

@@ -4,9 +4,8 @@ Results are read `depth` rounds late, so that on a GPU the host prepares the nex
 one runs; a sequence that ended meanwhile rides along for `depth` rounds and emits nothing.
 """
 
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import torch
@@ -17,15 +16,18 @@ from specscope.engine.budget import CacheBudget
 from specscope.engine.cache import KVCache
 from specscope.engine.checks import check_engine, check_gate, check_request
 from specscope.engine.clock import Clock, SystemClock
-from specscope.engine.drafter import Batch, Drafter
-from specscope.engine.errors import BadRequest
+from specscope.engine.device import is_gpu, on_device
+from specscope.engine.drafter import Drafter
+from specscope.engine.errors import BadRequest, BadSetting
 from specscope.engine.flight import Flight, extend_texts, report_of
 from specscope.engine.graphs import graphs_for
 from specscope.engine.model import Decoder
-from specscope.engine.round import Outcome, Target, run_round
+from specscope.engine.parts import Durations
+from specscope.engine.round import Target
+from specscope.engine.rounds import Rounds
 from specscope.engine.seats import Portion, Seats
 from specscope.engine.sequence import Detokenize, Running
-from specscope.engine.state import BatchState, Needs
+from specscope.engine.state import BatchState, needs_of
 from specscope.engine.timing import timer_for
 
 PREFILL_TOKENS = 2048
@@ -76,23 +78,24 @@ class Engine:
         check_engine(target, k_max, slots, capacity, prefill_tokens, budget.tokens, synthetic)
         drafter.check(target, capacity + k_max + 1)
         self.k_max, self.slots, self.capacity, self.gate = k_max, slots, capacity, gate
-        self.observers, self.device, self.detokenize = list(observers), device, detokenize
+        self.observers, self.detokenize = list(observers), detokenize
+        self.budget, self.prefill_tokens = budget, prefill_tokens
         self.clock = clock or SystemClock()
         self.timer = timer_for(device, self.clock)
-        buckets = Buckets(slots, k_max, capacity + k_max + 1)
-        self.graphs = graphs_for(device, buckets, self.timer, graphs)
-        rows = slots + (self.graphs is not None)
-        cache = KVCache(target.config, rows, capacity + k_max + 1, device, target.dtype)
+        self.on_device = on_device(device)
+        positions = capacity + k_max + 1
+        self.graphs = graphs_for(device, Buckets(slots, k_max, positions), self.timer, graphs)
+        rows = slots + (self.graphs is not None)  # with graphs, one of nobody
+        cache = KVCache(target.config, rows, positions, device, target.dtype)
         self.target, self.drafter = Target(target, cache), drafter
         self.state = BatchState(rows, capacity, k_max, device)
-        self.budget, self.prefill_tokens = budget, prefill_tokens
         self.seats = Seats(slots, budget, self.state, self.target, drafter)
         self.rows, self.queue = self.seats.rows, self.seats.queue
         drafter.open(rows, capacity, k_max, device)
-        wanted = int(device.startswith("cuda")) if depth is None else depth
+        forced = None if synthetic is None else torch.tensor(synthetic, device=device)
+        self.rounds = Rounds(self.target, drafter, self.state, self.timer, self.graphs, forced)
+        wanted = int(is_gpu(device)) if depth is None else depth
         self.depth = 0 if drafter.reads_texts else wanted
-        self.forced = None if synthetic is None else torch.tensor(synthetic, device=device)
-        self.flights: deque[Flight] = deque()
         self.aborts: deque[str] = deque()
         self.known: set[str] = set()
         self.rested, self.ended_at = True, 0
@@ -100,7 +103,7 @@ class Engine:
     @property
     def idle(self) -> bool:
         """Whether nothing runs and nothing waits."""
-        return not (self.rows or self.queue or self.flights)
+        return not (self.rows or self.queue or self.rounds.flights)
 
     def submit(
         self,
@@ -135,8 +138,33 @@ class Engine:
         """
         self.aborts.append(id)
 
+    def warm_up(
+        self,
+        ks: Collection[int],
+        sampling: Sequence[SamplingParams] = (),
+        rows: Sequence[int] | None = None,
+    ) -> int:
+        """Capture CUDA graphs before the first request; how many there are, 0 without graphs.
+
+        For rounds in which all rows draft the same number of tokens, one of `ks`, of all lengths,
+        sampled as in `sampling` (greedy, if not given), of as many rows as `rows` says or of any
+        number. Others are captured when they come by the second time, while requests wait.
+
+        Raises BadSetting where requests are there already.
+        """
+        if not self.idle:
+            raise BadSetting("graphs are captured before the first request, or while none is there")
+        counts = range(1, self.slots + 1) if rows is None else rows
+        needs = list(dict.fromkeys(needs_of(own) for own in sampling or [SamplingParams()]))
+        with self.on_device:
+            return self.rounds.warm_up(ks, needs, counts, self.depth)
+
     def step(self) -> bool:
         """Run one round; False if there was nothing to run."""
+        with self.on_device:
+            return self._step()
+
+    def _step(self) -> bool:
         self._drop_aborted()
         if not self.rows and not self.queue:
             self._read(0)
@@ -150,8 +178,11 @@ class Engine:
         running = self.seats.running
         self.rested = not running
         if running:
-            outcome = self._run(running)
-            self._launch(running, outcome, started_at, portions)
+            waiting = len(self.queue)
+            ks = list(self.gate([row.state() for row in running], waiting))
+            check_gate(ks, len(running), self.k_max)
+            self.rounds.launch(running, ks, started_at, waiting, portions)
+            self.ended_at = self.clock.unix_ns()
             self._read(self.depth)
         if not self.rows and not self.queue:
             self._read(0)
@@ -168,7 +199,7 @@ class Engine:
             self.queue.remove(row)
             self._tell_end(row, "abort")
         leaving = [place for place, row in enumerate(self.rows) if row.info.id in gone]
-        for row in self.seats.leave(leaving, self._unseen()):
+        for row in self.seats.leave(leaving, self.rounds.unseen):
             self._tell_end(row, "abort")
 
     def _read_prompts(self) -> list[Portion]:
@@ -185,7 +216,7 @@ class Engine:
 
     def _admit(self, most: int) -> list[Portion]:
         """Read at most so many tokens of prompts, giving waiting requests the free rows."""
-        portions = self.seats.portions(most, self._unseen())
+        portions = self.seats.portions(most, self.rounds.unseen)
         for portion in portions:
             if portion.new and not portion.row.preemptions:
                 for observer in self.observers:
@@ -195,58 +226,22 @@ class Engine:
                 self.seats.read(portions)
         return portions
 
-    def _run(self, running: list[Running]) -> Outcome:
-        ks = list(self.gate([row.state() for row in running], len(self.queue)))
-        check_gate(ks, len(running), self.k_max)
-        needs = Needs()
-        for row in running:
-            needs |= row.needs
-        batch = Batch(
-            self.state,
-            needs,
-            [row.info for row in running],
-            [row.text for row in running],
-            min(max(len(row.text) for row in running) + self._unseen(), self.capacity),
-            self.graphs,
-        )
-        outcome = run_round(self.target, self.drafter, batch, ks, self.timer, self.forced)
-        self.drafter.advanced(ks)
-        return outcome
-
-    def _unseen(self) -> int:
-        """Tokens that rounds in flight may have added to a row unknown to the host."""
-        return len(self.flights) * (self.k_max + 1)
-
-    def _launch(
-        self, rows: list[Running], outcome: Outcome, started_at: int, portions: list[Portion]
-    ) -> None:
-        result = outcome.result.to("cpu", non_blocking=True)
-        contexts = [len(row.text) for row in rows]
-        measured, waiting = self.timer.end(), len(self.queue)
-        self.ended_at = self.clock.unix_ns()
-        self.flights.append(
-            Flight(rows, contexts, result, outcome, measured, started_at, waiting, portions)
-        )
-
     def _read(self, depth: int) -> None:
         """Take in the results of all but the newest `depth` rounds; of all where room is short."""
-        while len(self.flights) > depth or (
-            self.flights and self.budget.crowded(self.rows, self._unseen())
+        flights = self.rounds.flights
+        while len(flights) > depth or (
+            flights and self.budget.crowded(self.rows, self.rounds.unseen)
         ):
-            flight = self.flights.popleft()
-            while not flight.measured.ready():
-                time.sleep(20e-6)
-            self._account(flight)
+            self._account(*self.rounds.land())
 
-    def _account(self, flight: Flight) -> None:
-        durations = flight.measured.read()
+    def _account(self, flight: Flight, durations: Durations) -> None:
         for row in {portion.row for portion in flight.portions if portion.tokens}:
             row.prefill += round(1e3 * durations.parts["prefill"])
         parts = extend_texts(flight, set(self.rows), self.detokenize)
         ends = {part.row: part.end for part in parts if part.end != "none"}
         # Who must go is known once nothing is in flight; the texts are then as long as they are.
         staying = [row for row in self.rows if row not in ends]
-        victims = [] if self.flights else self.budget.victims(staying)
+        victims = [] if self.rounds.flights else self.budget.victims(staying)
         ends |= dict.fromkeys(victims, "preempt")
         parts = [replace(part, end=ends.get(part.row, "none")) for part in parts]
         if parts and self.observers:
@@ -254,7 +249,7 @@ class Engine:
             for observer in self.observers:
                 observer.round_ended(report)
         leaving = [place for place, row in enumerate(self.rows) if row in ends]
-        for row in self.seats.leave(leaving, self._unseen()):
+        for row in self.seats.leave(leaving, self.rounds.unseen):
             if ends[row] != "preempt":
                 self._tell_end(row, ends[row])
         self.seats.put_back(victims)

@@ -1,10 +1,15 @@
 """Whole parts of a round replayed as CUDA graphs, one for each shape that comes by.
 
-A shape's first round runs as it is, on the static inputs, which also warms the kernels up; its
-work is then captured, and later rounds copy their inputs in and replay. Whatever differs between
-two rounds of one shape must be an input or lie in tensors that keep their place, and nothing in
-the work may come from the host. On a CPU the same is done with a stand-in for the graph, so that
-filling up, copying and cutting are tested where there is no GPU.
+A shape's first round runs as it is, on the static inputs, which also warms the kernels up; when
+it comes again its work is captured, and from then on rounds copy their inputs in and replay. The
+usual shapes come by before the first request, see Rounds.warm_up.
+
+Whatever differs between two rounds of one shape must be an input or lie in tensors that keep
+their place, and nothing in the work may come from the host. There is no random generator to
+register with a graph: all noise is a function of (seed, position, stream), see noise.py.
+
+On a CPU the same is done with a stand-in for the graph, so that filling up, copying and cutting
+are tested where there is no GPU.
 """
 
 import warnings
@@ -17,15 +22,34 @@ import torch
 from torch import Tensor
 
 from specscope.engine.buckets import Buckets
+from specscope.engine.device import is_gpu
+from specscope.engine.errors import EngineError
 from specscope.engine.events import EventTimer, InGraph
 from specscope.engine.parts import LAUNCH, Parts
 from specscope.engine.timing import Timer
 
-MOST_SHAPES = 256
-"""Beyond them rounds run as they are: each graph holds memory for its results."""
+MOST_SHAPES = 512
+"""Beyond them rounds run as they are: each graph holds memory for its results and its nodes."""
+STREAM_CAPTURE = range(900, 909)
+"""cudaErrorStreamCaptureUnsupported .. cudaErrorStreamCaptureWrongThread of the CUDA runtime."""
 
 Work = Callable[[Sequence[Tensor], Parts], tuple[Tensor, ...]]
 """(static inputs, where to mark parts) -> outputs."""
+
+
+class CaptureFailed(EngineError):
+    """The work cannot be a CUDA graph here; as it is it runs."""
+
+
+def forbids_capture(error: RuntimeError) -> bool:
+    """Whether `error` says that something may not be captured.
+
+    Memory that is short, or a kernel that failed, is another matter, and nothing to pass over.
+    """
+    if isinstance(error, torch.OutOfMemoryError):
+        return False
+    code = getattr(error, "error_code", None)  # torch.AcceleratorError has CUDA's
+    return "captur" in str(error) if code is None else code in STREAM_CAPTURE
 
 
 class Replay(Protocol):
@@ -44,15 +68,27 @@ class CudaReplay:
     def __init__(self, work: Callable[[Parts], tuple[Tensor, ...]], pool: Any = None) -> None:
         """Capture `work` into memory of `pool`, which graphs share that never run at once.
 
-        Raises RuntimeError where something in it cannot be captured.
+        Raises CaptureFailed where something in it cannot be captured; what else goes wrong in it
+        (memory, a failed kernel) is raised as it is.
         """
         timer, stream = EventTimer(external=True), torch.cuda.current_stream()
         self.graph = torch.cuda.CUDAGraph()
+        cause: RuntimeError | None = None
         try:
             # Other threads may use the device meanwhile.
             with torch.cuda.graph(self.graph, pool, capture_error_mode="thread_local"):
-                self.outputs = work(timer)
+                try:
+                    self.outputs = work(timer)
+                except RuntimeError as error:
+                    cause = error  # ending the capture may then say no more than that it is spoilt
+                    raise
+        except RuntimeError as error:
+            cause = cause or error
+            if forbids_capture(cause):
+                raise CaptureFailed(str(cause).partition("\n")[0]) from error
+            raise cause from None
         finally:
+            # A capture that cannot be ended leaves its stream the current one.
             torch.cuda.set_stream(stream)
         self.inside = InGraph(timer.marks)
 
@@ -133,6 +169,9 @@ class Graphs:
         key: all that work depends on besides its inputs' values and tensors that keep their
         place. Outputs share memory with what other graphs compute on the way: they must be used
         up, in the stream, before the next is replayed.
+
+        What cannot be captured is said once and runs as it is from then on; other errors of the
+        device are raised.
         """
         sizes = tuple(size for _, size in inputs)
         given = [tensor for tensor, _ in inputs]
@@ -148,7 +187,7 @@ class Graphs:
         if not self.broken:
             try:
                 return known.free(self.capture).replay(self.timer)
-            except RuntimeError as error:
+            except CaptureFailed as error:
                 self.broken = True
                 self.shapes.clear()
                 warnings.warn(f"CUDA graphs are off: {error}", stacklevel=2)
@@ -159,7 +198,7 @@ def graphs_for(
     device: str, buckets: Buckets, timer: Timer, wanted: bool | None = None
 ) -> Graphs | None:
     """CUDA graphs on a GPU unless unwanted; their stand-in elsewhere only where wanted."""
-    on_gpu = device.startswith("cuda")
+    on_gpu = is_gpu(device)
     if not (on_gpu if wanted is None else wanted):
         return None
     if not on_gpu:

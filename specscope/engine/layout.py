@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specscope.engine.buckets import Buckets
 from specscope.engine.config import ModelConfig
-from specscope.engine.transfer import send
+from specscope.engine.device import send
 
 
 @dataclass(frozen=True, slots=True)

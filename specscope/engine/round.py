@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from specscope.engine.cache import KVCache
-from specscope.engine.drafter import Batch, Drafter, Proposal
+from specscope.engine.device import send
+from specscope.engine.drafter import Batch, Drafter, Proposal, listed
 from specscope.engine.graphs import Graphs
 from specscope.engine.layout import Layout, Packing, lay_out, pack
 from specscope.engine.model import Decoder
@@ -20,7 +21,6 @@ from specscope.engine.parts import Parts
 from specscope.engine.sample import draw_noise
 from specscope.engine.state import BatchState
 from specscope.engine.timing import Timer
-from specscope.engine.transfer import send
 from specscope.engine.verify import commit, judge
 
 
@@ -95,6 +95,34 @@ def run_round(
                 batch = replace(batch, noise=_shared_noise(batch, ks, target.model.config.vocab))
         with timer.part("draft"):
             proposal = drafter.propose(batch, ks)
+    return _verify(target, batch, proposal, timer, forced)
+
+
+@torch.inference_mode()
+def rehearse_round(
+    target: Target,
+    drafter: Drafter,
+    batch: Batch,
+    ks: Sequence[int],
+    timer: Timer,
+    forced: Tensor | None = None,
+) -> None:
+    """A round of rows that hold nothing, with all of its work and no result.
+
+    A drafter that reads texts has none to read: what it would propose is made up.
+    """
+    proposal = no_proposal(len(ks), batch.state.device)
+    if any(ks):
+        with timer.part("draft"):
+            made_up = listed([[0] * k for k in ks], batch.state.device)
+            proposal = drafter.propose(batch, ks) if drafter.draws else made_up
+    _verify(target, batch, proposal, timer, forced)
+
+
+def _verify(
+    target: Target, batch: Batch, proposal: Proposal, timer: Timer, forced: Tensor | None
+) -> Outcome:
+    """Verify what was proposed and append what stands, as it is or in a graph."""
     widths, graphs = tuple(width + 1 for width in proposal.widths), batch.graphs
     packing = pack(widths, batch.state.device, 0, None if graphs is None else graphs.buckets)
     padded = proposal.padded + packing.padded
@@ -105,7 +133,7 @@ def run_round(
     with timer.part("verify"):
         result = _decide_in_graph(target, batch, proposal, packing, graphs, forced)
     # A later round writes over it, perhaps before this one is read.
-    return Outcome(result[: len(ks)].clone(), proposal.widths, padded)
+    return Outcome(result[: len(widths)].clone(), proposal.widths, padded)
 
 
 def _decide(
@@ -145,7 +173,7 @@ def _decide_in_graph(
     inputs = [(packing.index, packing.index.shape), (proposal.tokens, size)]
     if probable is not None:
         inputs.append((probable, (*size, probable.shape[2])))
-    return graphs.run(("decide", shape, fixed.extent, batch.needs), work, inputs)[0]
+    return graphs.run(("decide", shape, fixed.extent, fixed.needs), work, inputs)[0]
 
 
 def _shared_noise(batch: Batch, ks: Sequence[int], vocab: int) -> Tensor | None:

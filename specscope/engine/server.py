@@ -5,6 +5,7 @@ import contextlib
 import json
 import signal
 import socket
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from specscope.engine.api import fixed_gate
+from specscope.engine.api import SamplingParams, fixed_gate
 from specscope.engine.bundled import Pair
 from specscope.engine.card import model_card
 from specscope.engine.clients import failed, first_or_none, read_body, refused
@@ -57,6 +58,8 @@ class Settings:
     cache_tokens: int | None = None
     drafter: str = "model"
     class_header: str = "x-specscope-class"
+    graphs: bool | None = None
+    """See Engine."""
 
 
 class Service:
@@ -74,14 +77,25 @@ class Service:
             device=device,
             card=model_card(pair),
         )
-        observers, gate = attach_plugins(info, fixed_gate(settings.k))
+        alone = fixed_gate(settings.k)
+        observers, gate = attach_plugins(info, alone)
+        self.lengths = {settings.k} if gate is alone else {settings.k, 0}
         engine = Engine(
             pair.target, _drafter(pair, settings), k_max=info.k_max, slots=settings.slots,
             capacity=settings.capacity, gate=gate, observers=[*observers, self.exposition],
             device=device, detokenize=lambda ids: pair.decode(list(ids)),
             prefill_tokens=settings.prefill_tokens, cache_tokens=settings.cache_tokens,
+            graphs=settings.graphs,
         )  # fmt: skip
         self.worker = Worker(engine)
+
+    def warm_up(self) -> int:
+        """Capture the usual rounds' CUDA graphs, see Engine.warm_up: greedy ones and sampled ones.
+
+        Of rounds at the draft length that was set and, where a plug-in brought a gate, at 0.
+        """
+        usual = [SamplingParams(), SamplingParams(temperature=1.0)]
+        return self.worker.engine.warm_up(self.lengths, usual)
 
     def app(self) -> Starlette:
         """The ASGI application."""
@@ -205,6 +219,9 @@ def serve(pair: Pair, settings: Settings, device: str, say: Callable[[str], None
     Raises EngineError where the port is taken, BadSetting where the engine cannot be built.
     """
     service = Service(pair, settings, device)
+    began = time.monotonic()
+    if count := service.warm_up():
+        say(f"captured {count} shapes of rounds in {time.monotonic() - began:.1f} s")
     # uvicorn raises the signal again once it has shut down; by then it has done its work.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)

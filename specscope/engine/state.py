@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specscope.engine.api import SamplingParams
-from specscope.engine.transfer import send
+from specscope.engine.device import send
 
 MAX_EOS = 8
 
@@ -49,10 +49,9 @@ class BatchState:
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        self.device = device
+        self.device, self.capacity, self.k_max = device, capacity, k_max
         self.tok = zeros(rows, capacity + k_max + 2)
-        # A row of nobody counts one token, so that a pass may run over it.
-        self.ln = zeros(rows).fill_(1)
+        self.ln = zeros(rows)
         self.limit = zeros(rows)
         self.eos = zeros(rows, MAX_EOS)
         self.alive = zeros(rows, dtype=torch.bool)
@@ -62,6 +61,12 @@ class BatchState:
         self.top_k = zeros(rows)
         self.greedy = zeros(rows, dtype=torch.bool)
         self.rejection = zeros(rows, dtype=torch.bool)
+        self.clear()
+
+    def clear(self) -> None:
+        """No row holds anything; each counts one token, so that a pass may run over it."""
+        self.ln.fill_(1)
+        self.alive.fill_(False)
 
     def admit(self, first: int, requests: Sequence[tuple[list[int], int, SamplingParams]]) -> None:
         """Fill rows from `first` on with texts, their limits, and settings."""

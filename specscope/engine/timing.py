@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from specscope.engine.clock import Clock, SystemClock
+from specscope.engine.device import is_gpu
 from specscope.engine.events import CudaTimer, InGraph
 from specscope.engine.parts import LAUNCH, PARTS, Durations, Part, Parts
 
@@ -98,4 +99,4 @@ class HostTimer:
 
 def timer_for(device: str, clock: Clock | None = None) -> HostTimer | CudaTimer:
     """Events where there is a stream, the host's clock elsewhere."""
-    return CudaTimer() if device.startswith("cuda") else HostTimer(clock)
+    return CudaTimer() if is_gpu(device) else HostTimer(clock)

@@ -17,7 +17,7 @@ from specscope.engine.api import SamplingParams, fixed_gate
 from specscope.engine.buckets import Buckets
 from specscope.engine.draft import ModelDrafter
 from specscope.engine.engine import Engine
-from specscope.engine.graphs import EagerReplay, Graphs
+from specscope.engine.graphs import CaptureFailed, EagerReplay, Graphs
 from specscope.engine.layout import pack
 from specscope.engine.ngram import NgramDrafter
 from specscope.engine.timing import HostTimer
@@ -110,15 +110,24 @@ def test_rows_of_nobody_write_into_the_spare_row_alone(target, draft):
     assert not engine.state.alive[6]
 
 
-def test_a_shape_is_captured_when_it_comes_again_and_then_replayed(target, draft, monkeypatch):
-    captured = []
+class Counting(EagerReplay):
+    """Keeps the graphs in the order in which they are captured."""
 
-    class Counting(EagerReplay):
-        def __init__(self, work):
-            super().__init__(work)
-            captured.append(self)
+    captured: ClassVar[list["Counting"]] = []
 
+    def __init__(self, work):
+        super().__init__(work)
+        Counting.captured.append(self)
+
+
+@pytest.fixture
+def captured(monkeypatch):
+    Counting.captured = []
     monkeypatch.setattr(graphs_module, "EagerReplay", Counting)
+    return Counting.captured
+
+
+def test_a_shape_is_captured_when_it_comes_again_and_then_replayed(target, draft, captured):
     record = Record()
     engine = engine_of(target, draft, record=record)
     while engine.step():
@@ -180,7 +189,7 @@ def test_few_extents_cover_all_lengths(size):
 def test_a_capture_that_fails_leaves_rounds_as_they_are_and_says_so(target, draft, monkeypatch):
     class Failing(EagerReplay):
         def __init__(self, work):
-            raise RuntimeError("operation not permitted when stream is capturing")
+            raise CaptureFailed("operation not permitted when stream is capturing")
 
     texts, params = prompts(LENGTHS), params_of("coupled")
     plain = run(target, ModelDrafter(draft), texts, params, gate=3)
@@ -190,6 +199,19 @@ def test_a_capture_that_fails_leaves_rounds_as_they_are_and_says_so(target, draf
         broken = run(target, ModelDrafter(draft), texts, params, gate=3, graphs=True)
 
     assert broken.texts == plain.texts
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
+def test_whatever_else_goes_wrong_in_a_capture_ends_the_step(target, draft, error, monkeypatch):
+    class Failing(EagerReplay):
+        def __init__(self, work):
+            raise error("device-side assert triggered")
+
+    monkeypatch.setattr(graphs_module, "EagerReplay", Failing)
+    texts, params = prompts(LENGTHS), params_of("coupled")
+
+    with pytest.raises(error, match="device-side assert"):
+        run(target, ModelDrafter(draft), texts, params, gate=3, graphs=True)
 
 
 def test_shapes_beyond_the_most_run_as_they_are(target, draft, monkeypatch):

@@ -1,0 +1,232 @@
+"""What is captured before the first request, and what counts as a capture that failed.
+
+CUDA's side of a capture is played by a few stand-ins: a GPU is not at hand.
+"""
+
+import pytest
+import torch
+from engine.test_engine_graphs import LENGTHS, Unread, captured, engine_of, params_of
+from engine.tiny_models import Record, prompts, run
+
+from specscope.engine import engine as engine_module
+from specscope.engine import graphs as graphs_module
+from specscope.engine import rounds as rounds_module
+from specscope.engine.api import SamplingParams, fixed_gate
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.engine import Engine
+from specscope.engine.errors import BadSetting
+from specscope.engine.graphs import CaptureFailed, CudaReplay
+from specscope.engine.ngram import NgramDrafter
+
+__all__ = ["captured"]  # a fixture
+
+
+def accelerator_error(code, text="CUDA error: something"):
+    error = torch.AcceleratorError(text)
+    error.error_code = code
+    return error
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """As much of torch.cuda as a capture touches; the last end of it raises what a test says."""
+
+    class Capture:
+        end = None
+        mode = None
+
+        def __init__(self, graph, pool, capture_error_mode):
+            Capture.mode = capture_error_mode
+
+        def __enter__(self):
+            Capture.stream = "side"
+
+        def __exit__(self, *_):
+            if Capture.end is not None:
+                raise Capture.end
+            Capture.stream = "main"
+
+    Capture.stream = "main"
+    monkeypatch.setattr(torch.cuda, "graph", Capture)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: None)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: Capture.stream)
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: setattr(Capture, "stream", stream))
+    return Capture
+
+
+SPOILT = accelerator_error(901, "CUDA error: operation failed due to a previous error")
+
+
+@pytest.mark.parametrize(
+    ("raised", "at_the_end", "seen"),
+    [
+        (accelerator_error(900), SPOILT, CaptureFailed),
+        (accelerator_error(906), None, CaptureFailed),
+        (None, SPOILT, CaptureFailed),
+        (RuntimeError("Cannot copy between CPU and CUDA tensors during capture"), SPOILT,
+         CaptureFailed),
+        (accelerator_error(710, "device-side assert while capturing"), SPOILT,
+         torch.AcceleratorError),
+        (torch.OutOfMemoryError("out of memory, some of it in captured graphs"), None,
+         torch.OutOfMemoryError),
+        (torch.OutOfMemoryError("out of memory"), SPOILT, torch.OutOfMemoryError),
+        (RuntimeError("the size of tensor a must match"), SPOILT, RuntimeError),
+        (None, accelerator_error(700), torch.AcceleratorError),
+    ],
+)  # fmt: skip
+def test_only_what_may_not_be_captured_counts_as_such(cuda, raised, at_the_end, seen):
+    def work(parts):
+        if raised is not None:
+            raise raised
+
+    cuda.end = at_the_end
+    with pytest.raises((RuntimeError, CaptureFailed)) as caught:
+        CudaReplay(work)
+
+    assert caught.type is seen
+    assert seen is CaptureFailed or caught.value is (raised or at_the_end)
+    assert cuda.stream == "main"
+    assert cuda.mode == "thread_local"  # a server's other threads go on
+
+
+WARM = [SamplingParams(), SamplingParams(1.0)]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("k", [0, 3])
+def test_what_was_warmed_up_is_not_captured_while_requests_wait(
+    target, draft, k, temperature, captured
+):
+    def life(graphs):
+        record = Record()
+        engine = Engine(
+            target, ModelDrafter(draft), k_max=4, slots=5, capacity=90, gate=fixed_gate(k),
+            observers=[record], graphs=graphs,
+        )  # fmt: skip
+        shapes = engine.warm_up({k}, WARM)
+        before = len(captured)
+        for index, text in enumerate(prompts((4, 50, 2, 12, 6, 30, 1))):
+            engine.submit(str(index), text, SamplingParams(temperature, seed=index))
+        while engine.step():
+            pass
+        return record.texts, shapes, before, len(captured)
+
+    plain, none, _, _ = life(False)
+    texts, shapes, before, after = life(True)
+
+    assert none == 0
+    # 1, 2, 4 or 5 rows, of 64 positions or all 95, greedy or sampled, verified and perhaps drafted.
+    assert before == shapes == 4 * 2 * 2 * (2 if k else 1)
+    assert after == before
+    assert texts == plain
+
+
+def test_the_largest_graphs_are_captured_first_and_room_is_left_for_others(
+    target, draft, monkeypatch
+):
+    engine = Engine(
+        target, ModelDrafter(draft), k_max=4, slots=6, capacity=90, gate=fixed_gate(4), graphs=True
+    )
+    monkeypatch.setattr(rounds_module, "MOST_SHAPES", 24)
+
+    assert engine.warm_up({0, 4}) == 12
+
+    decided = [key[0] for key in engine.graphs.shapes if key[0][0] == "decide"]
+    sizes = [(shape.rows, extent, shape.width) for _, shape, extent, _ in decided]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == (6, 95, 5)
+
+
+def test_a_warm_up_captures_a_copy_for_every_round_that_may_be_unread(target, draft, monkeypatch):
+    monkeypatch.setattr(graphs_module, "EagerReplay", Unread)
+    Unread.made.clear()
+    engine = Engine(
+        target, ModelDrafter(draft), k_max=2, slots=1, capacity=60, gate=fixed_gate(2), depth=1,
+        graphs=True,
+    )  # fmt: skip
+
+    shapes = engine.warm_up({2}, rows=[1])
+
+    assert len(Unread.made) == 2 * shapes
+    assert {made.replays for made in Unread.made} == {1}
+
+
+def test_prompt_lookup_is_warmed_up_with_made_up_proposals(target, captured):
+    record = Record()
+    engine = Engine(
+        target, NgramDrafter(3, 1), k_max=3, slots=1, capacity=60, gate=fixed_gate(3),
+        observers=[record], graphs=True,
+    )  # fmt: skip
+    engine.warm_up({3, 0})
+    before = len(captured)
+    engine.submit("0", [7] * 20, SamplingParams(max_new_tokens=30))
+    while engine.step():
+        pass
+
+    widths = {k for report in record.rounds for k in report.k}
+    assert max(widths) == 3
+    assert before == 2
+    assert len(captured) <= before + len(widths - {0, 3})
+
+
+def test_a_warm_up_leaves_nothing_behind_that_an_earlier_life_or_a_later_one_could_see(
+    target, draft
+):
+    def life(engine, record):
+        for index, text in enumerate(prompts((4, 50, 2, 12, 6))):
+            engine.submit(f"{index}", text, SamplingParams(1.0, seed=index, max_new_tokens=20))
+        for _ in range(3):
+            engine.step()
+        engine.abort("1")  # on the device its row still counts as alive
+        while engine.step():
+            pass
+        return dict(record.texts)
+
+    record = Record()
+    engine = Engine(
+        target, ModelDrafter(draft), k_max=4, slots=3, capacity=90, gate=fixed_gate(4),
+        observers=[record], graphs=True,
+    )  # fmt: skip
+    first = life(engine, record)
+    engine.warm_up({4}, WARM)
+    assert (engine.state.ln == 1).all()
+
+    assert life(engine, record) == first
+
+
+def test_graphs_are_not_captured_under_running_requests(target, draft):
+    engine = engine_of(target, draft)
+
+    with pytest.raises(BadSetting, match="before the first request"):
+        engine.warm_up({4})
+
+
+def test_no_round_draws_from_a_generator_that_a_graph_would_have_to_know(target, draft):
+    before = torch.random.get_rng_state()
+
+    run(target, ModelDrafter(draft), prompts(LENGTHS), params_of("mixed"), gate=3)
+
+    assert torch.random.get_rng_state().equal(before)
+
+
+def test_an_engine_works_on_its_own_device_whatever_the_threads_is(target, draft, monkeypatch):
+    entered = []
+
+    class Device:
+        def __enter__(self):
+            entered.append(True)
+
+        def __exit__(self, *_):
+            entered.pop()
+
+    monkeypatch.setattr(engine_module, "on_device", lambda device: Device())
+    seen = []
+
+    def gate(sequences, _):
+        seen.append(len(entered))
+        return [2] * len(sequences)
+
+    run(target, ModelDrafter(draft), prompts((3, 5)), SamplingParams(), gate=gate)
+
+    assert set(seen) == {1}
+    assert not entered
