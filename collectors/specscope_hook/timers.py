@@ -99,6 +99,28 @@ class HostTimer:
         return steps
 
 
+class NoTimer:
+    """For a device whose clock we do not know and that runs behind the host: all unknown."""
+
+    source = TimingSource.HOST
+
+    def __init__(self) -> None:
+        self._steps: list[Step] = []
+
+    def open(self, part: Part) -> None:
+        pass
+
+    def close(self, part: Part) -> None:
+        pass
+
+    def seal(self, tag: int) -> None:
+        self._steps.append(Step(tag, NAN, NAN, NAN, NAN))
+
+    def resolved(self) -> list[Step]:
+        steps, self._steps = self._steps, []
+        return steps
+
+
 @dataclass(slots=True)
 class _Pending:
     """A sealed step whose events may not have happened yet."""

@@ -1,287 +1,250 @@
-"""Hugging Face transformers: assisted generation and prompt lookup, one sequence at a time.
+"""Hugging Face transformers: `generate`, assisted or plain, one sequence at a time.
 
-Wraps, on one model's instance, `_get_candidate_generator` and `generate`; on each candidate
-generator, the two methods that a round passes through; and listens to the model's forward
-pass. Calls of `generate` without an assistant, and with beams, pass through unrecorded.
+Wraps methods of one model's instance, of each candidate generator the two that a round passes
+through, and listens to the model's forward pass. What the wrapped methods are given and give
+back is what would be without us. Several threads may generate with one model: each has its own
+call, and one at a time writes to the ring.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import itertools
-import math
-from collections import deque
-from collections.abc import Callable
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from specscope_hook.admission import Admission
-from specscope_hook.boot import new_boot
+from specscope_hook.adapters.transformers_boot import transformers_boot
+from specscope_hook.adapters.transformers_call import K_MOST, Call
+from specscope_hook.adapters.transformers_requests import Asked, prompt_of
+from specscope_hook.adapters.transformers_wraps import Listener, Wrapped, check
 from specscope_hook.clock import SystemClock
-from specscope_hook.columns import End
-from specscope_hook.digest import token_digest
 from specscope_hook.errors import NotSupported
 from specscope_hook.recorder import Recorder
-from specscope_hook.records import Boot
-from specscope_hook.settings import HookSettings
-from specscope_hook.timers import CudaTimer, HostTimer, Part, Step, Timer
+from specscope_hook.timers import CudaTimer, HostTimer, NoTimer, Timer
 
-NAN = math.nan
-_SHAPES = (
-    "max_length", "min_length", "max_new_tokens", "eos_token_id", "repetition_penalty",
-    "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens", "stop_strings",
-)  # fmt: skip
-"""Parameters of a generation that shape a greedy output."""
+__all__ = ["TransformersHook", "transformers_boot"]
+
+log = logging.getLogger("specscope")
 
 
-def transformers_boot(model: Any, settings: HookSettings, **known: Any) -> Boot:
-    """The Boot record of a model that generates here. known: more fields of records.Boot."""
-    import transformers
+class _Thread(threading.local):
+    """What a thread that generates has of its own."""
 
-    weights = list(model.parameters())
-    count = sum(weight.numel() for weight in weights)
-    size = sum(weight.numel() * weight.element_size() for weight in weights)
-    values = {
-        "engine": "transformers",
-        "engine_version": transformers.__version__,
-        "target": str(model.config.name_or_path or type(model).__name__),
-        "parameters": count,
-        "bytes_per_weight": size / count if count else None,
-        "layers": getattr(model.config, "num_hidden_layers", None),
-    }
-    return new_boot(settings, **values | known)
+    def __init__(self) -> None:
+        self.inside = False  # an assistant may be the same model, and calls `generate` within
+        self.call: Call | None = None
+        self.arrived = 0
+        self.asked: dict[str, Any] = {}
+        self.timer: Timer | None = None
+        self.label: str | None = None
+        self.request_id = ""
 
 
 class TransformersHook:
-    """Records one model's generation. `label` and `request_id` may be set before each call."""
+    """Records one model's generation.
+
+    label: class of the calls that come, in all threads, unless `request` says another.
+    """
 
     def __init__(self, model: Any, recorder: Recorder) -> None:
-        """Wrap a model. Raises NotSupported where it has not what we wrap."""
-        for name in ("_get_candidate_generator", "generate", "register_forward_hook"):
-            if not callable(getattr(model, name, None)):
-                raise NotSupported(f"{type(model).__name__} has no {name}")
-        parameters = inspect.signature(model._get_candidate_generator).parameters
-        if not {"generation_config", "input_ids"} <= set(parameters):
-            raise NotSupported("this transformers makes its candidates in another way")
+        """Wrap a model; a recorder serves one model. Raises NotSupported where it is not as we
+        know it."""
+        check(model)
         self.label = ""
-        self.request_id = ""
         self._model = model
         self._recorder = recorder
         self._numbers = itertools.count(1)
-        self._timer = _timer_for(model)
-        self._now, self._unix = SystemClock.monotonic_ns, SystemClock.unix_ns
-        self._call: _Call | None = None
-        self._waiting: deque[dict[str, Any]] = deque()
-        self._steps: dict[int, Step] = {}
-        self._tag = 0
-        self._generator, self._generate = model._get_candidate_generator, model.generate
-        model._get_candidate_generator = self._make_generator
-        model.generate = self._around_generate
+        self._thread = _Thread()
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        around = {
+            "generate": self._around_generate,
+            "_get_candidate_generator": self._around_candidate_generator,
+            "_prefill": self._around_prefill,
+            "prepare_inputs_for_generation": self._around_prepare,
+            "get_compiled_call": self._around_compiled,
+        }
+        self._before = {name: vars(model).get(name) for name in around}
+        for name, call in around.items():
+            original = getattr(model, name)
+            setattr(model, name, Wrapped(model, name, original, functools.partial(call, original)))
         self._listeners = (
-            model.register_forward_pre_hook(lambda *_: self._do(self._forward_begins)),
-            model.register_forward_hook(lambda *_: self._do(self._forward_ends)),
+            model.register_forward_pre_hook(Listener(lambda: self._tell(Call.forward_begins))),
+            model.register_forward_hook(Listener(lambda: self._tell(Call.forward_ends))),
         )
 
     def remove(self) -> None:
         """Leave the model as it was."""
-        del self._model._get_candidate_generator, self._model.generate
+        for name, before in self._before.items():
+            delattr(self._model, name)
+            if before is not None:
+                setattr(self._model, name, before)
         for listener in self._listeners:
             listener.remove()
 
-    def _do(self, call: Callable[..., None], *args: Any) -> None:
-        if not self._recorder.on:
-            return
+    @contextmanager
+    def request(self, label: str = "", id: str = "") -> Iterator[None]:
+        """Class of this thread's calls within, and the id of the first of them."""
+        thread, before = self._thread, (self._thread.label, self._thread.request_id)
+        thread.label, thread.request_id = label, id
         try:
-            call(*args)
-        except Exception as error:
-            self._recorder.detach(f"transformers: {error!r}")
+            yield
+        finally:
+            thread.label, thread.request_id = before
+
+    def _do(self, call: Callable[..., None], *args: Any) -> None:
+        """Nothing escapes; nor does a child of this process, which has no ring, wait for a lock."""
+        if not self._recorder.on or os.getpid() != self._process:
+            return
+        with self._lock:
+            try:
+                call(*args)
+            except NotSupported as error:
+                self._recorder.detach(f"transformers: {error}")
+            except Exception as error:
+                self._recorder.detach(f"transformers: {error!r}")
+
+    def _tell(self, what: Callable[..., None], *args: Any) -> None:
+        """Tell this thread's call, where it is recorded."""
+        if self._thread.call is not None:
+            self._do(what, self._thread.call, *args)
 
     # --- a call of generate --------------------------------------------------------------
 
-    def _around_generate(self, *args: Any, **kwargs: Any) -> Any:
-        self._call = None
-        arrived = self._now()
+    def _around_generate(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        thread = self._thread
+        if thread.inside:
+            return original(*args, **kwargs)
+        thread.inside, thread.call = True, None
+        result = None
         try:
-            result = self._generate(*args, **kwargs)
-        except BaseException:
-            self._do(self._end_call, None, arrived)
-            raise
-        self._do(self._end_call, result, arrived)
-        return result
+            self._do(self._enter, original, args, kwargs)
+            result = original(*args, **kwargs)
+            return result
+        finally:
+            self._do(self._leave, result)
+            thread.inside, thread.call, thread.asked = False, None, {}
 
-    def _make_generator(self, *args: Any, **kwargs: Any) -> Any:
-        made = self._generator(*args, **kwargs)
-        self._do(self._begin_call, made, args, kwargs)
+    def _enter(self, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        thread = self._thread
+        thread.arrived = SystemClock.monotonic_ns()
+        try:
+            named = inspect.signature(original).bind(*args, **kwargs).arguments
+        except TypeError:  # `generate` says so itself
+            return
+        thread.asked = named | named.pop("kwargs", {})
+
+    def _around_candidate_generator(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        made = original(*args, **kwargs)
+        if self._thread.inside:
+            self._do(self._assisted, original, args, kwargs, made)
         return made
 
-    def _begin_call(self, made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        bound = inspect.signature(self._generator).bind(*args, **kwargs).arguments
-        config, prompt = bound["generation_config"], int(bound["input_ids"].shape[1])
-        recorder = self._recorder
-        id_ = self.request_id or f"generate-{next(self._numbers)}"
-        class_ = recorder.class_id(self.label)
-        sampled = bool(config.do_sample)
-        admission = recorder.admitted(
-            request=recorder.request_hash(id_),
-            class_=class_,
-            prompt_tokens=prompt,
-            cached_tokens=0,
-            requested_output=max(0, config.max_length - prompt) if config.max_length else 0,
-            temperature=float(config.temperature or 0.0) if sampled else 0.0,
-            top_p=float(config.top_p or 1.0) if sampled else 1.0,
-            content=0 if sampled else self._content(bound["input_ids"], config),
-        )
-        self._call = _Call(admission, class_, prompt, self._now(), _eos(config))
+    def _assisted(self, original: Any, args: Any, kwargs: Any, made: Any) -> None:
+        named = inspect.signature(original).bind(*args, **kwargs).arguments
+        config, input_ids = named["generation_config"], named["input_ids"]
+        longest = config.prompt_lookup_num_tokens or 0
+        if longest > K_MOST:
+            log.warning("specscope does not record drafts of more than %d tokens", K_MOST)
+            return
+        self._begin(config, input_ids, named.get("model_kwargs") or {})
+        if self._thread.call is None:
+            return
         get_candidates, update = made.get_candidates, made.update_candidate_strategy
 
         def timed_candidates(input_ids: Any, *more: Any, **named: Any) -> Any:
-            self._do(self._round_begins)
+            self._tell(Call.round_begins)
             result = get_candidates(input_ids, *more, **named)
-            self._do(self._drafted, input_ids, result)
+            self._tell(Call.drafted, result, input_ids)
             return result
 
         def timed_update(input_ids: Any, scores: Any, num_matches: Any) -> Any:
-            self._do(self._round_ends, int(num_matches))
+            self._tell(Call.round_ends, num_matches)
             return update(input_ids, scores, num_matches)
 
         made.get_candidates, made.update_candidate_strategy = timed_candidates, timed_update
 
-    def _content(self, input_ids: Any, config: Any) -> int:
-        shape = [repr(getattr(config, name, None)) for name in _SHAPES]
-        return self._recorder.content_hash(input_ids[0].tolist(), *shape)
+    def _around_prefill(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        thread = self._thread
+        if not thread.inside or thread.call is not None:
+            return original(*args, **kwargs)
+        self._do(self._plain, original, args, kwargs)
+        result = original(*args, **kwargs)
+        self._tell(Call.prefill_ends)
+        return result
 
-    def _end_call(self, result: Any, arrived: int) -> None:
-        call, self._call = self._call, None
+    def _plain(self, original: Any, args: Any, kwargs: Any) -> None:
+        named = inspect.signature(original).bind(*args, **kwargs).arguments
+        config = named["generation_config"]
+        twice = (config.guidance_scale or 1) != 1  # a step is then two forward passes
+        if config.is_assistant or (config.num_beams or 1) > 1 or twice:
+            return
+        if self._thread.asked.get("custom_generate"):
+            return
+        self._begin(config, named["input_ids"], named["model_kwargs"])
+        if self._thread.call is not None:  # the lock is ours already
+            self._thread.call.prefill_begins()
+
+    def _begin(self, config: Any, input_ids: Any, model_kwargs: Mapping[str, Any]) -> None:
+        """A call that is recorded begins: one sequence, on ranks that do not wait for others."""
+        thread, recorder = self._thread, self._recorder
+        if input_ids.shape[0] != 1 or thread.asked.get("synced_gpus"):
+            return
+        id_, thread.request_id = thread.request_id, ""
+        asked = Asked(self._model, config, input_ids, thread.asked, model_kwargs)
+        prompt = prompt_of(asked)
+        admission = asked.admit(
+            recorder,
+            prompt,
+            id_=id_ or f"generate-{next(self._numbers)}",
+            label=self.label if thread.label is None else thread.label,
+            admitted_at=SystemClock.unix_ns() - (SystemClock.monotonic_ns() - thread.arrived),
+        )
+        if admission is None:
+            return
+        if thread.timer is None:
+            thread.timer = _timer_for(self._model)
+        thread.call = Call(recorder, thread.timer, admission, prompt, thread.arrived)
+
+    def _leave(self, result: Any) -> None:
+        call = self._thread.call
         if call is None:
             return
-        now = self._now()
-        tokens: list[int] = []
-        reason = End.ABORT
+        tokens = None
         if result is not None:
             sequence = getattr(result, "sequences", result)[0]
-            tokens = sequence[call.prompt :].tolist()
-            limit = call.admission.requested_output if call.admission else 0
-            ended_itself = bool(tokens) and tokens[-1] in call.eos
-            full = len(tokens) >= limit
-            reason = End.EOS if ended_itself else (End.LENGTH if full else End.STOP)
-        if self._waiting:
-            self._waiting[-1]["ends"] = [int(reason)]
-        self._write(wait=False)
-        self._recorder.ended(
-            call.admission,
-            output_tokens=len(tokens),
-            reason=reason,
-            queue_ms=0.0,
-            prefill_ms=NAN,
-            ttft_ms=(call.first - arrived) / 1e6 if call.first else NAN,
-            decode_ms=(now - call.first) / 1e6 if call.first else NAN,
-            e2e_ms=(now - arrived) / 1e6,
-            digest=token_digest(tokens),
-        )
+            tokens = sequence[call.given :].tolist()
+        call.end(tokens)
 
-    # --- a round -------------------------------------------------------------------------
+    # --- within a call -------------------------------------------------------------------
 
-    def _round_begins(self) -> None:
-        self._write(wait=True)
-        if self._call is not None:
-            self._call.verifying = False
-        self._timer.open(Part.DRAFT)
+    def _around_prepare(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        self._tell(Call.step_begins)
+        return original(*args, **kwargs)
 
-    def _drafted(self, input_ids: Any, result: Any) -> None:
-        self._timer.close(Part.DRAFT)
-        call = self._call
-        if call is None:
-            return
-        call.context = int(input_ids.shape[1])
-        call.k = int(result[0].shape[1]) - call.context
-        call.verifying = True
+    def _around_compiled(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        compiled = original(*args, **kwargs)  # whose graph does not hold our listeners
 
-    def _forward_begins(self) -> None:
-        if self._call is not None and self._call.verifying:
-            self._timer.open(Part.VERIFY)
+        def timed(*inputs: Any, **named: Any) -> Any:
+            self._tell(Call.forward_begins)
+            result = compiled(*inputs, **named)
+            self._tell(Call.forward_ends)
+            return result
 
-    def _forward_ends(self) -> None:
-        if self._call is not None and self._call.verifying:
-            self._timer.close(Part.VERIFY)
-            self._timer.open(Part.SAMPLE)
-
-    def _round_ends(self, matches: int) -> None:
-        self._timer.close(Part.SAMPLE)
-        call = self._call
-        if call is None or call.admission is None:
-            return
-        call.verifying = False
-        now = self._now()
-        self._tag += 1
-        self._timer.seal(self._tag)
-        first = not call.first
-        began, call.last = call.last, now
-        call.first = call.first or now
-        self._waiting.append(
-            {
-                "tag": self._tag,
-                "started_at": self._unix() - (now - began),
-                "wall_us": (now - began) / 1e3,
-                "prefill_tokens": call.prompt - 1 if first else 0,
-                "prefill_us": NAN if first else 0.0,
-                "requests": [call.admission.request],
-                "classes": [call.class_],
-                "contexts": [call.context - 1],
-                "k": [call.k],
-                "accepted": [matches],
-                "emitted": [matches + 1],
-                "ends": [0],
-            }
-        )
-
-    def _write(self, wait: bool) -> None:
-        """Write the rounds whose times are known; without waiting for times, all."""
-        for known in self._timer.resolved():
-            self._steps[known.tag] = known
-        while self._waiting:
-            tag = self._waiting[0]["tag"]
-            if wait and tag not in self._steps:
-                return
-            values = self._waiting.popleft()
-            del values["tag"]
-            step = self._steps.pop(tag, None)
-            draft = step.draft_us if step else NAN
-            verify = step.verify_us if step else NAN
-            sample = step.sample_us if step else NAN
-            self._recorder.round(
-                draft_us=draft,
-                verify_us=verify,
-                sample_us=sample,
-                idle_us=max(0.0, values["wall_us"] - draft - verify - sample) if step else NAN,
-                timing_source=self._timer.source,
-                **values,
-            )
-
-
-class _Call:
-    """What is kept of a call of generate while it runs."""
-
-    def __init__(
-        self, admission: Admission | None, class_: int, prompt: int, began: int, eos: set[int]
-    ) -> None:
-        self.admission = admission
-        self.class_ = class_
-        self.prompt = prompt
-        self.last = began
-        self.first = 0
-        self.eos = eos
-        self.context = prompt
-        self.k = 0
-        self.verifying = False
+        return timed
 
 
 def _timer_for(model: Any) -> Timer:
-    if model.device.type != "cuda":
+    kind = model.device.type
+    if kind == "cpu":
         return HostTimer()
+    if kind != "cuda":  # the device runs behind the host, and we know no clock of it
+        return NoTimer()
     import torch
 
     return CudaTimer(torch)
-
-
-def _eos(config: Any) -> set[int]:
-    ids = config.eos_token_id
-    return set() if ids is None else set(ids if isinstance(ids, list) else [ids])
