@@ -3,328 +3,81 @@
     python bench/engine_gpu.py [--out FILE]           on the first GPU; see bench/gpu.sh
     python bench/engine_gpu.py --small [--out FILE]   on the CPU, to see that the script works
 
-Without a GPU nothing is measured and it says so. Exits 1 if a check fails. Has not run on a GPU.
+FILE is written anew after each check, so that a run that is cut short has told what it found.
+Exits 0 if all checks that have a budget hold, 1 if one fails, 2 without a GPU. Has not run on one.
 """
 
 import argparse
 import json
-import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from random import Random
 
 import torch
+from engine_gpu_checks import Check, Place, all_checks, free_memory
 
-from specscope.engine.api import RequestInfo, RoundReport, SamplingParams, fixed_gate
-from specscope.engine.bandwidth import bytes_of_pass, copy_bandwidth
-from specscope.engine.bundled import Pair, bundled_prompts, load_bundled
-from specscope.engine.config import ModelConfig
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
-from specscope.engine.model import Decoder
-from specscope_agent.sampler import Sampler
-from specscope_hook.adapters.reference import ReferenceObserver
-from specscope_hook.attach import attach
-from specscope_hook.boot import new_boot
-from specscope_hook.settings import HookSettings
-
-MARGIN = {torch.float32: 1e-3, torch.bfloat16: 0.25}
-LITTLE = ModelConfig(512, 64, 2, 4, 2, 16, 128, 2048)
-SIZES = {  # vocab, hidden, layers, heads, kv heads, head dim, ff, positions
-    "1.1B": ModelConfig(32_000, 2048, 22, 32, 4, 64, 5632, 2048),
-    "7B": ModelConfig(32_000, 4096, 32, 32, 8, 128, 14_336, 2048),
-}
-NO_GPU = "skipped: no GPU"
+from specscope.engine.bundled import bundled_prompts, load_bundled
 
 
-@dataclass
-class Check:
-    """One line: what was found, what was wanted, whether it holds (None: no budget, or skipped)."""
-
-    name: str
-    value: object
-    budget: str = ""
-    holds: bool | None = None
-    note: str = ""
-
-
-@dataclass
-class Place:
-    """Where, and with what."""
-
-    device: str
-    pair: Pair
-    prompts: list[list[int]]
-    tokens: int
-
-    @property
-    def gpu(self) -> bool:
-        return self.device.startswith("cuda")
-
-    def judged(self, name: str, value: object, budget: str, holds: bool) -> Check:
-        """A check that means something on a GPU only; elsewhere its value shows that it runs."""
-        return Check(name, value, budget, holds if self.gpu else None, "" if self.gpu else NO_GPU)
+def run(place: Place, minutes: float, out: Path | None) -> list[Check]:
+    """All checks for which there is time, printed and written as they come."""
+    found: list[Check] = []
+    until = time.monotonic() + 60 * minutes
+    for name, check in all_checks(place):
+        began = time.monotonic()
+        if began > until:
+            results = [Check(name, "skipped: no time left", "runs", False)]
+        else:
+            try:
+                result = check()
+                results = result if isinstance(result, list) else [result]
+            except ImportError as error:
+                results = [Check(name, f"skipped: needs {error.name}")]
+            except Exception as error:  # the other checks still tell something
+                results = [Check(name, f"{type(error).__name__}: {error}", "runs", False)]
+        free_memory(place)
+        found += results
+        for one in results:
+            print(one, flush=True)
+        print(f"     [{name}: {time.monotonic() - began:.0f} s]", flush=True)
+        if out:
+            out.write_text(json.dumps(summary(place, found), indent=2, default=str) + "\n")
+    return found
 
 
-class Record:
-    """Keeps rounds and texts."""
-
-    def __init__(self) -> None:
-        self.rounds: list[RoundReport] = []
-        self.texts: dict[str, list[int]] = {}
-
-    def round_begins(self) -> None:
-        pass
-
-    def round_ended(self, report: RoundReport) -> None:
-        self.rounds.append(report)
-
-    def admitted(self, request: RequestInfo) -> None:
-        pass
-
-    def ended(self, end: object) -> None:
-        self.texts[end.request.id] = end.token_ids
-
-    @property
-    def steady(self) -> list[RoundReport]:
-        """Rounds of all rows without prefill, the first few left out."""
-        most = max(len(report.requests) for report in self.rounds)
-        full = [r for r in self.rounds if len(r.requests) == most and not r.prefill_tokens]
-        return full[min(8, len(full) // 4) :]
-
-
-def engine_for(place: Place, k: int, slots: int, record: Record, **more: object) -> Engine:
-    more = {"graphs": True, "depth": 1} | more
-    return Engine(
-        place.pair.target, ModelDrafter(place.pair.draft), k_max=4, slots=slots, capacity=512,
-        gate=fixed_gate(k), observers=[record], device=place.device, **more,
-    )  # fmt: skip
-
-
-def decode(engine: Engine, prompts: list[list[int]], tokens: int, temperature: float = 0.0) -> None:
-    for index, prompt in enumerate(prompts):
-        params = SamplingParams(temperature, seed=index, max_new_tokens=tokens)
-        engine.submit(str(index), prompt, params)
-    while engine.step():
-        pass
-
-
-def shortfall(target: Decoder, prompts: list[list[int]], texts: dict[str, list[int]]) -> float:
-    """How far an emitted token's logit fell behind the largest, in one pass over each text."""
-    worst = 0.0
-    for index, prompt in enumerate(prompts):
-        text = texts[str(index)]
-        row = torch.tensor([prompt + text], device=target.embed_tokens.weight.device)
-        with torch.inference_mode():
-            logits = target.score(row)[0, len(prompt) - 1 : -1].float()
-        said = logits.gather(1, row[0, len(prompt) :, None])
-        worst = max(worst, float((logits.amax(1, keepdim=True) - said).max()))
-    return worst
-
-
-def equality(place: Place, dtype: torch.dtype) -> list[Check]:
-    """Greedy text by the margin rule; graphs against rounds as they are, and read late."""
-    own = Place(place.device, load_bundled(dtype, place.device), place.prompts, place.tokens)
-    name, texts, checks = str(dtype).removeprefix("torch."), {}, []
-    ways = {"eager": {"graphs": False}, "graphs": {}, "two rounds late": {"depth": 2}}
-    for way, settings in ways.items():
-        record = Record()
-        decode(engine_for(own, 4, 8, record, **settings), own.prompts, own.tokens)
-        behind = shortfall(own.pair.target, own.prompts, record.texts)
-        texts[way] = record.texts
-        checks.append(
-            Check(f"{name} {way}: logit behind the largest", behind, f"<= {MARGIN[dtype]}",
-                  behind <= MARGIN[dtype])
-        )  # fmt: skip
-    same = sum(texts["graphs"][i] == texts["eager"][i] for i in texts["eager"])
-    holds = same == len(texts["eager"]) if dtype == torch.float32 else None
-    return [*checks, Check(f"{name} texts with graphs as without", f"{same} of {len(own.prompts)}",
-                           "all" if holds is not None else "", holds)]  # fmt: skip
-
-
-def syncs(place: Place) -> Check:
-    """A whole cohort in sync-debug mode "error", after one that captured all it needs."""
-    engine = engine_for(place, 4, 8, Record())
-    decode(engine, place.prompts, place.tokens, temperature=1.0)
-    found = ""
-    if place.gpu:
-        torch.cuda.set_sync_debug_mode("error")
-    try:
-        decode(engine, place.prompts, place.tokens, temperature=1.0)
-    except RuntimeError as error:
-        found = str(error)
-    finally:
-        if place.gpu:
-            torch.cuda.set_sync_debug_mode("default")
-    return place.judged("waits for the device in a cohort", found or "none", "none", not found)
-
-
-def bandwidth(place: Place, name: str, config: ModelConfig, copy: float) -> list[Check]:
-    """Target-only decode at batch 1 on a random model, against a plain copy in this run."""
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device(place.device):
-        model = Decoder(config)
-    torch.set_default_dtype(torch.float32)
-    model.settle().to(place.device).ready()
-    record = Record()
-    engine = Engine(
-        model, ModelDrafter(model), k_max=1, slots=1, capacity=256, gate=fixed_gate(0),
-        observers=[record], device=place.device, graphs=True,
-    )  # fmt: skip
-    decode(engine, [[1, 2, 3]], 192)
-    read, rounds = bytes_of_pass(model), record.steady
-    wall = statistics.median(r.wall_us for r in rounds)
-    share = read / wall / 1e3 / copy
-    idle = sum(r.idle_us for r in rounds) / sum(r.wall_us for r in rounds)
-    launch = statistics.median(r.launch_us for r in rounds)
-    note = f"{wall:.0f} us a round, {read / wall / 1e3:.0f} of {copy:.0f} GB/s"
-    found = place.judged(f"decode {name}: share of copy bandwidth", share, ">= 0.6", share >= 0.6)
-    found.note = f"{found.note} {note}".strip()
-    return [
-        found,
-        place.judged(f"decode {name}: idle share of a round", idle, "<= 0.1", idle <= 0.1),
-        Check(f"decode {name}: launch bubble, us", launch),
-    ]
-
-
-def gaps(place: Place) -> list[Check]:
-    """Where the device was idle in speculative rounds, in microseconds at three quantiles."""
-    record = Record()
-    decode(engine_for(place, 4, 8, record), place.prompts, place.tokens, temperature=1.0)
-    rounds = record.steady
-    found = {"launch": [r.launch_us for r in rounds]}
-    for part in ("draft", "verify"):
-        found[f"before {part}"] = [r.gaps_us.get(part, 0.0) for r in rounds]
-    idle = sum(r.idle_us for r in rounds) / sum(r.wall_us for r in rounds)
-    return [
-        Check(f"gap {name}, us at 50/90/99 %", " / ".join(f"{at(v, q):.1f}" for q in (50, 90, 99)))
-        for name, v in found.items()
-    ] + [Check("idle share of a speculative round of the bundled pair", idle)]
-
-
-def at(values: list[float], percent: int) -> float:
-    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
-
-
-def hook(place: Place, pairs: int) -> Check:
-    """Walls of the same cohort with the recorder attached and without, in random order."""
-    with tempfile.TemporaryDirectory() as folder:
-        settings = HookSettings.from_env({"SPECSCOPE_RINGS": folder})
-        boot = new_boot(settings, engine="reference", engine_version="bench", target="bundled")
-        _, recorder = attach(settings, boot)
-        engine, random, ratios = engine_for(place, 4, 8, Record()), Random(0), []
-        decode(engine, place.prompts, place.tokens)
-        for _ in range(pairs):
-            took = {}
-            for on in random.sample((True, False), 2):
-                engine.observers[:] = [ReferenceObserver(recorder)] if on else []
-                began = time.perf_counter()
-                decode(engine, place.prompts, place.tokens)
-                took[on] = time.perf_counter() - began
-            ratios.append(took[True] / took[False])
-    ratio = statistics.median(ratios)
-    return place.judged("hook: cohort's time over that without", ratio, "< 1.01", ratio < 1.01)
-
-
-def device_samples(place: Place) -> list[Check]:
-    """What the agent's sampler reads of the device while it decodes."""
-    sampler, readings = Sampler(), []
-    engine = engine_for(place, 4, 8, Record())
-    sampler.start()
-    until = time.monotonic() + (6 if place.gpu else 0.5)
-    while time.monotonic() < until:
-        decode(engine, place.prompts, place.tokens)
-        readings += sampler.take()
-    sampler.close()
-    readings += sampler.take()
-    said = {r.field: r.value if r.value is not None else r.reason for r in readings}
-    active = [r.value for r in readings if r.field == "dram_active" and r.value is not None]
-    power = [r.value for r in readings if r.field == "power" and r.value is not None]
-    note = json.dumps(said)
-    return [
-        place.judged("NVML power readings", len(power), ">= 1", bool(power)),
-        Check("GPM dram_active readings", len(active), note=note),
-    ]
-
-
-def against_a_trace(place: Place, graphs: bool) -> Check:
-    """Walls by events against the profiler's own times of the same rounds' kernels."""
-    name = f"time by events over time by trace, {'graphs' if graphs else 'eager'}"
-    record = Record()
-    engine = engine_for(place, 4, 8, record, graphs=graphs)
-    decode(engine, place.prompts, place.tokens)
-    record.rounds.clear()
-    kind = torch.profiler.ProfilerActivity
-    activities = [kind.CUDA, kind.CPU] if place.gpu else [kind.CPU]
-    with torch.profiler.profile(activities=activities) as trace:
-        decode(engine, place.prompts, place.tokens)
-        if place.gpu:
-            torch.cuda.synchronize()
-    wanted = torch.autograd.DeviceType.CUDA if place.gpu else torch.autograd.DeviceType.CPU
-    times = [e.time_range for e in trace.events() if e.device_type == wanted]
-    span = max(t.end for t in times) - min(t.start for t in times)
-    ratio = sum(report.wall_us for report in record.rounds) / span
-    return place.judged(name, ratio, "0.98 .. 1.02", abs(ratio - 1) <= 0.02)
-
-
-def all_checks(place: Place) -> list[tuple[str, Callable[[], list[Check] | Check]]]:
-    memory = torch.cuda.mem_get_info()[0] if place.gpu else 0
-    sizes = {"small": LITTLE}
-    if place.gpu:
-        sizes = {n: c for n, c in SIZES.items() if n == "1.1B" or memory > 40e9}
-    copy = copy_bandwidth(place.device, 1024 if place.gpu else 64)
-    checks: list[tuple[str, Callable[[], list[Check] | Check]]] = [
-        ("equality, float32", lambda: equality(place, torch.float32)),
-        ("equality, bfloat16", lambda: equality(place, torch.bfloat16)),
-        ("waits", lambda: syncs(place)),
-        ("gaps", lambda: gaps(place)),
-        ("trace, eager", lambda: against_a_trace(place, False)),
-        ("trace, graphs", lambda: against_a_trace(place, True)),
-        ("hook", lambda: hook(place, 20 if place.gpu else 2)),
-        ("device", lambda: device_samples(place)),
-    ]
-    for name, config in sizes.items():
-        checks.append((f"bandwidth, {name}", lambda n=name, c=config: bandwidth(place, n, c, copy)))
-    return checks
+def summary(place: Place, found: list[Check]) -> dict[str, object]:
+    """The checks so far, fit for JSON."""
+    return {
+        "schema": "specscope.engine.gpu/1",
+        "device": torch.cuda.get_device_name() if place.gpu else "cpu",
+        "torch": torch.__version__,
+        "passed": sum(check.holds is True for check in found),
+        "failed": sum(check.holds is False for check in found),
+        "checks": [asdict(check) for check in found],
+    }
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--small", action="store_true", help="on the CPU")
     arguments.add_argument("--out", type=Path, help="write the checks as JSON here")
+    arguments.add_argument("--minutes", type=float, default=5.0, help="no check begins later")
     args = arguments.parse_args()
     if not args.small and not torch.cuda.is_available():
-        print(f"{NO_GPU}; --small shows on a CPU that the script works")
-        return 0
+        print("NO GPU: nothing was measured; --small shows on a CPU that the script works")
+        return 2
     device = "cpu" if args.small else "cuda"
     torch.set_num_threads(1)
     pair = load_bundled(device=device)
     prompts = [pair.encode(prompt.text) for prompt in bundled_prompts()[::16]]
     place = Place(device, pair, prompts[: 4 if args.small else 16], 16 if args.small else 96)
-    found: list[Check] = []
-    for name, check in all_checks(place):
-        try:
-            result = check()
-        except Exception as error:  # the other checks still tell something
-            result = Check(name, f"{type(error).__name__}: {error}", "runs", False)
-        for one in result if isinstance(result, list) else [result]:
-            found.append(one)
-            verdict = {True: "pass", False: "FAIL", None: ""}[one.holds]
-            value = f"{one.value:.4g}" if isinstance(one.value, float) else one.value
-            print(f"{one.name}: {value}  {one.budget}  {verdict}  {one.note}".rstrip(), flush=True)
-    result = {
-        "schema": "specscope.engine.gpu/1",
-        "device": "cpu" if args.small else torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "checks": [asdict(check) for check in found],
-    }
-    if args.out:
-        args.out.write_text(json.dumps(result, indent=2, default=str) + "\n")
-    return int(any(check.holds is False for check in found))
+    found = run(place, args.minutes, args.out)
+    passed, failed = (sum(check.holds is wanted for check in found) for wanted in (True, False))
+    print(
+        f"CHECKS: {passed} passed, {failed} failed, {len(found) - passed - failed} without verdict"
+    )
+    return int(failed > 0)
 
 
 if __name__ == "__main__":

@@ -1,30 +1,59 @@
 #!/bin/sh
-# All that only a GPU can tell, in one go of a few minutes: installs, measures, writes JSON.
+# All that only a GPU can tell, in one go of at most nine minutes: measures, writes JSON, judges.
 #   sh bench/gpu.sh [OUT] [PYTHON]     OUT: folder for the results, gpu-results if not given
-# SMALL=1 runs it on a CPU, to see that it works. Exit code 1 if a check fails.
+# PYTHON (python3) is used as it is where it has what the engine needs, so no network is needed;
+# else an environment is made and filled by pip. SMALL=1 runs it on a CPU, to see that it works.
+# Ends with one line GPU: PASS (0), GPU: FAIL (1) or GPU: NONE (2).
 set -eu
 out=${1:-gpu-results}
 python=${2:-python3}
 root=$(cd "$(dirname "$0")/.." && pwd)
-venv=${VENV:-$root/.venv-gpu}
 mkdir -p "$out"
-if [ ! -x "$venv/bin/python" ]; then
+if ! "$python" -c 'import numpy, safetensors, tokenizers, torch' 2> "$out/errors.txt"; then
+    venv=${VENV:-$root/.venv-gpu}
     # A torch that the machine brings fits its driver; it is used where there is one.
-    "$python" -m venv --system-site-packages "$venv"
+    [ -x "$venv/bin/python" ] || "$python" -m venv --system-site-packages "$venv"
+    python=$venv/bin/python
+    "$python" -m pip install --quiet --disable-pip-version-check -e "$root[engine,agent]"
 fi
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -e "$root[engine,agent]"
-small=${SMALL:+--small}
-if [ -z "$small" ]; then
-    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv | tee "$out/device.csv"
+PYTHONPATH=$root:$root/collectors${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH PYTHONUNBUFFERED=1
+if [ -n "${SMALL:-}" ]; then
+    set -- --small
+    device=cpu tokens=8 batches=1
+else
+    set --
+    device=cuda tokens=64 batches="1 8 32"
+    nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv > "$out/device.csv" \
+        2>> "$out/errors.txt" && cat "$out/device.csv" || echo "nvidia-smi says nothing"
 fi
-code=0
-"$venv/bin/python" "$root/bench/engine_gpu.py" $small --out "$out/checks.json" \
-    > "$out/checks.txt" 2> "$out/errors.txt" || code=$?
-cat "$out/checks.txt"
-tail -n 5 "$out/errors.txt" >&2
-device=cuda
-tokens=64
-if [ -n "$small" ]; then device=cpu; tokens=8; fi
-"$venv/bin/specscope" engine bench --device $device --batch 1 8 32 --k 2 4 --label sql python \
-    --tokens $tokens --out "$out/bench.json" | tee "$out/bench.txt" || code=1
-exit $code
+
+# run SECONDS NAME COMMAND...: shows what it prints, keeps it in OUT/NAME.txt, answers its code.
+run() {
+    seconds=$1 name=$2
+    shift 2
+    code=0
+    timeout -k 10 "$seconds" "$@" > "$out/$name.txt" 2>> "$out/errors.txt" || code=$?
+    cat "$out/$name.txt"
+    [ "$code" -ne 124 ] || echo "FAIL $name: not done after $seconds s"
+    return "$code"
+}
+
+checks=0
+run 390 checks "$python" "$root/bench/engine_gpu.py" "$@" --out "$out/checks.json" || checks=$?
+if [ "$checks" -eq 2 ]; then
+    echo "GPU: NONE"
+    exit 2
+fi
+bench=0
+run 140 bench "$python" -m specscope.cli engine bench --device "$device" --batch $batches \
+    --k 2 4 --label sql python --tokens "$tokens" --repeats 1 --out "$out/bench.json" || bench=$?
+if [ "$checks" -eq 0 ] && [ "$bench" -eq 0 ]; then
+    echo "PASS bench: $out/bench.json"
+    echo "GPU: PASS ($out/checks.json)"
+    exit 0
+fi
+[ "$bench" -eq 0 ] || echo "FAIL bench: code $bench"
+tail -n 8 "$out/errors.txt" >&2
+echo "GPU: FAIL (checks $checks, bench $bench; $out/checks.json, $out/errors.txt)"
+exit 1
