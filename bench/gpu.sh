@@ -3,7 +3,7 @@
 #   sh bench/gpu.sh [OUT] [PYTHON]     OUT: folder for the results, gpu-results if not given
 # PYTHON (python3) is used as it is where it has what the engine needs, so no network is needed;
 # else an environment is made and filled by pip. SMALL=1 runs it on a CPU, to see that it works.
-# Ends with one line GPU: PASS (0), GPU: FAIL (1) or GPU: NONE (2).
+# Ends with one line GPU: PASS (0), GPU: FAIL (1) or GPU: NONE (2); SMALL: PASS says nothing of GPUs.
 set -eu
 out=${1:-gpu-results}
 python=${2:-python3}
@@ -20,10 +20,10 @@ PYTHONPATH=$root:$root/collectors${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONPATH PYTHONUNBUFFERED=1
 if [ -n "${SMALL:-}" ]; then
     set -- --small
-    device=cpu tokens=8 batches=1
+    what=SMALL device=cpu tokens=8 batches=1
 else
     set --
-    device=cuda tokens=64 batches="1 8 32"
+    what=GPU device=cuda tokens=64 batches="1 8 32"
     nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv > "$out/device.csv" \
         2>> "$out/errors.txt" && cat "$out/device.csv" || echo "nvidia-smi says nothing"
 fi
@@ -50,10 +50,10 @@ run 140 bench "$python" -m specscope.cli engine bench --device "$device" --batch
     --k 2 4 --label sql python --tokens "$tokens" --repeats 1 --out "$out/bench.json" || bench=$?
 if [ "$checks" -eq 0 ] && [ "$bench" -eq 0 ]; then
     echo "PASS bench: $out/bench.json"
-    echo "GPU: PASS ($out/checks.json)"
+    echo "$what: PASS ($out/checks.json)"
     exit 0
 fi
 [ "$bench" -eq 0 ] || echo "FAIL bench: code $bench"
 tail -n 8 "$out/errors.txt" >&2
-echo "GPU: FAIL (checks $checks, bench $bench; $out/checks.json, $out/errors.txt)"
+echo "$what: FAIL (checks $checks, bench $bench; $out/checks.json, $out/errors.txt)"
 exit 1
