@@ -32,7 +32,8 @@ def request_columns(seq: NDArray[np.uint64], values: NDArray[Any], names: Names)
             name: known(values[name], values[name] == _NOT_KNOWN)
             for name in ("cached_tokens", "requested_output")
         },
-        **{name: known(values[name], runs) for name in ("output_tokens", "preemptions", "digest")},
+        **{name: known(values[name], runs) for name in ("output_tokens", "preemptions")},
+        "digest": known(values["digest"], values["digest"] == 0),
         **{name: values[name] for name in ("temperature", "top_p")},
         "content": known(values["content"], values["content"] == 0),
         "guided": values["guided"] != 0,

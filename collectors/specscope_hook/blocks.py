@@ -47,7 +47,14 @@ class Blocks:
         """Why the last policy was not taken; the one before stays in force."""
 
     def turn(self) -> None:
-        """Once per round: one word is compared; more happens only when something changed."""
+        """Once per round: one word is compared; more happens only when something changed.
+
+        Once nothing is recorded any more (a fault, or a fork) there is no policy either: a
+        block that nobody records is no experiment, and a table could not be taken back.
+        """
+        if not (self._recorder.on and self._ring.open):
+            self.gate = self._waiting = None
+            return
         if self._ring.control_version != self._seen:
             self._read()
         if self.gate is None and self._waiting is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from specscope_hook.admission import Admission, packed
@@ -46,6 +47,7 @@ class Recorder:
         self._block_began = self._now()
         self._last_end = self._began = self._drafted = self._verified = 0
         self._began_unix = 0
+        self._forgets: list[Callable[[], None]] = []
         self.on = True
 
     # --- names ---------------------------------------------------------------------------
@@ -338,6 +340,11 @@ class Recorder:
 
     # --- the fuse ------------------------------------------------------------------------
 
+    def on_detach(self, forget: Callable[[], None]) -> None:
+        """Have something called once, when a fault turns the recorder off: what is then of no
+        more use is not held for the rest of the server's life."""
+        self._forgets.append(forget)
+
     def detach(self, reason: str) -> None:
         """Be off from here on, say why on the ring and once in the log."""
         if not self.on:
@@ -345,11 +352,13 @@ class Recorder:
         self.on = False
         for name in ("begin", "drafted", "verified", "end", "round", "admitted", "ended", "block"):
             setattr(self, name, _off)
-        try:
+        with suppress(Exception):
             self._ring.fault(reason)
             log.error("specscope is off, serving goes on: %s", reason)
-        except Exception:
-            pass
+        forgets, self._forgets = self._forgets, []
+        for forget in forgets:
+            with suppress(Exception):
+                forget()
 
     def close(self) -> None:
         """End the ring on purpose: its tail is then known to be whole."""

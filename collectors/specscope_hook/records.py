@@ -81,7 +81,7 @@ class RingRequest:
     session: int = column("u64", "1", "salted hash of the session; 0 where the client named none")
     admitted_at: int = column("time", "ns", "when the engine took it in")
     ended_at: int = column("time", "ns", "when it ended; 0 at admission")
-    digest: int = column("u64", "1", "of the output token ids; 0 at admission")
+    digest: int = column("u64", "1", "of the output token ids; 0 where not known")
     content: int = column(
         "u64",
         "1",

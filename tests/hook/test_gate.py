@@ -218,3 +218,34 @@ def test_an_engine_that_does_not_follow_is_in_no_block_but_of_a_crossover(rig):
         said.append((marked[0], marked[1] > 0, marked[2]))
 
     assert said == [(0, False, ""), (2, True, "current"), (0, False, "")]
+
+
+def an_experiment(rig):
+    """Blocks of k = 0 in force."""
+    two = [{"name": "k0"}]
+    pair = rig.clock.unix_ns() // 1_000_000_000
+    rig.reader.control_write(json.dumps(blocks(arms=two, first_pair=pair)))
+    assert rig.arm_now()[1:] == (pair, "k0")
+    assert rig.blocks.k("sql", 1, 1, 1, 1) == 0
+
+
+def test_without_a_recorder_there_is_no_experiment_and_no_policy(rig):
+    an_experiment(rig)
+
+    rig.recorder.detach("planted")
+    rig.blocks.turn()
+
+    assert rig.blocks.k("sql", 1, 1, 1, 1) is None
+    rig.reader.control_write(json.dumps(TABLE))
+    rig.clock.pass_ms(60_000)
+    rig.blocks.turn()
+    assert rig.blocks.k("sql", 1, 1, 1, 1) is None
+
+
+def test_a_forked_child_which_has_no_ring_runs_no_experiment(rig):
+    an_experiment(rig)
+
+    rig.ring._release()  # as after a fork
+    rig.blocks.turn()
+
+    assert rig.blocks.k("sql", 1, 1, 1, 1) is None

@@ -1,11 +1,16 @@
 """The reference engine's adapter: its reports, value by value, on the ring."""
 
+import json
+import math
 from dataclasses import replace
 
 import pytest
+from engine.tiny_models import tiny_model
 from hook_fakes import a_boot, drained
 
 from specscope.engine import api
+from specscope.engine.draft import ModelDrafter
+from specscope.engine.engine import Engine
 from specscope.engine.plugins import EngineInfo
 from specscope_hook.adapters import reference_plugin
 from specscope_hook.adapters.reference import ReferenceObserver
@@ -14,7 +19,7 @@ from specscope_hook.blocks import Blocks
 from specscope_hook.columns import End
 from specscope_hook.digest import token_digest
 from specscope_hook.payload import decode
-from specscope_hook.recorder import Recorder
+from specscope_hook.recorder import UNKNOWN_U32, Recorder
 from specscope_hook.ring import NAME_CLASS, Ring, RingReader
 
 
@@ -134,6 +139,68 @@ def test_a_policy_that_fails_detaches_and_leaves_the_engine_its_own_k(rig):
     assert answers == [[3, 3], [3, 3]]
     assert not recorder.on
     assert "reference engine, policy" in reader.fault_text
+
+
+def test_an_engine_whose_rounds_are_not_recorded_runs_its_own_k(rig):
+    recorder, reader = rig
+    policy = {"policy": 1, "kind": "blocks", "arms": [{"name": "k0"}], "block_ms": 1000, "share": 1}
+    reader.control_write(json.dumps(policy))
+    gate = PolicyGate(Blocks(recorder._ring, recorder, "r0", "b0"), 3, 8)
+    observer = ReferenceObserver(recorder)
+    sequence = api.SequenceState(a_request(), 20, 3)
+    before = gate([sequence], 0)
+
+    observer.round_ended(object())
+
+    assert (before, gate([sequence], 0)) == ([0], [3])
+    assert "reference engine, round" in reader.fault_text
+
+
+def test_a_detached_observer_holds_nothing(rig):
+    recorder, reader = rig
+    observer = ReferenceObserver(recorder)
+    for number in range(5):
+        observer.admitted(a_request(str(number)))
+    before = len(drained(reader)[0])
+
+    recorder.detach("planted")
+    for number in range(5, 50):
+        observer.round_begins()
+        observer.admitted(a_request(str(number)))
+
+    assert (observer._running, observer._leaving) == ({}, {})
+    assert len(drained(reader)[0]) == before
+
+
+def test_a_request_that_leaves_the_queue_has_an_end_and_was_never_admitted(rig):
+    recorder, reader = rig
+    engine = Engine(
+        tiny_model(0), ModelDrafter(tiny_model(1)), k_max=2, slots=1, capacity=60,
+        gate=api.fixed_gate(2), observers=[ReferenceObserver(recorder)],
+    )  # fmt: skip
+    recorder.block(7, 9, "k0")
+    for name in "ab":
+        params = api.SamplingParams(max_new_tokens=6)
+        engine.submit(name, [1, 2, 3], params, label="sql", session="s")
+    engine.step()
+
+    engine.abort("b")
+    while engine.step():
+        pass
+
+    records = [decode(record) for record in drained(reader)[0]]
+    queued = recorder.request_hash("b")
+    (gone,) = [r for r in records if getattr(r, "request", 0) == queued]
+    (first, last) = [r for r in records if getattr(r, "request", 0) == recorder.request_hash("a")]
+    assert (gone.reason, gone.output_tokens, gone.digest) == (End.ABORT, 0, 0)
+    assert (gone.policy, gone.pair, gone.arm, gone.last_pair) == (0, 0, 255, 9)
+    assert gone.cached_tokens == UNKNOWN_U32
+    times = (gone.queue_ms, gone.prefill_ms, gone.ttft_ms, gone.decode_ms)
+    assert all(math.isnan(time) for time in times)
+    assert gone.e2e_ms > 0
+    same = ("class_", "session", "prompt_tokens", "requested_output", "content")
+    assert all(getattr(gone, name) == getattr(first, name) for name in same)
+    assert (first.pair, last.reason, last.output_tokens) == (9, End.LENGTH, 6)
 
 
 INFO = EngineInfo(

@@ -1,6 +1,8 @@
 """A fault at each point where the SGLang adapter hooks: SGLang serves on, the ring says why."""
 
+import gc
 import importlib
+import weakref
 
 import pytest
 
@@ -89,6 +91,29 @@ def test_a_fault_at_any_point_leaves_serving_as_it_is(engine, point, overlap):
     engine.bags["parallel"].attn_tp_rank = 1  # a rank that nobody watches
     unwatched = engine.build(overlap=overlap)
     assert made == outputs(engine, unwatched)[0]
+
+
+@pytest.mark.parametrize("point", ["launched", "tokens", "round", "sample"])
+def test_after_a_fault_nothing_of_the_engine_is_held(engine, point):
+    scheduler = engine.start(overlap=True)
+    probe = scheduler._specscope
+
+    def plant(scheduler):
+        POINTS[point](scheduler)
+
+    reqs = [engine.request(f"r{n}", max_new_tokens=20) for n in range(3)]
+    scheduler.plan.events[7] = plant
+    ring = engine.serve(*reqs, scheduler=scheduler)
+    waiting = [weakref.ref(req) for req in reqs]
+    del reqs, scheduler.running
+    scheduler.result_queue.clear()
+    gc.collect()
+
+    assert "ZeroDivisionError" in ring.fault
+    assert len(ring.rounds) > 0
+    assert (probe._requests.running, probe._rows) == ({}, None)
+    assert not probe._writer._waiting
+    assert [ref() for ref in waiting] == [None] * 3
 
 
 @pytest.mark.parametrize("algorithm", ["NONE", "NGRAM"])

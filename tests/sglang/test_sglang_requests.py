@@ -1,11 +1,14 @@
 """The SGLang adapter's requests, from the queue to their end."""
 
 import math
+from array import array
+from hashlib import blake2b
 from types import SimpleNamespace
 
 import pytest
 from sglang_serving import rules
 
+from specscope_hook.adapters.sglang_requests import _SHAPES
 from specscope_hook.columns import End
 from specscope_hook.digest import token_digest
 
@@ -101,3 +104,57 @@ def test_rules_give_a_request_its_class(engine, tmp_path, monkeypatch):
 
     names = [ring.classes[request.class_] for request in ring.requests if not request.ended_at]
     assert names == ["sql", "acme", "tools", "unlabelled"]
+
+
+def test_requests_that_must_have_one_output_share_their_content(engine):
+    greedy = {"temperature": 1.0, "top_k": 1}
+    other = engine.request("c", **greedy)
+    other.origin_input_ids[0] = 6
+    processed = engine.request("p", **greedy)
+    processed.custom_logit_processor = "code"
+    seen = engine.request("i", **greedy)
+    seen.multimodal_inputs = object()
+    reqs = [
+        engine.request("a", **greedy),
+        engine.request("b", stop_strs=None, **greedy),
+        other,
+        engine.request("d", stop_strs=["x"], **greedy),
+        engine.request("e", stop_regex_strs=["x"], **greedy),
+        engine.request("f", stop_token_ids={9, 1, 17}, **greedy),
+        engine.request("g", stop_token_ids={17, 9, 1}, **greedy),
+        engine.request("s", temperature=0.7),
+        processed,
+        seen,
+    ]
+
+    ring = engine.serve(*reqs)
+
+    a, b, c, d, e, f, g, *none = [each.content for each in ring.requests if not each.ended_at]
+    assert a == b != 0
+    assert f == g
+    assert len({a, c, d, e, f}) == 5
+    assert none == [0, 0, 0]
+    ends = {each.request: each for each in ring.ends}
+    for each in ring.requests:
+        assert ends[each.request].content == each.content
+        assert ends[each.request].digest != 0
+
+
+@pytest.mark.parametrize("salt", ["one", "two"])
+def test_the_salt_of_the_settings_makes_contents_comparable_between_replicas(
+    engine, monkeypatch, salt
+):
+    monkeypatch.setenv("SPECSCOPE_SALT", salt)
+    req = engine.request("a", temperature=1.0, top_k=1)
+
+    ring = engine.serve(req)
+
+    shape = dict.fromkeys(_SHAPES) | {"max_new_tokens": 20}
+    assert ring.ends[0].content == content_with(salt, [5] * 10, "", False, *shape.values())
+
+
+def content_with(salt, prompt, *settings):
+    """As `Recorder.content_hash` makes it, from nothing of its own."""
+    text = array("I", prompt).tobytes() + repr(settings).encode()
+    raw = blake2b(text, digest_size=8, key=salt.encode()).digest()
+    return int.from_bytes(raw, "little")

@@ -6,12 +6,14 @@ It knows the shape of the engine's reports and imports nothing of the engine.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from specscope_hook.admission import Admission
 from specscope_hook.columns import End, TimingSource
 from specscope_hook.digest import token_digest
-from specscope_hook.recorder import Recorder
+from specscope_hook.recorder import UNKNOWN_U32, Recorder
+from specscope_hook.ring import OTHER
 
 _ENDS = {end.name.lower(): int(end) for end in End}
 _SOURCES = {source.name.lower(): int(source) for source in TimingSource}
@@ -25,6 +27,19 @@ class ReferenceObserver:
         self._recorder = recorder
         self._running: dict[str, tuple[int, int, Admission | None]] = {}
         self._leaving: dict[str, tuple[int, int, Admission | None]] = {}
+        recorder.on_detach(self._forget)
+
+    def _forget(self) -> None:
+        self._running.clear()
+        self._leaving.clear()
+
+    def _guarded(self, what: str, call: Callable[[Any], None], told: Any) -> None:
+        if not self._recorder.on:
+            return
+        try:
+            call(told)
+        except Exception as error:
+            self._recorder.detach(f"reference engine, {what}: {error!r}")
 
     def round_begins(self) -> None:
         """Forget requests that ended in the round before; the engine times its rounds itself."""
@@ -32,27 +47,28 @@ class ReferenceObserver:
 
     def admitted(self, request: Any) -> None:
         """A RequestInfo: hash its id once, give it a class, write its admission."""
-        try:
-            self._admitted(request)
-        except Exception as error:
-            self._recorder.detach(f"reference engine, admission: {error!r}")
+        self._guarded("admission", self._admitted, request)
 
     def _admitted(self, request: Any) -> None:
-        hashed = self._recorder.request_hash(request.id)
-        class_ = self._recorder.class_id(request.label)
-        admission = self._recorder.admitted(
-            request=hashed,
-            class_=class_,
-            session=self._recorder.request_hash(request.session) if request.session else 0,
-            prompt_tokens=request.prompt_tokens,
-            admitted_at=request.arrived_ns,
-            requested_output=request.params.max_new_tokens,
-            temperature=0.0 if request.params.greedy else request.params.temperature,
-            top_p=request.params.top_p,
-            cached_tokens=0,
-            content=self._content(request),
-        )
-        self._running[request.id] = (hashed, class_, admission)
+        values = self._values(request)
+        admission = self._recorder.admitted(**values)
+        if admission is not None:
+            self._running[request.id] = (values["request"], values["class_"], admission)
+
+    def _values(self, request: Any) -> dict[str, Any]:
+        """What its admission says of a request."""
+        return {
+            "request": self._recorder.request_hash(request.id),
+            "class_": self._recorder.class_id(request.label),
+            "session": self._recorder.request_hash(request.session) if request.session else 0,
+            "prompt_tokens": request.prompt_tokens,
+            "admitted_at": request.arrived_ns,
+            "requested_output": request.params.max_new_tokens,
+            "temperature": 0.0 if request.params.greedy else request.params.temperature,
+            "top_p": request.params.top_p,
+            "cached_tokens": 0,
+            "content": self._content(request),
+        }
 
     def _content(self, request: Any) -> int:
         """Of a request whose text its prompt and settings decide: 0 for rejection sampling."""
@@ -66,10 +82,7 @@ class ReferenceObserver:
 
     def round_ended(self, report: Any) -> None:
         """A RoundReport: write its round."""
-        try:
-            self._round_ended(report)
-        except Exception as error:
-            self._recorder.detach(f"reference engine, round: {error!r}")
+        self._guarded("round", self._round_ended, report)
 
     def _round_ended(self, report: Any) -> None:
         known = [
@@ -100,14 +113,13 @@ class ReferenceObserver:
 
     def ended(self, end: Any) -> None:
         """A RequestEnd: write the request whole, with the digest of its token ids."""
-        try:
-            self._ended(end)
-        except Exception as error:
-            self._recorder.detach(f"reference engine, end: {error!r}")
+        self._guarded("end", self._ended, end)
 
     def _ended(self, end: Any) -> None:
         entry = self._running.pop(end.request.id, None)
         if entry is None:
+            if not end.output_tokens:
+                self._never_admitted(end)
             return
         self._leaving[end.request.id] = entry
         self._recorder.ended(
@@ -122,3 +134,9 @@ class ReferenceObserver:
             e2e_ms=end.e2e_ms,
             digest=token_digest(end.token_ids),
         )
+
+    def _never_admitted(self, end: Any) -> None:
+        """Gone while it was queued: no work was ever done on it, and it began in no block."""
+        values = self._values(end.request) | {"cached_tokens": UNKNOWN_U32}
+        nowhere = Admission(**values, policy=0, pair=0, arm=OTHER, adapter=OTHER, guided=0)
+        self._recorder.ended(nowhere, output_tokens=0, reason=_ENDS[end.reason], e2e_ms=end.e2e_ms)

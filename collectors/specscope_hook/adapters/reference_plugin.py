@@ -48,7 +48,8 @@ def register(info: Any) -> tuple[list[ReferenceObserver], PolicyGate] | None:
 class PolicyGate:
     """The engine's gate: the policy in force, or the engine's own k where there is none.
 
-    A fault detaches the hook, and the engine's own k stands from then on.
+    A fault, of the gate's or of any other part of the hook, detaches it, and the engine's own k
+    stands from then on.
     """
 
     def __init__(self, blocks: Blocks, k: int, k_max: int) -> None:

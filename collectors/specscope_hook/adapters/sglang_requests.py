@@ -18,10 +18,15 @@ NAN = math.nan
 _HEALTH_CHECK = "HEALTH_CHECK"  # SGLang's own probes of itself begin with it
 _GUIDES = ("json_schema", "regex", "ebnf", "structural_tag")
 _SHAPES = (
-    *_GUIDES, "max_new_tokens", "min_new_tokens", "stop_strs", "stop_token_ids", "ignore_eos",
-    "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias", "custom_params",
+    *_GUIDES, "max_new_tokens", "min_new_tokens", "stop_strs", "stop_regex_strs", "stop_token_ids",
+    "ignore_eos", "repetition_penalty", "frequency_penalty", "presence_penalty", "logit_bias",
+    "custom_params", "beam_width", "watermark", "ebnf_full_assistant",
 )  # fmt: skip
 """Sampling parameters that shape a greedy output."""
+_BESIDES = (
+    "multimodal_inputs", "input_embeds", "positional_embed_overrides", "custom_logit_processor",
+)  # fmt: skip
+"""What makes a request more than token ids and sampling parameters."""
 
 
 @dataclass(slots=True)
@@ -96,11 +101,14 @@ class Requests:
         self.running[req.rid] = Running(hashed, class_, admission, self._now())
 
     def _content(self, req: Any, adapter: str) -> int:
-        """Of a greedy request; 0 where more than token ids make the prompt."""
-        if not req.origin_input_ids or getattr(req, "multimodal_inputs", None):
+        """Of a greedy request; 0 where more than token ids and parameters decide the output."""
+        besides = any(getattr(req, name, None) is not None for name in _BESIDES)
+        if not req.origin_input_ids or besides:
             return 0
         shape = [getattr(req.sampling_params, name, None) for name in _SHAPES]
-        return self._recorder.content_hash(req.origin_input_ids, adapter, *shape)
+        ordered = [sorted(each) if isinstance(each, set) else each for each in shape]
+        reasons = bool(getattr(req, "require_reasoning", False))  # a grammar then waits for it
+        return self._recorder.content_hash(req.origin_input_ids, adapter, reasons, *ordered)
 
     def _adapter(self, lora_id: str | None) -> str:
         """An adapter's name; its id where the worker does not say the name."""

@@ -95,6 +95,11 @@ class RoundWriter:
         """Write all rounds, with their times or without."""
         self._write(all_of_them=True)
 
+    def forget(self) -> None:
+        """Let go of what waits: nothing is recorded any more."""
+        self._waiting.clear()
+        self._steps.clear()
+
     def _write(self, all_of_them: bool) -> None:
         if self._timer is not None:
             for known in self._timer.resolved():

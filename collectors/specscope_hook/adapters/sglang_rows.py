@@ -107,4 +107,8 @@ class RowReader:
         rows.emitted = list(map(sub, made, rows.given))
         rows.turns = rows.turns or [reqs[place] for place in ended]
         if ended:
-            self._live, self._known = [], []  # what they hold is not ours to keep
+            self.forget()  # what they hold is not ours to keep
+
+    def forget(self) -> None:
+        """Let go of the last batch's sequences."""
+        self._live, self._known = [], []

@@ -50,6 +50,7 @@ class SchedulerProbe:
         self._preempted = 0
         self._tag = 0
         self._now = SystemClock.monotonic_ns
+        self._recorder.on_detach(self._forget)
         atexit.register(self.close)
         log.info("specscope records to %s", self._ring.path)
 
@@ -63,6 +64,13 @@ class SchedulerProbe:
             log.warning("specscope has no times of a round's parts: %s", why)
             return None
         return worker
+
+    def _forget(self) -> None:
+        """Requests and batches of SGLang's are not held once nothing is recorded."""
+        self._rows = None
+        self._requests.running.clear()
+        self._reader.forget()
+        self._writer.forget()
 
     def __bool__(self) -> bool:
         return self._recorder.on
