@@ -4,10 +4,11 @@ closed_forms, leviathan, roofline, moe           what arithmetic alone says
 raggedness, budget                               the same, for a batch and for a tree
 traces                                           one set of phase times, judged as it came
 acceptance, choice                               survival by position; which k was best
-ratio, sequential, covariates, quantiles         the statistics, from clusters and pairs
+ratio, sequential, quantiles                     the statistics, from clusters and pairs
 multiplicity, strata                             many comparisons; the mix of traffic
-blocks, pairs, segments                          block rows, two by two, by the traffic that they saw
+blocks, pairs, segments                          block rows by pair and by kind of traffic
 checks, flags, contrast, summary                 what may be compared, and how
+measures, offered, covariates                    in which metric, and with what held equal
 verdicts, enough, allowance, sentences           a verdict a segment
 fleet, switch                                    a verdict on the whole; a gate against a switch
 outputs, lossless                                whether speculation left the output alone

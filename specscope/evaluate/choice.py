@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate import contrast, objectives
+from specscope.evaluate import contrast
 from specscope.evaluate.blocks import BASELINE, arm_k
 from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.measures import Measure
 from specscope.evaluate.multiplicity import bonferroni
 from specscope.evaluate.objectives import Objective
 from specscope.evaluate.pairs import Pair
@@ -81,21 +82,22 @@ def choose(
     rules: Rules,
     comparisons: int,
     current: int | None = None,
-    objective: Objective = "throughput",
+    measure: Measure | None = None,
 ) -> Choice:
     """Decide a segment, each interval at the level at which `comparisons` hold together.
 
     keep: the current draft length is among the best and beats target-only. set_k: another
     does. disable: speculation loses in every arm, or in the current one while no other wins.
     no_difference: nothing that matters either way. collect_baseline: no pair ran k0 beside an
-    arm. inconclusive: not decided yet.
+    arm. inconclusive: not decided yet. measure: by default throughput, with nothing held equal.
     """
+    measure = measure or Measure()
     level = bonferroni(rules.level, max(1, comparisons))
     speedups = []
     for arm in arms_of(pairs):
-        found = objectives.measure(pairs, arm, BASELINE, objective)
+        found = measure.estimate(pairs, arm, BASELINE, level, rules.looked_at_often)
         if found is not None:
-            speedups.append(contrast.estimate(found, arm, BASELINE, level, rules.looked_at_often))
+            speedups.append(found)
     if not arms_of(pairs):
         return Choice("inconclusive", None, None, (), (), 0)
     if not speedups and any(contrast.log_ratio(pairs, a, BASELINE) for a in arms_of(pairs)):
@@ -104,7 +106,7 @@ def choose(
         return Choice("collect_baseline", None, None, (), (), 0)
     fastest = max(speedups, key=lambda e: (e.value, -(e.k or 0)))
     rivals = bonferroni(rules.level, max(1, len(speedups) - 1))
-    best = _best_set(pairs, fastest, speedups, rivals, rules.looked_at_often, objective)
+    best = _best_set(pairs, fastest, speedups, rivals, rules.looked_at_often, measure)
     point_k = (fastest.k or 0) if fastest.value > 1.0 else 0
     verdict = _judge(speedups, best, rules.smallest_effect, current)
     return Choice(
@@ -126,18 +128,30 @@ def cells_of(pairs: Sequence[Pair]) -> list[str]:
 
 
 def estimate_cells(
-    pairs: Sequence[Pair], rules: Rules, comparisons: int, objective: Objective
+    pairs: Sequence[Pair], rules: Rules, comparisons: int, measure: Measure
 ) -> list[Estimate]:
     """What each changed cell does to the whole replica, all else as it is."""
     level = bonferroni(rules.level, max(1, comparisons))
-    found = []
-    for arm in cells_of(pairs):
-        contrasted = objectives.measure(pairs, arm, "current", objective)
-        if contrasted is not None:
-            found.append(
-                contrast.estimate(contrasted, arm, "current", level, rules.looked_at_often)
-            )
-    return found
+    found = [
+        measure.estimate(pairs, arm, "current", level, rules.looked_at_often)
+        for arm in cells_of(pairs)
+    ]
+    return [one for one in found if one is not None]
+
+
+def estimate_between(
+    pairs: Sequence[Pair], rules: Rules, comparisons: int, measure: Measure
+) -> list[Estimate]:
+    """Each two draft lengths that ran against each other, both ways."""
+    level = bonferroni(rules.level, max(1, comparisons))
+    lengths = [arm for arm in arms_of(pairs) if arm_k(arm)]
+    found = [
+        measure.estimate(pairs, arm, other, level, rules.looked_at_often)
+        for arm in lengths
+        for other in lengths
+        if arm != other
+    ]
+    return [one for one in found if one is not None]
 
 
 def _judge(
@@ -163,7 +177,7 @@ def _best_set(
     speedups: Sequence[Estimate],
     level: float,
     looked_at_often: bool,
-    objective: Objective,
+    measure: Measure,
 ) -> list[Estimate]:
     """Arms that the pairs cannot tell from the fastest, shortest draft first."""
     kept = []
@@ -171,10 +185,7 @@ def _best_set(
         if one.arm == fastest.arm:
             kept.append(one)
             continue
-        against = objectives.measure(pairs, one.arm, fastest.arm, objective)
-        if against is None:
-            continue
-        behind = contrast.estimate(against, one.arm, fastest.arm, level, looked_at_often)
-        if not behind.loses:
+        behind = measure.estimate(pairs, one.arm, fastest.arm, level, looked_at_often)
+        if behind is not None and not behind.loses:
             kept.append(one)
     return kept

@@ -22,7 +22,8 @@ class Estimate:
 
     value: arm over baseline, > 1 is faster. low, high: at `level`, which is widened so that
     all intervals of one decision hold together; None where they cannot be known (one pair, or
-    a sequential look that comes too early).
+    a sequential look that comes too early). held_equal: traffic that was held equal between the
+    arms, in words; then raw is the plain ratio of sums, with its own interval.
     """
 
     arm: str
@@ -33,6 +34,8 @@ class Estimate:
     level: float
     baseline: str
     k: int | None = None
+    held_equal: str = ""
+    raw: Estimate | None = None
 
     @property
     def wins(self) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specscope.evaluate import contrast, objectives
+from specscope.evaluate import contrast
 from specscope.evaluate.blocks import BASELINE
 from specscope.evaluate.choice import Choice, Rules
+from specscope.evaluate.measures import Measure
 from specscope.evaluate.multiplicity import bonferroni
-from specscope.evaluate.objectives import Objective
 from specscope.evaluate.pairs import Pair
 
 
@@ -33,7 +33,7 @@ def pairs_needed(
     rules: Rules,
     comparisons: int,
     decided: bool,
-    objective: Objective,
+    measure: Measure,
 ) -> int | None:
     """Pairs that a decision should take in all, or enough evidence for one that is made."""
     if not choice.speedups:
@@ -43,7 +43,7 @@ def pairs_needed(
     level = bonferroni(rules.level, max(1, comparisons))
     needs = [
         contrast.pairs_needed(
-            objectives.measure(pairs, arm, BASELINE, objective),
+            measure.contrast(pairs, arm, BASELINE),
             level,
             rules.smallest_effect,
             rules.looked_at_often,

@@ -26,25 +26,46 @@ METRICS: Mapping[Objective, str] = {
     "latency": "mean over requests of time per output token, target-only / arm",
 }
 
-# An engine that is busy for less than this share keeps up with its arrivals.
+# A queue of less than this share of those that run is only that of requests just arrived.
+QUEUE = 0.1
+# Where queues are not known: an engine that is busy for less than this share surely keeps up.
 SATURATED = 0.8
 
 
-def objective_for(design: str, busy_share: float) -> Objective:
-    """Throughput for cohorts and closed loops, and for open arrivals only at saturation.
+def objective_for(design: str, blocks: Sequence[BlockTime]) -> Objective:
+    """Throughput for cohorts and closed loops, and for open arrivals only at saturation."""
+    return "latency" if design == "switchback" and keeps_up(blocks) else "throughput"
 
-    busy_share: of the blocks' time that rounds ran, 0..1.
+
+def keeps_up(blocks: Sequence[BlockTime]) -> bool:
+    """Whether requests run as they arrive, so that what is admitted is what was offered.
+
+    By how many wait beside those that run; an engine with a few dozen requests in flight is always
+    busy, long before it is saturated. Of blocks whose queue is not known, by idle time alone.
     """
-    if design == "switchback" and busy_share < SATURATED:
-        return "latency"
-    return "throughput"
+    waiting = [block.waiting for block in blocks]
+    known = [count for count in waiting if count is not None]
+    if known and len(known) == len(waiting):
+        return sum(known) <= QUEUE * sum(block.request_rounds for block in blocks)
+    return busy_share(blocks) < SATURATED
 
 
 def busy_share(blocks: Sequence[BlockTime]) -> float:
     """Share of the blocks' spans in which rounds ran; 1 where spans are unknown. [0..1]"""
     span_us = sum(block.merged * (block.last_at - block.first_at) / 1e3 for block in blocks)
-    wall_us = sum(block.wall_us for block in blocks)
+    wall_us = sum(block.wall_us or 0.0 for block in blocks)
     return min(1.0, wall_us / span_us) if span_us > 0 else 1.0
+
+
+def comparable(pairs: Sequence[Pair], arm: str, baseline: str, objective: Objective) -> list[Pair]:
+    """The pairs that ran both arms and know what the objective counts of them."""
+    return [
+        pair
+        for pair in pairs
+        if arm in pair.blocks
+        and baseline in pair.blocks
+        and all(amounts(pair.blocks[name], objective) for name in (arm, baseline))
+    ]
 
 
 def measure(
@@ -56,12 +77,12 @@ def measure(
     """
     if objective == "throughput":
         return contrast.log_ratio(pairs, arm, baseline)
-    rows = []
-    for pair in pairs:
-        if arm in pair.blocks and baseline in pair.blocks:
-            one, base = (amounts(pair.blocks[name], objective) for name in (arm, baseline))
-            if one is not None and base is not None:
-                rows.append((*one, *base))
+    rows = [
+        (*one, *base)
+        for pair in comparable(pairs, arm, baseline, objective)
+        if (one := amounts(pair.blocks[arm], objective))
+        and (base := amounts(pair.blocks[baseline], objective))
+    ]
     if not rows:
         return None
     return ratio.paired_log_ratio(*np.array(rows, dtype=np.float64).T)

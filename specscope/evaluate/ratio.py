@@ -42,17 +42,23 @@ class LogRatio:
     """log(theta_1 / theta_0) of two ratios of sums over the same pairs.
 
     scores: [pairs] linearised contribution of each pair, summing to 0. se: of `delta`; None
-    for a single pair.
+    for a single pair. spent: degrees of freedom that estimates beside the mean took.
     """
 
     delta: float
     se: float | None
     scores: Floats
+    spent: int = 0
 
     @property
     def pairs(self) -> int:
         """Number of pairs."""
         return len(self.scores)
+
+    @property
+    def freedom(self) -> int:
+        """Degrees of freedom of `se`."""
+        return self.pairs - 1 - self.spent
 
     @property
     def ratio(self) -> float:
@@ -65,10 +71,10 @@ class LogRatio:
         return None if self.se is None else self.se * math.sqrt(self.pairs)
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Interval of delta by Student's t with pairs - 1; None where there is one pair."""
+        """Interval of delta by Student's t with `freedom`; None where there is one pair."""
         if self.se is None:
             return None
-        half = t_quantile(level, self.pairs - 1) * self.se
+        half = t_quantile(level, self.freedom) * self.se
         return self.delta - half, self.delta + half
 
     def p_value(self) -> float | None:
@@ -77,7 +83,7 @@ class LogRatio:
             return None
         if self.se == 0:
             return 1.0 if self.delta == 0 else 0.0
-        return float(2.0 * stats.t.sf(abs(self.delta) / self.se, self.pairs - 1))
+        return float(2.0 * stats.t.sf(abs(self.delta) / self.se, self.freedom))
 
 
 def ratio_of_sums(x: ArrayLike, y: ArrayLike) -> Ratio:

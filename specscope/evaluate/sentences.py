@@ -60,7 +60,11 @@ def describe(one: Estimate) -> str:
         else f"{one.low:.3g} to {one.high:.3g}"
     )
     plural = "pair" if one.pairs == 1 else "pairs"
-    return f"{one.arm} runs at {one.value:.3f} of {one.baseline} ({interval}, {one.pairs} {plural})"
+    said = f"{one.arm} runs at {one.value:.3f} of {one.baseline} ({interval}, {one.pairs} {plural})"
+    if one.raw is None:
+        return said
+    plain = "" if one.raw.low is None else f" ({one.raw.low:.3g} to {one.raw.high:.3g})"
+    return f"{said}, {one.held_equal} held equal; as it came {one.raw.value:.3f}{plain}"
 
 
 def describe_cause(found: Diagnosis) -> str:

@@ -46,7 +46,7 @@ def margin(pairs: float, alpha: float = 0.05, rho2: float | None = None) -> floa
 
 def interval(contrast: LogRatio, alpha: float = 0.05) -> tuple[float, float] | None:
     """Interval of the log ratio, valid at every look. None before the first look is allowed."""
-    if contrast.pair_sd is None or contrast.pairs < first_look(contrast):
+    if contrast.pair_sd is None or contrast.freedom + 1 < first_look(contrast):
         return None
     half = contrast.pair_sd * margin(contrast.pairs, alpha)
     return contrast.delta - half, contrast.delta + half
@@ -57,7 +57,7 @@ def p_value(contrast: LogRatio, alpha: float = 0.05) -> float:
 
     1 where looking is not yet allowed. Its inverse is an e-value.
     """
-    if contrast.pair_sd is None or contrast.pairs < first_look(contrast):
+    if contrast.pair_sd is None or contrast.freedom + 1 < first_look(contrast):
         return 1.0
     if contrast.pair_sd == 0:
         return 1.0 if contrast.delta == 0 else 0.0
@@ -69,7 +69,10 @@ def p_value(contrast: LogRatio, alpha: float = 0.05) -> float:
 
 
 def first_look(contrast: LogRatio) -> int:
-    """Pairs before which nothing is said: 20, or 30 where the pair scores are skewed."""
+    """Pairs before which nothing is said: 20, or 30 where the pair scores are skewed.
+
+    Each degree of freedom spent on a covariate asks for a pair more.
+    """
     return FIRST_LOOK_SKEWED if abs(skewness(contrast)) > 1.0 else FIRST_LOOK
 
 

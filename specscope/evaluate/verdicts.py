@@ -21,6 +21,7 @@ from specscope.evaluate.choice import (
     arms_of,
     cells_of,
     choose,
+    estimate_between,
     estimate_cells,
 )
 from specscope.evaluate.contrast import Estimate
@@ -28,7 +29,9 @@ from specscope.evaluate.diagnosis import Diagnosis
 from specscope.evaluate.enough import lacking, pairs_needed
 from specscope.evaluate.flags import OUTPUTS_DIFFER, find_flags, overruled
 from specscope.evaluate.machine import Machine
+from specscope.evaluate.measures import Measure
 from specscope.evaluate.multiplicity import bonferroni
+from specscope.evaluate.offered import Offered, offered_to
 from specscope.evaluate.outputs import DIFFERS, UNDECIDED, OutputCheck, changed_outputs
 from specscope.evaluate.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.segments import Segment
@@ -37,7 +40,7 @@ from specscope.evaluate.summary import ArmSummary, summarise
 from specscope.evaluate.surroundings import Surroundings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What to do with one segment of one epoch.
 
@@ -47,7 +50,8 @@ class Verdict:
     all, for a decision or for enough evidence; None where enough, or where one cannot say.
     flags: reasons not to believe the input. left_out: pairs not used, by reason. diagnoses: of
     every arm; primary: the cause behind the least loss, None where speculation does not lose.
-    cells: one changed cell against the table in force, measured on the whole replica.
+    cells: one changed cell against the table in force, measured on the whole replica. between:
+    each two draft lengths that ran against each other.
     """
 
     epoch: str
@@ -56,18 +60,19 @@ class Verdict:
     k: int | None
     grade: str
     confidence: str
-    reasons: tuple[str, ...]
-    speedups: tuple[Estimate, ...]
     metric: str
-    arms: tuple[ArmSummary, ...]
-    best: tuple[str, ...]
     pairs: int
-    pairs_needed: int | None
-    flags: tuple[str, ...]
-    left_out: tuple[tuple[str, int], ...]
+    reasons: tuple[str, ...] = ()
+    speedups: tuple[Estimate, ...] = ()
+    arms: tuple[ArmSummary, ...] = ()
+    best: tuple[str, ...] = ()
+    pairs_needed: int | None = None
+    flags: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, int], ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
     primary: str | None = None
     cells: tuple[Estimate, ...] = ()
+    between: tuple[Estimate, ...] = ()
 
     @property
     def applicable(self) -> bool:
@@ -92,7 +97,9 @@ def decide(
     """
     rules = rules or Rules()
     closed_loop = design == "closed_loop"
-    segments = by_segment(pairs_of(blocks, parts, closed_loop=closed_loop))
+    found = pairs_of(blocks, parts, closed_loop=closed_loop)
+    offered = offered_to(found) if design == "switchback" else None
+    segments = by_segment(found)
     usable = {name: checks.usable_pairs(pairs, design) for name, pairs in segments.items()}
     comparisons = count_comparisons({name: u.pairs for name, u in usable.items()})
     verdicts = [
@@ -103,6 +110,7 @@ def decide(
             rules,
             comparisons,
             design,
+            offered,
             changed_outputs(outputs, epoch, segment),
         )
         for epoch, segment in sorted(segments, key=_order)
@@ -133,13 +141,15 @@ def _verdict(
     rules: Rules,
     comparisons: int,
     design: Design,
+    offered: Offered | None,
     changed: Sequence[OutputCheck],
 ) -> Verdict:
     pairs = usable.pairs
     objective = rules.objective or objectives.objective_for(
-        design, objectives.busy_share([b for pair in pairs for b in pair.blocks.values()])
+        design, [block for pair in pairs for block in pair.blocks.values()]
     )
-    choice = choose(pairs, rules, comparisons, rules.current_k(segment.class_), objective)
+    measure = Measure(objective, offered)
+    choice = choose(pairs, rules, comparisons, rules.current_k(segment.class_), measure)
     arms = [found for arm in _all_arms(pairs) if (found := summarise(pairs, arm))]
     allowance = rules.allowance(segment.class_)
     choice = keep_to_allowance(choice, arms, allowance)
@@ -155,7 +165,7 @@ def _verdict(
         thin.append(f"{choice.arm} changes outputs, and copies within k0 do not tell why yet")
     action = overruled(choice.action, flags)
     decided = action == choice.action and action not in ("inconclusive", "collect_baseline")
-    needed = pairs_needed(pairs, choice, rules, comparisons, decided, objective)
+    needed = pairs_needed(pairs, choice, rules, comparisons, decided, measure)
     confidence = "none" if not decided else "low" if thin or grade == "none" else "high"
     verdict = Verdict(
         epoch=epoch,
@@ -164,7 +174,6 @@ def _verdict(
         k=choice.k if decided else None,
         grade=grade,
         confidence=confidence,
-        reasons=(),
         speedups=choice.speedups,
         metric=objectives.METRICS[objective],
         arms=tuple(arms),
@@ -173,7 +182,8 @@ def _verdict(
         pairs_needed=needed if needed is not None and needed > count else None,
         flags=flags,
         left_out=tuple(sorted(usable.left_out.items())),
-        cells=tuple(estimate_cells(pairs, rules, comparisons, objective)),
+        cells=tuple(estimate_cells(pairs, rules, comparisons, measure)),
+        between=tuple(estimate_between(pairs, rules, comparisons, measure)),
     )
     return _with_reasons(verdict, choice, thin, rules, allowance, changed)
 

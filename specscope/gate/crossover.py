@@ -59,7 +59,7 @@ def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> Judged:
     both = [block for pair in pairs for block in (pair.left, pair.right)]
     objective = rules.objective or objectives.objective_for(
         "closed_loop" if closed_loop else "switchback",
-        objectives.busy_share([block for block in crossing.blocks if block.wall_us]),
+        [block for block in crossing.blocks if block.wall_us],
     )
     deploys = deploys_of(pairs, objective)
     level = bonferroni(rules.level, _contrasts(both))

@@ -83,7 +83,7 @@ def recommend(
     moves = []
     for place in lay_out(verdicts, design):
         mine = pairs.get((place.verdict.epoch, place.verdict.segment), ())
-        move = judge(place, mine, current.k(place.state), rules)
+        move = judge(place, current.k(place.state), rules)
         changed_at = last_change(history, place.state)
         fresh = 0 if changed_at is None else _pairs_since(mine, changed_at)
         moves.append(rest(move, changed_at, fresh, now, rules))

@@ -136,12 +136,8 @@ def _place(one: Result, verdict: judge.Verdict) -> Place:
         reasons=verdict.reasons,
         speedups=speedups,
         metric=gain.metric if gain else "",
-        arms=(),
         best=(one.arms[1],),
         pairs=verdict.requests,
-        pairs_needed=None,
-        flags=(),
-        left_out=(),
     )
     batch = max(1.0, one.judged.batch)
     state = State(

@@ -6,14 +6,11 @@ switched off or shortened as soon as a loss is beyond doubt. After a change a ce
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate import contrast, objectives
 from specscope.evaluate.blocks import BASELINE
 from specscope.evaluate.contrast import Estimate
-from specscope.evaluate.objectives import METRICS, Objective
-from specscope.evaluate.pairs import Pair
+from specscope.evaluate.verdicts import Verdict
 from specscope.gate.places import Place
 
 HOUR_NS = 3600 * 10**9
@@ -55,7 +52,7 @@ class Move:
         return self.rule in CHANGES and self.old_k != self.new_k
 
 
-def judge(place: Place, pairs: Sequence[Pair], old_k: int, rules: GateRules) -> Move:
+def judge(place: Place, old_k: int, rules: GateRules) -> Move:
     """Apply the thresholds to one place with old_k in force. Never looks at the clock."""
     verdict = place.verdict
     against_k0 = {e.arm: e for e in verdict.speedups}
@@ -83,7 +80,7 @@ def judge(place: Place, pairs: Sequence[Pair], old_k: int, rules: GateRules) -> 
     if old is not None and old.wins and old.arm in verdict.best:
         return stay("keep", "wins, and nothing is surely better", old)
     new_k = verdict.k
-    gain = _compare(place, pairs, new_k, old_k)
+    gain = _between(verdict, new_k, old_k)
     if gain is None or gain.low is None:
         return stay("insufficient", f"k = {new_k} and k = {old_k} never met in a pair")
     if new_k > old_k:
@@ -116,16 +113,11 @@ def rest(move: Move, changed_at: int | None, new_pairs: int, now: int, rules: Ga
     return Move(move.place, "held", move.old_k, move.old_k, held, move.evidence)
 
 
-def _compare(place: Place, pairs: Sequence[Pair], new_k: int, old_k: int) -> Estimate | None:
-    new, old = (BASELINE if k == 0 else f"k{k}" for k in (new_k, old_k))
-    found = objectives.measure(pairs, new, old, _objective(place))
-    if found is None:
-        return None
-    return contrast.estimate(found, new, old, place.verdict.speedups[0].level)
-
-
-def _objective(place: Place) -> Objective:
-    return "latency" if place.verdict.metric == METRICS["latency"] else "throughput"
+def _between(verdict: Verdict, new_k: int, old_k: int) -> Estimate | None:
+    """How a draft length compares with another, or with target-only."""
+    new, old = f"k{new_k}", BASELINE if old_k == 0 else f"k{old_k}"
+    found = (e for e in (*verdict.speedups, *verdict.between) if (e.arm, e.baseline) == (new, old))
+    return next(found, None)
 
 
 def _lacking(place: Place) -> str:

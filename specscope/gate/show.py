@@ -115,6 +115,8 @@ def move_json(move: Move) -> Mapping[str, Any]:
             "ratio": one.value,
             "low": one.low,
             "high": one.high,
+            "held_equal": one.held_equal,
+            "raw": one.raw and {"ratio": one.raw.value, "low": one.raw.low, "high": one.raw.high},
         },
     }
 

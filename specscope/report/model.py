@@ -17,7 +17,8 @@ class ArmRow:
 
     cost_per_million: of a million output tokens, in the currency of the Boot's price; None
     without a price, and where the engine was not busy, since paid idle time is nobody's token.
-    cost_difference: that less target-only's, None for target-only.
+    cost_difference: that less target-only's, None for target-only. held_equal: traffic that was
+    held equal between the arms, in words; unadjusted: the plain speedup beside it.
     """
 
     arm: str
@@ -35,6 +36,8 @@ class ArmRow:
     at_risk: list[int]  # rounds in which that position was tested
     cost_per_million: float | None = None
     cost_difference: float | None = None
+    held_equal: str = ""
+    unadjusted: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

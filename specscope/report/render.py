@@ -77,6 +77,8 @@ def why(segment: SegmentRow) -> str:
         for sentence in segment.reasons
         if not (match := ABOUT_AN_ARM.match(sentence)) or (match[1] == arm and match[2] == "yields")
     ]
+    if best and best.held_equal:
+        kept.append(f"{best.held_equal} held equal, as it came {number(best.unadjusted)}")
     return "; ".join(sentence for sentence in kept if sentence)
 
 

@@ -194,4 +194,6 @@ def _arm(arm: ArmSummary, speedup: Estimate | None) -> model.ArmRow:
         ms_per_token=dict(arm.ms_per_token),
         survival=[float(value) for value in arm.survival.survival] if arm.survival else [],
         at_risk=[int(value) for value in arm.survival.at_risk] if arm.survival else [],
+        held_equal=speedup.held_equal if speedup else "",
+        unadjusted=speedup.raw.value if speedup and speedup.raw else None,
     )

@@ -233,3 +233,18 @@ def test_a_recommendation_as_json_is_a_table_again():
     assert len(plain["moves"]) == 2
     assert plain["moves"][0]["rule"] in ("disable", "keep")
     assert plain["table"] == found.new.as_json()["table"]
+
+
+def test_two_lengths_are_compared_as_strictly_as_each_with_target_only():
+    evidence = of_epoch(*rows({"sql": WIN}, pairs=24))
+
+    def raised(often):
+        decision = Rules(looked_at_often=often)
+        found = recommend(evidence, GateTable((), 2), now=NOW, decision=decision)
+        (verdict,) = found.verdicts
+        return only(found).evidence, verdict.speedups[0]
+
+    (once, first), (always, second) = raised(False), raised(True)
+    assert (once.arm, once.baseline, once.value) == ("k4", "k2", always.value)
+    assert once.level == always.level == first.level == second.level
+    assert always.low < once.low  # evidence that is read while it grows

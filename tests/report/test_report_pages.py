@@ -151,6 +151,17 @@ def test_the_table_says_what_the_deciding_arm_yields_and_lacks_and_no_more():
     )
 
 
+def test_a_speedup_at_equal_traffic_says_what_it_was_as_it_came():
+    held = "requests of the block"
+    arm = an_arm(4, speedup=1.7, held_equal=held, unadjusted=1.66)
+    segment = a_segment(reasons=["k4 runs at 1.7"], arms=[an_arm(0), arm])
+
+    assert why(segment) == "requests of the block held equal, as it came 1.66"
+    assert "requests of the block held equal, as it came 1.66" in to_html(
+        replace(a_report(), segments=[segment])
+    )
+
+
 CHROMIUM = shutil.which("chromium")
 
 
