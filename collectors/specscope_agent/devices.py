@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from specscope_agent.nvml import Reading
+from specscope_agent.nvml_fields import Reading
 from specscope_agent.rings import OpenRing
+from specscope_agent.sampler import bare
 from specscope_agent.source import Source
 
 
@@ -20,9 +21,11 @@ def rows_by_ring(
     """
     rows: dict[Source, list[dict[str, Any]]] = {}
     for reading in readings if rings else ():
-        ring = next(
-            (r for r in rings if reading.uuid in r.origin.boot.get("gpu_uuids", ())), rings[-1]
-        )
+        ring = next((ring for ring in rings if _runs_on(ring, reading.uuid)), rings[-1])
         row = {"replica": ring.source.replica, **reading._asdict()}
         rows.setdefault(ring.source, []).append(row)
     return rows
+
+
+def _runs_on(ring: OpenRing, uuid: str) -> bool:
+    return bare(uuid) in map(bare, ring.origin.boot.get("gpu_uuids", ()))

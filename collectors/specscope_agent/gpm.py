@@ -6,7 +6,9 @@ a window says what regime a device is in over a second; it never resolves a roun
 
 from __future__ import annotations
 
+import math
 import time
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pynvml
@@ -50,7 +52,12 @@ class Gpm:
         """handle: of the whole device, for a MIG instance too. Raises NVMLError."""
         self._handle = handle
         self._gpu_instance = gpu_instance
-        self._began, self._spare = pynvml.nvmlGpmSampleAlloc(), pynvml.nvmlGpmSampleAlloc()
+        self._began = pynvml.nvmlGpmSampleAlloc()
+        try:
+            self._spare = pynvml.nvmlGpmSampleAlloc()
+        except pynvml.NVMLError:
+            pynvml.nvmlGpmSampleFree(self._began)
+            raise
         self._began_s: float | None = None
 
     def next_window(self) -> Window | None:
@@ -82,10 +89,19 @@ class Gpm:
             ask.metrics[place].metricId = number
         pynvml.nvmlGpmMetricsGet(ask)
         return tuple(
-            Value(field, None if got.nvmlReturn else got.value * scale, unit, got.nvmlReturn)
+            _value(field, unit, got.nvmlReturn, got.value * scale)
             for got, (_, field, unit, scale) in zip(ask.metrics, _METRICS, strict=False)
         )
 
     def close(self) -> None:
+        """Give both samples back, whatever the driver says of the first."""
         for sample in (self._began, self._spare):
-            pynvml.nvmlGpmSampleFree(sample)
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlGpmSampleFree(sample)
+
+
+def _value(field: str, unit: str, error: int, value: float) -> Value:
+    """Where the counters did not run the driver divides by nothing, and says it succeeded."""
+    if not error and not math.isfinite(value):
+        error = pynvml.NVML_ERROR_NO_DATA
+    return Value(field, None if error else value, unit, error)

@@ -1,4 +1,4 @@
-"""NVIDIA devices through NVML: what each says now, or why it says nothing.
+"""NVIDIA devices through NVML: which there are, and what each says now.
 
 Devices before Hopper report neither memory nor SM nor tensor activity here, only whether a
 kernel ran and whether memory was touched; a row then says so in place of the value.
@@ -6,70 +6,23 @@ kernel ran and whether memory was touched; a row then says so in place of the va
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pynvml
 
 from specscope_agent.gpm import FIELDS, Gpm
-
-DEVICE = "device"  # field of a reading that says why there are no others
-
-_REASONS = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no driver library",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "driver not loaded",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "driver and library differ in version",
-    pynvml.NVML_ERROR_NO_PERMISSION: "no permission",
-    pynvml.NVML_ERROR_NOT_SUPPORTED: "not supported by this device",
-    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "not in this driver",
-    pynvml.NVML_ERROR_GPU_IS_LOST: "device lost",
-}
-
-
-class Reading(NamedTuple):
-    """A value of one field, or the reason why there is none."""
-
-    uuid: str
-    gpu_instance: int | None
-    field: str
-    value: float | None
-    unit: str
-    reason: str
-    sampled_at: int  # ns since 1970
-    window_ms: float | None = None  # that the value is a mean over; None for an instant
-
-
-class Field(NamedTuple):
-    """One thing to ask a device for at an instant."""
-
-    name: str
-    unit: str
-    read: Callable[[Any], float]
-
-
-INSTANT = (
-    Field("gpu_utilisation", "1", lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
-    Field(
-        "memory_utilisation",
-        "1",
-        lambda gpu: pynvml.nvmlDeviceGetUtilizationRates(gpu).memory / 100,
-    ),
-    Field("sm_clock", "MHz", lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM)),
-    Field(
-        "memory_clock", "MHz", lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_MEM)
-    ),
-    Field("power", "W", lambda gpu: pynvml.nvmlDeviceGetPowerUsage(gpu) / 1e3),
-    Field("energy", "J", lambda gpu: pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3),
-    Field("memory_used", "bytes", lambda gpu: pynvml.nvmlDeviceGetMemoryInfo(gpu).used),
-    Field("clock_event_reasons", "bits", pynvml.nvmlDeviceGetCurrentClocksEventReasons),
+from specscope_agent.nvml_fields import (
+    DEVICE,
+    INSTANT,
+    OF_AN_INSTANCE,
+    STANDING,
+    Field,
+    Reading,
+    why,
 )
-_OF_AN_INSTANCE = tuple(field for field in INSTANT if field.name == "memory_used")
-
-
-def why(error: pynvml.NVMLError) -> str:
-    """An error of NVML in a few words, the same for the same cause."""
-    return _REASONS.get(error.value, str(error))
 
 
 @dataclass(slots=True)
@@ -84,11 +37,13 @@ class Gpu:
     no_gpm: str
     """Why there is no GPM; empty where there is."""
     lost: bool = False
+    """It answers nothing any more, for a reason that may pass: off the bus, reset, reconfigured."""
 
     def read(self, now: int) -> list[Reading]:
         """Every field once; `now` in ns since 1970. Never raises for what the device answers."""
         readings = [self._instant(field, now) for field in self.fields]
-        self.lost = any(reading.reason == "device lost" for reading in readings)
+        reasons = {reading.reason for reading in readings}
+        self.lost = "" not in reasons and not reasons <= STANDING
         return readings + (self._window(now) if self.gpm else self._without_gpm(now))
 
     def _instant(self, field: Field, now: int) -> Reading:
@@ -139,51 +94,96 @@ def open_gpus() -> list[Gpu]:
     A device that cannot be opened, such as one that was lost, is a reason beside the others.
     """
     pynvml.nvmlInit()
-    gpus = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        try:
-            gpus += _open_gpu(pynvml.nvmlDeviceGetHandleByIndex(index))
-        except pynvml.NVMLError as error:
-            gpus.append(_unopened(index, error))
+    gpus: list[Gpu] = []
+    try:
+        for name, handle, error in _devices():
+            gpus += [_unopened(name, error)] if error else _open_gpu(name, handle)
+    except pynvml.NVMLError:
+        close_gpus(gpus)
+        raise
+    if not gpus:
+        close_gpus(gpus)
     return gpus
 
 
-def _unopened(index: int, error: pynvml.NVMLError) -> Gpu:
-    """A device without a handle: its place in the driver's order stands for its name."""
+def visible() -> list[str]:
+    """Names of what `open_gpus` would find now. Raises NVMLError."""
+    return [
+        part
+        for name, handle, error in _devices()
+        for part in (name, *(() if error else (each for each, _, _ in _instances(name, handle))))
+    ]
+
+
+def close_gpus(gpus: list[Gpu]) -> None:
+    """Give everything back; what is lost already stays lost.
+
+    The driver's library counts who has opened it: one that stays open never sees the driver anew.
+    """
+    for gpu in gpus:
+        gpu.close()
+    with suppress(pynvml.NVMLError):
+        pynvml.nvmlShutdown()
+
+
+Found = tuple[str, Any, pynvml.NVMLError | None]
+"""A name, the handle, and why there is no handle."""
+
+
+def _devices() -> Iterator[Found]:
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            yield str(pynvml.nvmlDeviceGetUUID(handle)), handle, None
+        except pynvml.NVMLError as error:  # its place in the driver's order stands for its name
+            yield f"device {index}", None, error
+
+
+def _instances(name: str, handle: Any) -> Iterator[Found]:
+    """The MIG instances of a device; none where it is not split."""
+    if not _in_mig_mode(handle):
+        return
+    for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            yield str(pynvml.nvmlDeviceGetUUID(part)), part, None
+        except pynvml.NVMLError_NotFound:
+            continue  # a place without an instance
+        except pynvml.NVMLError as error:
+            yield f"{name} instance {index}", None, error
+
+
+def _unopened(name: str, error: pynvml.NVMLError) -> Gpu:
+    """A device without a handle."""
 
     def refuse(_: Any) -> float:
         raise error
 
-    return Gpu(f"device {index}", None, None, (Field(DEVICE, "1", refuse),), None, "")
+    return Gpu(name, None, None, (Field(DEVICE, "1", refuse),), None, "")
 
 
-def close_gpus(gpus: list[Gpu]) -> None:
-    """Give everything back; what is lost already stays lost."""
-    try:
-        for gpu in gpus:
-            gpu.close()
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        pass  # there is nothing left to give back to
-
-
-def _open_gpu(handle: Any) -> list[Gpu]:
-    uuid = str(pynvml.nvmlDeviceGetUUID(handle))
-    no_gpm = _no_gpm(handle)
+def _open_gpu(uuid: str, handle: Any) -> list[Gpu]:
+    """The device, and its instances where it is split."""
     if not _in_mig_mode(handle):
-        gpm = None if no_gpm else Gpm(handle, None)
-        return [Gpu(uuid, handle, None, INSTANT, gpm, no_gpm)]
+        return [Gpu(uuid, handle, None, INSTANT, *_gpm(handle, None))]
     found = [Gpu(uuid, handle, None, INSTANT, None, "")]
-    for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
-        try:
-            part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
-        except pynvml.NVMLError_NotFound:
-            continue  # a place without an instance
+    for name, part, error in _instances(uuid, handle):
+        if error:
+            found.append(_unopened(name, error))
+            continue
         instance = int(pynvml.nvmlDeviceGetGpuInstanceId(part))
-        gpm = None if no_gpm else Gpm(handle, instance)
-        its_uuid = str(pynvml.nvmlDeviceGetUUID(part))
-        found.append(Gpu(its_uuid, part, instance, _OF_AN_INSTANCE, gpm, no_gpm))
+        found.append(Gpu(name, part, instance, OF_AN_INSTANCE, *_gpm(handle, instance)))
     return found
+
+
+def _gpm(handle: Any, gpu_instance: int | None) -> tuple[Gpm | None, str]:
+    """The counters of a device or of a part of it, or why there are none."""
+    if reason := _no_gpm(handle):
+        return None, reason
+    try:
+        return Gpm(handle, gpu_instance), ""
+    except pynvml.NVMLError as error:
+        return None, why(error)
 
 
 def _in_mig_mode(handle: Any) -> bool:

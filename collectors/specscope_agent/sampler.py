@@ -17,12 +17,13 @@ from collections.abc import Iterable, Sequence
 import pynvml
 
 from specscope_agent.gpm import SHORTEST_WINDOW_S
-from specscope_agent.nvml import DEVICE, Gpu, Reading, close_gpus, open_gpus, why
+from specscope_agent.nvml import Gpu, close_gpus, open_gpus, visible
+from specscope_agent.nvml_fields import DEVICE, Reading, why
 from specscope_agent.windows import Window
 
 MEAN_GAP_S = 1.0
 REASON_INTERVAL_S = 60.0  # between two rows that say the same reason
-REOPEN_INTERVAL_S = 60.0  # before devices are looked for again, where one is lost or none is
+REOPEN_INTERVAL_S = 60.0  # between two looks at which devices there are
 MOST_READINGS = 100_000  # that wait to be taken; hours of them
 WINDOWS_KEPT = 120  # two minutes, far more than a ring is behind
 
@@ -66,11 +67,12 @@ class Sampler:
 
     def windows(self, uuids: Sequence[str]) -> list[Window]:
         """Recent means of `dram_active` over these devices, or over all where none is named."""
+        named = {bare(uuid) for uuid in uuids}
         with self._lock:
             recent = list(self._windows)
         means = []
         for by_device in recent:
-            chosen = [w for uuid, w in by_device.items() if not uuids or uuid in uuids]
+            chosen = [w for uuid, w in by_device.items() if not named or bare(uuid) in named]
             if chosen:
                 mean = sum(window.dram_active for window in chosen) / len(chosen)
                 means.append(chosen[0]._replace(dram_active=mean))
@@ -86,7 +88,10 @@ class Sampler:
     def _run(self) -> None:
         deadline = time.monotonic()
         while not self._stop.is_set():
-            self.sample()
+            try:
+                self.sample()
+            except Exception as error:  # a driver that answers in a way nobody knows
+                self._say_nothing(f"could not be read: {error!r}")
             deadline += gap_s(random.random())
             left = deadline - time.monotonic()
             if left < 0:
@@ -98,24 +103,41 @@ class Sampler:
 
     def _read(self) -> list[Reading]:
         self._open()
-        now = time.time_ns()
         if not self._gpus:
-            return [Reading("", None, DEVICE, None, "1", self._nothing, now)]
-        return [reading for gpu in self._gpus for reading in gpu.read(now)]
+            return [self._no_device(self._nothing)]
+        return [reading for gpu in self._gpus for reading in gpu.read(time.time_ns())]
+
+    @staticmethod
+    def _no_device(reason: str) -> Reading:
+        return Reading("", None, DEVICE, None, "1", reason, time.time_ns())
+
+    def _say_nothing(self, reason: str) -> None:
+        with self._lock:
+            self._readings += self._worth_saying([self._no_device(reason)])
 
     def _open(self) -> None:
-        """Look for devices where there are none or one is lost, once in a while."""
-        whole = self._gpus and not any(gpu.lost for gpu in self._gpus)
-        if whole or time.monotonic() - self._opened_at < REOPEN_INTERVAL_S:
+        """Once in a while, look whether the devices are the ones that are open."""
+        if time.monotonic() - self._opened_at < REOPEN_INTERVAL_S:
             return
         self._opened_at = time.monotonic()
         if self._gpus:
+            if self._whole():
+                return
             close_gpus(self._gpus)
         self._gpus, self._nothing = [], "no device visible"
         try:
             self._gpus = open_gpus()
         except pynvml.NVMLError as error:
             self._nothing = why(error)
+
+    def _whole(self) -> bool:
+        """None is lost, none is new, and none was split in another way."""
+        try:
+            now = visible()
+        except pynvml.NVMLError:
+            return False
+        opened = [gpu.uuid for gpu in self._gpus]
+        return now == opened and not any(gpu.lost for gpu in self._gpus)
 
     def _worth_saying(self, readings: Iterable[Reading]) -> list[Reading]:
         """All values, and reasons where they are new or were said long ago."""
@@ -128,6 +150,11 @@ class Sampler:
             self._said[key] = (reading.reason, now)
             kept.append(reading)
         return kept
+
+
+def bare(uuid: str) -> str:
+    """A device's identifier as CUDA has it: NVML says before it what kind of device it is."""
+    return uuid.removeprefix("GPU-").removeprefix("MIG-")
 
 
 def gap_s(draw: float) -> float:

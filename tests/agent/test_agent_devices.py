@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -22,17 +23,25 @@ from specscope_agent.windows import Window
 SOURCE = Path(__file__).with_name("simulated_nvml.c")
 
 SCRIPT = """
-import json, sys, time
+import ctypes, json, sys, time
+from specscope_agent.nvml import close_gpus
 from specscope_agent.sampler import Sampler
 passed_ms = 0
 time.monotonic = lambda: passed_ms / 1e3
 time.time_ns = lambda: 1_790_000_000_000_000_000 + passed_ms * 1_000_000
 sampler, turns = Sampler(), []
-for _ in range(int(sys.argv[1])):
+for _ in range(int(sys.argv[1])):  # argv: turns, ms between them, devices
     sampler.sample()
     turns.append([reading._asdict() for reading in sampler.take()])
-    passed_ms += 120
-print(json.dumps({"turns": turns, "windows": sampler.windows(sys.argv[2:])}))
+    passed_ms += int(sys.argv[2])
+windows = sampler.windows(sys.argv[3:])
+close_gpus(sampler._gpus)
+try:
+    driver = ctypes.CDLL("libnvidia-ml.so.1")
+    left = driver.simulated_samples(), driver.simulated_opens()
+except (OSError, AttributeError):
+    left = None
+print(json.dumps({"turns": turns, "windows": windows, "left": left}))
 """
 
 
@@ -47,12 +56,12 @@ def library(tmp_path_factory):
     return folder
 
 
-def played(machine, folder=None, turns=2, uuids=()):
+def played(machine, folder=None, turns=2, uuids=(), step_ms=120):
     """What the sampler reads on a machine, turn by turn."""
     environment = os.environ | {"SIMULATED_NVML": machine}
     if folder:
         environment["LD_LIBRARY_PATH"] = str(folder)
-    command = [sys.executable, "-c", SCRIPT, str(turns), *uuids]
+    command = [sys.executable, "-c", SCRIPT, str(turns), str(step_ms), *uuids]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -178,6 +187,88 @@ def test_a_machine_without_a_driver_says_so():
     first, _ = played("none")["turns"]
 
     assert [r["reason"] for r in first] == ["no driver library"]
+
+
+@pytest.mark.parametrize(
+    "machine", ["hopper", "mig", "lost", "reset", "remig", "grow", "half", "poor", "denied"]
+)
+def test_everything_is_given_back_to_the_driver(library, machine):
+    assert played(machine, library, 12, step_ms=20_000)["left"] == [0, 0]
+
+
+@pytest.mark.parametrize("machine", ["empty", "broken"])
+def test_a_driver_without_a_device_is_not_held_open(library, machine):
+    left = played(machine, library, 12, step_ms=20_000)["left"]
+
+    assert left[1] <= 0  # the script itself closes once more
+
+
+def test_a_driver_that_is_loaded_anew_is_found_again(library):
+    turns = played("reset", library, 9, step_ms=20_000)["turns"]
+
+    silent, again = turns[3], turns[-1]
+    assert by_field(silent)["power"]["value"] is None
+    assert by_field(again)["power"]["value"] == 412.5
+    assert by_field(again)["dram_active"]["value"] == 0.625
+
+
+def test_instances_that_were_made_while_it_ran_are_found_and_old_ones_dropped(library):
+    turns = played("remig", library, 9, step_ms=20_000)["turns"]
+
+    assert {r["uuid"] for r in turns[2]} == {"GPU-0", "MIG-3", "MIG-5"}
+    assert {r["uuid"] for r in turns[-1]} == {"GPU-0", "MIG-5", "MIG-7"}
+    assert by_field(turns[-1], "MIG-7")["dram_active"]["value"] == pytest.approx(0.7)
+
+
+def test_a_device_that_came_while_it_ran_is_found(library):
+    turns = played("grow", library, 9, step_ms=20_000)["turns"]
+
+    assert {r["uuid"] for r in turns[2]} == {"GPU-0"}
+    assert {r["uuid"] for r in turns[-1]} == {"GPU-0", "GPU-1"}
+
+
+def test_without_room_for_samples_the_rest_of_the_device_stands(library):
+    first, _ = played("poor", library)["turns"]
+
+    assert by_field(first)["power"]["value"] == 412.5
+    assert by_field(first)["dram_active"]["reason"] != ""
+
+
+def test_what_the_driver_says_is_not_available_is_no_value(library):
+    first, second = played("shared", library)["turns"]
+
+    memory, dram = by_field(first)["memory_used"], by_field(second)["dram_active"]
+    assert (memory["value"], memory["reason"]) == (None, "not supported by this device")
+    assert (dram["value"], dram["reason"]) == (None, "no data in the window")
+    assert by_field(second)["sm_active"]["value"] == 0.25
+
+
+@pytest.mark.parametrize("named", ["0", "GPU-0"])
+def test_a_device_is_the_same_by_cudas_name_and_by_nvmls(library, named):
+    windows = played("hopper", library, 3, [named])["windows"]
+
+    assert len(windows) == 2
+
+
+def test_a_driver_that_answers_nonsense_ends_no_sampling(monkeypatch):
+    sampler = Sampler()
+    turns = itertools.count()
+    twice = threading.Event()
+
+    def nonsense():
+        if next(turns) > 1:
+            twice.set()
+        raise UnicodeDecodeError("utf-8", b"x", 0, 1, "planted")
+
+    monkeypatch.setattr(sampler, "sample", nonsense)
+    monkeypatch.setattr("specscope_agent.sampler.gap_s", lambda _: 0.001)
+    sampler.start()
+
+    assert twice.wait(60)
+    sampler.close(60)
+    (reading,) = sampler.take()
+    assert (reading.field, reading.value) == ("device", None)
+    assert "planted" in reading.reason
 
 
 def test_gaps_are_exponential_around_a_second_and_never_within_the_refresh():
