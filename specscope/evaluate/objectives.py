@@ -99,29 +99,44 @@ def amounts(block: BlockTime, objective: Objective) -> tuple[float, float] | Non
     return _requests_and_time(block) if block.tpot_counts else None
 
 
-def gap_p95(pairs: Sequence[Pair], arm: str, level: float = 0.95) -> QuantileEstimate | None:
+def gap_p95(
+    pairs: Sequence[Pair], arm: str, level: float = 0.95, looked_at_often: bool = False
+) -> QuantileEstimate | None:
     """95th percentile of the time between two chunks of a request. [ms] None where unknown.
 
     Tokens of a round arrive together, so per-token gaps change their meaning under speculation;
     gaps between chunks do not.
     """
-    histograms = [_histogram(p.blocks[arm], "gap") for p in pairs if arm in p.blocks]
-    histograms = [h for h in histograms if h]
-    return quantiles.woodruff(histograms, 0.95, level) if histograms else None
+    return _p95(
+        [_histogram(p.blocks[arm], "gap") for p in pairs if arm in p.blocks], level, looked_at_often
+    )
 
 
-def tpot_p95(pairs: Sequence[Pair], arm: str, level: float = 0.95) -> QuantileEstimate | None:
+def tpot_p95(
+    pairs: Sequence[Pair], arm: str, level: float = 0.95, looked_at_often: bool = False
+) -> QuantileEstimate | None:
     """95th percentile over requests of the time per output token. [ms] None where unknown."""
-    histograms = [_histogram(p.blocks[arm], "tpot") for p in pairs if arm in p.blocks]
-    histograms = [h for h in histograms if h]
-    return quantiles.woodruff(histograms, 0.95, level) if histograms else None
+    return _p95(
+        [_histogram(p.blocks[arm], "tpot") for p in pairs if arm in p.blocks],
+        level,
+        looked_at_often,
+    )
 
 
 def exceeds(found: QuantileEstimate | None, allowance_ms: float | None) -> bool:
-    """Whether a quantile surely lies above what is allowed (by its lower end, or itself)."""
-    if found is None or allowance_ms is None:
+    """Whether a quantile surely lies above what is allowed, by its lower end."""
+    if found is None or found.low is None or allowance_ms is None:
         return False
-    return (found.value if found.low is None else found.low) > allowance_ms
+    return found.low > allowance_ms
+
+
+def _p95(
+    histograms: Sequence[dict[int, int]], level: float, looked_at_often: bool
+) -> QuantileEstimate | None:
+    full = [one for one in histograms if one]
+    if not full:
+        return None
+    return quantiles.woodruff(full, 0.95, level, looked_at_often=looked_at_often)
 
 
 def _requests_and_time(block: BlockTime) -> tuple[float, float]:

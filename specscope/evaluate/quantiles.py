@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from specscope.evaluate import sequential
 from specscope.evaluate.ratio import ratio_of_sums, t_quantile
 
 ACCURACY = 0.01
@@ -48,7 +49,10 @@ def quantile(histogram: Histogram, q: float, accuracy: float = ACCURACY) -> floa
 
 @dataclass(frozen=True, slots=True)
 class QuantileEstimate:
-    """A quantile with its interval; low and high are None for a single block."""
+    """A quantile with its interval; low and high are None where it is not known.
+
+    That is for a single block, and before the first look at evidence that is looked at often.
+    """
 
     value: float
     low: float | None
@@ -57,26 +61,38 @@ class QuantileEstimate:
 
 
 def woodruff(
-    blocks: Sequence[Histogram], q: float, level: float = 0.95, accuracy: float = ACCURACY
+    blocks: Sequence[Histogram],
+    q: float,
+    level: float = 0.95,
+    accuracy: float = ACCURACY,
+    looked_at_often: bool = False,
 ) -> QuantileEstimate:
     """A quantile over blocks: the interval of its rank, turned back into values.
 
     The share at or below the pooled quantile is a ratio of sums over blocks, whose cluster
     error bounds the rank; both ends are widened by the histogram's own error. Order statistics
     of the pooled values, as if they were independent, cover 65 % instead of 95 %.
+    looked_at_often: the rank's interval is a confidence sequence over blocks, and so is the
+    quantile's, at all looks together.
     Empty blocks count for nothing. ValueError where all are empty, or q lies outside 0..1.
     Source: Woodruff 1952.
     """
     full = [block for block in blocks if sum(block.values())]
     pooled = merge(full)
     at = _bin_at(pooled, q)
-    below = [sum(n for index, n in block.items() if index <= at) for block in full]
-    sizes = [sum(block.values()) for block in full]
+    below = np.array([sum(n for i, n in block.items() if i <= at) for block in full], float)
+    sizes = np.array([sum(block.values()) for block in full], float)
     rank = ratio_of_sums(below, sizes)
     value = value_of(at, accuracy)
     if rank.se is None:
+        half = None
+    elif looked_at_often:
+        scores = (below - rank.value * sizes) / sizes.sum()
+        half = sequential.half_width(rank.se, scores, 1.0 - level)
+    else:
+        half = t_quantile(level, rank.clusters - 1) * rank.se
+    if half is None:
         return QuantileEstimate(value, None, None, len(full))
-    half = t_quantile(level, rank.clusters - 1) * rank.se
     low = value_of(_bin_at(pooled, max(0.0, q - half)), accuracy) * (1.0 - accuracy)
     high = value_of(_bin_at(pooled, min(1.0, q + half)), accuracy) * (1.0 + accuracy)
     return QuantileEstimate(value, low, high, len(full))

@@ -11,7 +11,7 @@ import math
 
 from scipy import special
 
-from specscope.evaluate.ratio import LogRatio
+from specscope.evaluate.ratio import Floats, LogRatio
 
 # Below this the asymptotics do not hold; with skewed pair scores, from thirty on.
 FIRST_LOOK = 20
@@ -46,10 +46,21 @@ def margin(pairs: float, alpha: float = 0.05, rho2: float | None = None) -> floa
 
 def interval(contrast: LogRatio, alpha: float = 0.05) -> tuple[float, float] | None:
     """Interval of the log ratio, valid at every look. None before the first look is allowed."""
-    if contrast.pair_sd is None or contrast.freedom + 1 < first_look(contrast):
+    half = half_width(contrast.se, contrast.scores, alpha, contrast.spent)
+    return None if half is None else (contrast.delta - half, contrast.delta + half)
+
+
+def half_width(
+    se: float | None, scores: Floats, alpha: float = 0.05, spent: int = 0
+) -> float | None:
+    """Half-width around a mean or a ratio of sums. None before the first look is allowed.
+
+    se: its standard error; scores: [clusters] what each contributes to it, summing to 0.
+    """
+    clusters = len(scores)
+    if se is None or clusters - spent < _first_look(scores):
         return None
-    half = contrast.pair_sd * margin(contrast.pairs, alpha)
-    return contrast.delta - half, contrast.delta + half
+    return se * math.sqrt(clusters) * margin(clusters, alpha)
 
 
 def p_value(contrast: LogRatio, alpha: float = 0.05) -> float:
@@ -73,12 +84,20 @@ def first_look(contrast: LogRatio) -> int:
 
     Each degree of freedom spent on a covariate asks for a pair more.
     """
-    return FIRST_LOOK_SKEWED if abs(skewness(contrast)) > 1.0 else FIRST_LOOK
+    return _first_look(contrast.scores)
 
 
 def skewness(contrast: LogRatio) -> float:
     """Third standardised moment of the pair scores; 0 where they do not vary."""
-    centred = contrast.scores - contrast.scores.mean()
+    return _skewness(contrast.scores)
+
+
+def _first_look(scores: Floats) -> int:
+    return FIRST_LOOK_SKEWED if abs(_skewness(scores)) > 1.0 else FIRST_LOOK
+
+
+def _skewness(scores: Floats) -> float:
+    centred = scores - scores.mean()
     spread = float((centred**2).mean())
     if spread <= 1e-300:
         return 0.0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from specscope.evaluate import quantiles
 from specscope.evaluate.blocks import BlockClass
 from specscope.evaluate.choice import Rules
+from specscope.evaluate.multiplicity import bonferroni
 from specscope.evaluate.quantiles import QuantileEstimate
 
 IN_FORCE = "current"
@@ -22,9 +23,9 @@ IN_FORCE = "current"
 class ClassDelay:
     """One class of a shared batch under the arm in force.
 
-    action: keep where its 95th percentile of time per output token lies within the allowance,
-    route where it surely lies above, inconclusive between the two or with too few blocks.
-    tpot_p95_ms: by arm, of all that ran in such blocks, for comparison. [ms]
+    action: keep where its 95th percentile of time per output token surely lies within the
+    allowance, route where it surely lies above, inconclusive between the two or with too few
+    blocks. tpot_p95_ms: by arm, of all that ran in such blocks, for comparison. [ms]
     """
 
     epoch: str
@@ -54,8 +55,9 @@ def judge_delays(rows: Iterable[BlockClass], rules: Rules) -> list[ClassDelay]:
     """A verdict on each class that has an allowance and ran beside another under the table.
 
     Blocks in which a class ran alone say nothing about sharing and are left out, and with them
-    classes that never ran under `current`. Order of rows does not matter; a row given twice
-    counts once.
+    classes that never ran under `current`. The error rate of `rules` holds over all classes and
+    arms together (Bonferroni), and at all looks where it is looked at often. Order of rows does
+    not matter; a row given twice counts once.
     """
     blocks: dict[tuple[object, ...], dict[str, list[BlockClass]]] = defaultdict(dict)
     for row in dict.fromkeys(rows):
@@ -69,25 +71,29 @@ def judge_delays(rows: Iterable[BlockClass], rules: Rules) -> list[ClassDelay]:
             for class_, mine in shared.items():
                 for row in mine:
                     found[row.epoch, class_][row.arm].append(row)
-    delays = []
-    for (epoch, class_), arms in sorted(found.items()):
-        allowance = rules.allowance(class_)
-        delay = _judge(epoch, class_, arms, allowance, rules) if allowance is not None else None
-        if delay is not None:
-            delays.append(delay)
-    return delays
+    judged = {
+        key: arms
+        for key, arms in sorted(found.items())
+        if rules.allowance(key[1]) is not None and IN_FORCE in arms
+    }
+    comparisons = sum(len(arms) for arms in judged.values())
+    level = bonferroni(rules.level, max(1, comparisons))
+    delays = (_judge(*key, arms, rules, level) for key, arms in judged.items())
+    return [delay for delay in delays if delay is not None]
 
 
 def _judge(
     epoch: str,
     class_: str,
     arms: Mapping[str, Sequence[BlockClass]],
-    allowance_ms: float,
     rules: Rules,
+    level: float,
 ) -> ClassDelay | None:
-    p95 = {arm: one for arm, rows in arms.items() if (one := _p95(rows, rules.level))}
-    mine = p95.get(IN_FORCE)
-    if mine is None:
+    p95 = {
+        arm: one for arm, rows in arms.items() if (one := _p95(rows, level, rules.looked_at_often))
+    }
+    mine, allowance_ms = p95.get(IN_FORCE), rules.allowance(class_)
+    if mine is None or allowance_ms is None:
         return None
     requests = sum(row.requests for row in arms[IN_FORCE])
     enough = mine.blocks >= rules.min_pairs and requests >= rules.min_requests
@@ -96,11 +102,15 @@ def _judge(
     elif mine.low > allowance_ms:
         action = "route"
     else:
-        action = "keep" if mine.value <= allowance_ms else "inconclusive"
+        action = "keep" if mine.high <= allowance_ms else "inconclusive"
     return ClassDelay(epoch, class_, action, allowance_ms, requests, p95)
 
 
-def _p95(rows: Sequence[BlockClass], level: float) -> QuantileEstimate | None:
+def _p95(
+    rows: Sequence[BlockClass], level: float, looked_at_often: bool
+) -> QuantileEstimate | None:
     histograms = [dict(zip(row.tpot_bins, row.tpot_counts, strict=True)) for row in rows]
     histograms = [one for one in histograms if sum(one.values())]
-    return quantiles.woodruff(histograms, 0.95, level) if histograms else None
+    if not histograms:
+        return None
+    return quantiles.woodruff(histograms, 0.95, level, looked_at_often=looked_at_often)

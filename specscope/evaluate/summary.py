@@ -47,8 +47,13 @@ class ArmSummary:
     tpot_p95_ms: QuantileEstimate | None
 
 
-def summarise(pairs: Sequence[Pair], arm: str) -> ArmSummary | None:
-    """Sum an arm's blocks; None where it has none, or none with rounds."""
+def summarise(
+    pairs: Sequence[Pair], arm: str, level: float = 0.95, looked_at_often: bool = False
+) -> ArmSummary | None:
+    """Sum an arm's blocks; None where it has none, or none with rounds.
+
+    level, looked_at_often: of the intervals of its percentiles.
+    """
     blocks = [pair.blocks[arm] for pair in pairs if arm in pair.blocks]
     blocks = [block for block in blocks if block.request_rounds > 0]
     if not blocks:
@@ -85,8 +90,8 @@ def summarise(pairs: Sequence[Pair], arm: str) -> ArmSummary | None:
         ms_per_token={part: 1e-3 * share * wall / emitted for part, share in shares.items()},
         survival=_survival(pairs, arm),
         padded_share=padded / (n_q + padded) if n_q + padded else 0.0,
-        gap_p95_ms=objectives.gap_p95(pairs, arm),
-        tpot_p95_ms=objectives.tpot_p95(pairs, arm),
+        gap_p95_ms=objectives.gap_p95(pairs, arm, level, looked_at_often),
+        tpot_p95_ms=objectives.tpot_p95(pairs, arm, level, looked_at_often),
     )
 
 

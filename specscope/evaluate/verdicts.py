@@ -90,8 +90,9 @@ def decide(
 ) -> list[Verdict]:
     """One verdict for every segment of every epoch that any block served.
 
-    The error rate of `rules` holds over all segments and arms together (Bonferroni). Order of
-    rows does not matter; a row given twice counts once. Empty where there are no blocks.
+    The error rate of `rules` holds over all segments and arms together (Bonferroni): of speedups,
+    and of delays against allowances. Order of rows does not matter; a row given twice counts
+    once. Empty where there are no blocks.
     machines: by epoch, for the causes that need a model card or a device's peaks. outputs: an
     arm that changes what requests get is a fault, whatever it gains.
     """
@@ -102,6 +103,11 @@ def decide(
     segments = by_segment(found)
     usable = {name: checks.usable_pairs(pairs, design) for name, pairs in segments.items()}
     comparisons = count_comparisons({name: u.pairs for name, u in usable.items()})
+    allowed = sum(
+        len(_all_arms(u.pairs))
+        for (_, segment), u in usable.items()
+        if rules.allowance(segment.class_) is not None
+    )
     verdicts = [
         _verdict(
             epoch,
@@ -109,6 +115,7 @@ def decide(
             usable[epoch, segment],
             rules,
             comparisons,
+            bonferroni(rules.level, max(1, allowed)),
             design,
             offered,
             changed_outputs(outputs, epoch, segment),
@@ -140,6 +147,7 @@ def _verdict(
     usable: checks.Usable,
     rules: Rules,
     comparisons: int,
+    p95_level: float,
     design: Design,
     offered: Offered | None,
     changed: Sequence[OutputCheck],
@@ -150,7 +158,10 @@ def _verdict(
     )
     measure = Measure(objective, offered)
     choice = choose(pairs, rules, comparisons, rules.current_k(segment.class_), measure)
-    arms = [found for arm in _all_arms(pairs) if (found := summarise(pairs, arm))]
+    summaries = (
+        summarise(pairs, arm, p95_level, rules.looked_at_often) for arm in _all_arms(pairs)
+    )
+    arms = [found for found in summaries if found]
     allowance = rules.allowance(segment.class_)
     choice = keep_to_allowance(choice, arms, allowance)
     level = bonferroni(rules.level, max(1, comparisons))

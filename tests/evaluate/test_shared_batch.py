@@ -2,9 +2,13 @@
 
 import dataclasses
 import json
+import math
 import random
+from collections import Counter
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from specscope.evaluate.blocks import BlockClass
 from specscope.evaluate.choice import Rules
@@ -73,3 +77,80 @@ def test_order_and_repetition_of_rows_do_not_matter():
         return json.dumps([dataclasses.asdict(one) for one in delays], sort_keys=True)
 
     assert plain(judge_delays(again, RULES)) == plain(judge_delays(given, RULES))
+
+
+BLOCK_SD, REQUEST_SD = 0.08, 0.5
+
+
+def true_p95():
+    """Of a lognormal around 10 ms whose blocks and requests both spread."""
+    return 10.0 * math.exp(stats.norm.isf(0.05) * math.hypot(BLOCK_SD, REQUEST_SD))
+
+
+def at_the_edge(drawn, classes, blocks, requests=20):
+    """Classes that share all blocks, and wait exactly as long as they are allowed."""
+    found = []
+    for class_ in classes:
+        middle = 10.0 * np.exp(drawn.normal(0, BLOCK_SD, blocks))
+        for pair, one in enumerate(middle, start=1):
+            ms = one * np.exp(drawn.normal(0, REQUEST_SD, requests))
+            counts = Counter(bin_of(value) for value in ms)
+            found.append(
+                BlockClass(
+                    epoch="e", policy=2, replica="r", boot="b", pair=pair, arm="current",
+                    class_=class_, requests=requests, tpot_bins=tuple(sorted(counts)),
+                    tpot_counts=tuple(counts[b] for b in sorted(counts)),
+                )
+            )  # fmt: skip
+    return found
+
+
+def test_of_many_classes_together_hardly_one_is_routed_wrongly():
+    drawn = np.random.default_rng(1)
+    names = [f"c{i}" for i in range(8)]
+    rules = Rules(tpot_allowance_ms=dict.fromkeys(names, true_p95()))
+    wrong = apart = 0
+    for _ in range(150):
+        rows_ = at_the_edge(drawn, names, blocks=24)
+        wrong += "route" in actions(rows_, rules).values()
+        one_by_one = (
+            actions([r for r in rows_ if r.class_ in (name, names[0])], rules).get(name)
+            for name in names[1:]
+        )
+        apart += "route" in one_by_one
+
+    assert wrong / 150 <= 0.05
+    assert apart > wrong
+
+
+def test_looking_after_every_block_routes_hardly_any_class_wrongly():
+    drawn = np.random.default_rng(2)
+    allowed = {"chat": true_p95()}
+    wrong, fooled = Counter(), Counter()
+    for _ in range(120):
+        rows_ = at_the_edge(drawn, ["chat", "other"], blocks=120)
+        seen = {True: set(), False: set()}
+        for looked in range(20, 121, 10):
+            now = [r for r in rows_ if r.pair <= looked]
+            for often in seen:
+                rules = Rules(tpot_allowance_ms=allowed, looked_at_often=often)
+                seen[often] |= set(actions(now, rules).values())
+        for often, found in seen.items():
+            wrong[often] += "route" in found
+            fooled[often] += bool(found - {"inconclusive"})
+
+    assert fooled[True] / 120 <= 0.05
+    assert wrong[True] / 120 <= 0.05 < fooled[False] / 120
+
+
+def test_evidence_that_is_looked_at_often_waits_for_its_first_look():
+    often = dataclasses.replace(RULES, looked_at_often=True, min_pairs=5)
+    long = [*rows("chat", 60.0, pairs=40), *rows("sql", 8.0, pairs=40)]
+    short = [row for row in long if row.pair <= 12]
+
+    assert actions(short, dataclasses.replace(often, looked_at_often=False)) == {
+        "chat": "route",
+        "sql": "keep",
+    }
+    assert actions(short, often) == {"chat": "inconclusive", "sql": "inconclusive"}
+    assert actions(long, often) == {"chat": "route", "sql": "keep"}
