@@ -10,6 +10,7 @@ from pathlib import Path
 
 from specscope.analyze.pool import Pool
 from specscope.analyze.result import InputInfo
+from specscope.analyze.sums import Sums
 from specscope.readers.records import Arm, Window
 
 
@@ -27,7 +28,7 @@ def arms_of_inputs(
         own = [arm for arm in scraped if arm.input == info.path]
         pool = pools.get(info.path)
         if not own and pool is not None:
-            own = [_arm(info, pool)]
+            own = _arms(info, pool)
         engines.setdefault(info.engine, []).extend(arm for arm in own if arm.metrics)
     found: list[Arm] = []
     for arms in engines.values():
@@ -36,8 +37,19 @@ def arms_of_inputs(
     return found
 
 
-def _arm(info: InputInfo, pool: Pool) -> Arm:
-    sums = pool.best()
+def _arms(info: InputInfo, pool: Pool) -> list[Arm]:
+    """The input's arm; two where it holds a run without speculation beside one with it."""
+    baseline = pool.baseline()
+    name = Path(info.path).name
+    if baseline is None:
+        return [_arm(info, name, pool.best())]
+    return [
+        _arm(info, name, pool.best()),
+        _arm(info, f"{name} (no speculation)", baseline),
+    ]
+
+
+def _arm(info: InputInfo, name: str, sums: Sums | None) -> Arm:
     window = sums.window(Window(info.path, info.engine or "unknown")) if sums else None
     metrics: dict[str, float] = {}
     speculative = False
@@ -49,7 +61,7 @@ def _arm(info: InputInfo, pool: Pool) -> Arm:
             metrics["running"] = window.running
     return Arm(
         info.path,
-        Path(info.path).name,
+        name,
         "speculative" if speculative else "target_only",
         window.k if window and speculative else None,
         {"engine": info.engine},

@@ -15,6 +15,7 @@ from specscope.analyze.sums import Sums
 from specscope.readers.records import GRAINS, Window
 
 MOST_WINDOWS = 512
+COUNTED, EXCLUDED, TARGET_ONLY = 0, 1, 2
 
 
 @dataclass(slots=True)
@@ -30,7 +31,7 @@ class Pool:
         self.merged = False
         self._open: dict[tuple[object, ...], _Bucket] = {}
         self._closed: list[tuple[int, tuple[object, ...], Window]] = []
-        self._totals: dict[tuple[str, bool], Sums] = {}
+        self._totals: dict[tuple[str, int], Sums] = {}
         self._size = 1
         self._number = 0
 
@@ -43,6 +44,7 @@ class Pool:
             window.label,
             window.grain,
             window.excluded,
+            window.target_only,
             window.k,
         )
         if self._size == 1:
@@ -67,8 +69,8 @@ class Pool:
             self._close(key)
         return [window for _, _, window in sorted(self._closed, key=lambda entry: entry[0])]
 
-    def totals(self) -> dict[tuple[str, bool], Sums]:
-        """Sums by grain and by whether totals should leave them out."""
+    def totals(self) -> dict[tuple[str, int], Sums]:
+        """Sums by grain and by kind: counted, excluded from totals, or target-only."""
         for key in list(self._open):
             self._close(key)
         return self._totals
@@ -76,15 +78,24 @@ class Pool:
     def best(self) -> Sums | None:
         """The best grain's sums, preferring those that speak of speculation."""
         totals = self.totals()
-        for excluded in (False, True):
+        for kind in (COUNTED, EXCLUDED):
             for grain in GRAINS:
-                sums = totals.get((grain, excluded))
+                sums = totals.get((grain, kind))
                 if sums and sums.speculated:
                     return sums
-        return next((sums for (_, excluded), sums in totals.items() if not excluded), None)
+        return next((sums for (_, kind), sums in totals.items() if kind != EXCLUDED), None)
+
+    def baseline(self) -> Sums | None:
+        """What ran without speculation beside something that speculated; else None."""
+        totals = self.totals()
+        if not any(sums.speculated for sums in totals.values()):
+            return None
+        return next((sums for (_, kind), sums in totals.items() if kind == TARGET_ONLY), None)
 
     def _total(self, window: Window) -> Sums:
-        key = (window.grain, window.excluded is not None)
+        excluded = window.excluded is not None
+        kind = EXCLUDED if excluded else TARGET_ONLY if window.target_only else COUNTED
+        key = (window.grain, kind)
         sums = self._totals.get(key)
         if sums is None:
             sums = self._totals[key] = Sums()
@@ -120,21 +131,21 @@ def total(pools: dict[str, Pool]) -> tuple[Sums, list[str], list[str]]:
     """(sums over the inputs with the best grain of all, those inputs, those left out)."""
     best: dict[str, tuple[int, int]] = {}
     for input, pool in pools.items():
-        for (grain, excluded), sums in pool.totals().items():
+        for (grain, kind), sums in pool.totals().items():
             if sums.speculated:
-                rank = (int(excluded), GRAINS.index(grain))
+                rank = (kind, GRAINS.index(grain))
                 best[input] = min(best.get(input, rank), rank)
     result = Sums()
     if not best:
         for pool in pools.values():
-            for (_, excluded), sums in pool.totals().items():
-                if not excluded:
+            for (_, kind), sums in pool.totals().items():
+                if kind != EXCLUDED:
                     result.merge(sums)
         return result, [], []
     top = min(best.values())
     used = [input for input, rank in best.items() if rank == top]
     for input in used:
-        result.merge(pools[input].totals()[GRAINS[top[1]], bool(top[0])])
+        result.merge(pools[input].totals()[GRAINS[top[1]], top[0]])
     return result, used, [input for input in best if input not in used]
 
 

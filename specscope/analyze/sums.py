@@ -66,6 +66,8 @@ class Sums:
     positions: list[float | None] = field(default_factory=list)
     positions_known: bool = True
     positions_exact: bool = True
+    quoted: dict[int, list[Mean]] = field(default_factory=dict)
+    """Position rates of windows without counts, by k."""
     covered: int = 0
     generated: float = 0.0
     all_generated: float = 0.0
@@ -103,7 +105,9 @@ class Sums:
                 self.accepted_in_generated += accepted
         elif accepted is not None or window.proposed is not None:
             self.partial.add(0, window.proposed, accepted, 0)
-        if drafts is None and window.printed_length is not None:
+        if not complete and window.printed_positions:
+            self._add_quoted(window.printed_positions, weight)
+        if not complete and window.printed_length is not None:
             weight = generated / window.printed_length if generated else weight
             self.length.add(window.printed_length, weight)
         if window.proposed is None and window.printed_rate is not None:
@@ -129,6 +133,10 @@ class Sums:
                 own.windows += its.windows - 1
         self.ks |= other.ks
         self._merge_positions(other.positions)
+        for k, means in other.quoted.items():
+            own_means = self.quoted.setdefault(k, [Mean() for _ in means])
+            for own_mean, mean in zip(own_means, means, strict=True):
+                own_mean.add(mean.value or 0.0, mean.weight)
         self.positions_known &= other.positions_known
         self.positions_exact &= other.positions_exact
         self.covered += other.covered
@@ -158,6 +166,8 @@ class Sums:
                 value / self.complete.drafts if value is not None else None
                 for value in self.positions
             )
+        elif not complete and len(self.quoted) == 1:
+            rates = tuple(mean.value for means in self.quoted.values() for mean in means)
         running, waiting = self.running.value, self.waiting.value
         generated = self.generated if complete and self.generated else self.all_generated
         return replace(
@@ -220,6 +230,15 @@ class Sums:
         self._merge_positions(
             [rate * drafts if rate is not None else None for rate in window.printed_positions]
         )
+
+    def _add_quoted(self, rates: tuple[float | None, ...], weight: float) -> None:
+        known = [rate for rate in rates if rate is not None]
+        if len(known) < len(rates):
+            return
+        for mean, rate in zip(
+            self.quoted.setdefault(len(known), [Mean() for _ in known]), known, strict=True
+        ):
+            mean.add(rate, weight)
 
     def _merge_positions(self, values: list[float | None] | tuple[int, ...]) -> None:
         positions = self.positions

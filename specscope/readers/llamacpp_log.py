@@ -30,6 +30,7 @@ _TIMING = re.compile(rf"eval time\s*=\s*{REAL} ms /\s*{INTEGER} (?:tokens|runs)"
 _ACCEPTANCE = re.compile(rf"\(\s*{INTEGER} accepted /\s*{INTEGER} generated\)")
 _MEAN = re.compile(rf"mean (?:acceptance )?len(?:gth)? =\s*{REAL}")
 _POSITIONS = re.compile(r"(?:acc|acceptance rate) per pos(?:ition)? = \(([^)]*)\)")
+_SPEAKS = re.compile(r"draft acceptance(?: rate)? ?[=:]")
 _ROUND = re.compile(rf"accepted\s+{INTEGER}/\s*{INTEGER} draft tokens")
 
 
@@ -134,7 +135,7 @@ class LlamaCppLog:
             _POSITIONS.search(text),
         )
         if counts is None and positions is None:
-            if "draft acceptance" in text:
+            if _SPEAKS.search(text):  # prose speaks of it too
                 yield Unparsed(text[:200])
             return
         if request is None:

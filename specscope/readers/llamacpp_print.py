@@ -18,7 +18,13 @@ _PART = re.compile(
     rf"(?: /\s*{INTEGER} (?:runs|tokens))?"
 )
 _SUMMARY = re.compile(rf"\b(n_draft|n_predict|n_drafted|n_accept)\s*=\s*{INTEGER}")
-_DECODED = re.compile(rf"decoded\s+{INTEGER} tokens in\s+{REAL} seconds")
+_DECODED = re.compile(rf"(?:decoded|generated)\s+{INTEGER} tokens in\s+{REAL} seconds")
+ALL_STEPS = 0.95
+"""A run drafts at every step, so its drafts and accepted tokens make up nearly all its tokens."""
+
+
+_WORK = {"prompt eval", "eval"}
+"""Without these of both models a block is cut, and its shares would mislead."""
 
 
 class LlamaCppPrint:
@@ -39,10 +45,14 @@ class LlamaCppPrint:
         b"n_predict",
         b"n_accept",
         b"decoded ",
+        b"generated ",
     )
 
     def __init__(self, input: str) -> None:
         self._input = input
+        self._start()
+
+    def _start(self) -> None:
         self._parts: dict[str, dict[str, tuple[float, int]]] = {}
         self._model = "target"
         self._summary: dict[str, int] = {}
@@ -52,7 +62,8 @@ class LlamaCppPrint:
         text = plain(line).strip()
         if text in ("draft:", "target:"):
             self._model = text[:-1]
-        elif "print_timings:" in text or "perf_context_print:" in text:
+            return ()
+        if "print_timings:" in text or "perf_context_print:" in text:
             match = _PART.search(text)
             if match:
                 part = match.group(1).replace("sampling", "sample")
@@ -60,39 +71,28 @@ class LlamaCppPrint:
                     float(match.group(2)),
                     int(match.group(3) or 0),
                 )
-        elif match := _DECODED.search(text):
-            self._decode_s = float(match.group(2))
-        else:
-            self._summary.update({name: int(n) for name, n in _SUMMARY.findall(text)})
-        return ()
+            return ()
+        decoded = _DECODED.search(text)
+        counts = {name: int(n) for name, n in _SUMMARY.findall(text)}
+        # A figure that is there already belongs to the next run of the file.
+        again = (decoded and self._decode_s is not None) or counts.keys() & self._summary.keys()
+        ended = list(self.finish()) if again else []
+        if decoded:
+            self._decode_s = float(decoded.group(2))
+        self._summary.update(counts)
+        return ended
 
     def finish(self) -> Iterator[Record]:
+        """The run read so far: its counts, and where its time went."""
         draft, target = self._parts.get("draft", {}), self._parts.get("target", {})
-        found = self._summary
+        found, seconds = self._summary, self._decode_s
+        self._start()
         if {"n_drafted", "n_accept", "n_predict"} <= found.keys():
-            yield self._window(found)
+            yield from _counted(self._input, found, seconds)
         if draft or target:
             yield Origin("llama.cpp")
-        if draft and target:
+        if draft.keys() & _WORK and target.keys() & _WORK:
             yield from self._times(draft, target)
-
-    def _window(self, found: dict[str, int]) -> Window:
-        k, proposed = found.get("n_draft"), found["n_drafted"]
-        drafts = proposed // k if k and proposed % k == 0 else None
-        seconds, tokens = self._decode_s, found["n_predict"]
-        return Window(
-            self._input,
-            "llama.cpp",
-            grain="run",
-            seconds=seconds,
-            k=k,
-            drafts=drafts,
-            proposed=proposed,
-            accepted=found["n_accept"],
-            generated=tokens,
-            throughput_tok_s=tokens / seconds if seconds else None,
-            round_ms=1000 * seconds / drafts if seconds and drafts else None,
-        )
 
     def _times(
         self, draft: dict[str, tuple[float, int]], target: dict[str, tuple[float, int]]
@@ -165,3 +165,37 @@ class LlamaCppPrint:
                     "share": shares.get("draft_sample"),
                 },
             )
+
+
+def _counted(input: str, found: dict[str, int], seconds: float | None) -> Iterator[Record]:
+    """The window of a run. Drafts may be shorter than n_draft, so their number is often unknown."""
+    k, proposed, accepted = found.get("n_draft"), found["n_drafted"], found["n_accept"]
+    tokens = found["n_predict"]
+    drafts = proposed // k if k and proposed % k == 0 else None
+    if drafts is not None and drafts + accepted < ALL_STEPS * tokens:
+        drafts = None
+    steps = drafts if drafts is not None else tokens - accepted
+    length: float | None = None
+    estimated: tuple[str, ...] = ()
+    if drafts is None and steps > 0 and accepted <= proposed:
+        length, estimated = tokens / steps, ("mean_length", "round_ms")
+        yield Finding(
+            "MEAN_LENGTH_ESTIMATED",
+            f"about {steps} steps for {tokens} tokens",
+            {"steps": steps, "mean_length": round(length, 4)},
+        )
+    yield Window(
+        input,
+        "llama.cpp",
+        grain="run",
+        seconds=seconds,
+        k=k,
+        drafts=drafts,
+        proposed=proposed,
+        accepted=accepted,
+        generated=tokens,
+        printed_length=length,
+        throughput_tok_s=tokens / seconds if seconds else None,
+        round_ms=1000 * seconds / steps if seconds and steps > 0 else None,
+        estimated=estimated,
+    )

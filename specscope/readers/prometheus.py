@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator
 from specscope.readers.lines import number
 from specscope.readers.records import Record, Scrape
 
-_SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?\s*$")
+_SAMPLE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})?[\s|]+(\S+)(?:\s+-?\d+)?[\s|]*$")
+"""Also as a row of a pasted query result, with bars between its cells."""
+
 _LABEL = re.compile(r'([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"')
 MOST_SERIES = 200_000
 
@@ -40,7 +42,7 @@ class Exposition:
     def feed(self, line: bytes, torn: bool) -> Iterable[Record]:  # noqa: ARG002
         if line.lstrip().startswith(b"#") or len(self._samples) > MOST_SERIES:
             return ()
-        parsed = sample(line.decode("utf-8", "replace").strip())
+        parsed = sample(line.decode("utf-8", "replace").strip(" \t\r\n|"))
         if parsed is None:
             return ()
         key, value = parsed

@@ -61,6 +61,8 @@ class Window:
     draft_ms: float | None = None
     excluded: str | None = None
     """Why totals leave this window out; None if they do not."""
+    target_only: bool = False
+    """The engine ran without speculation: a baseline, kept apart from windows that speculate."""
     estimated: tuple[str, ...] = ()
     """Fields that the file does not hold exactly."""
     tolerance: float = 0.006

@@ -26,6 +26,10 @@ _KEYS = (
 )
 
 
+_SGLANG_PROPOSED = ("spec_num_proposed_drafts", "spec_draft_token_num", "spec_draft_tokens")
+_SGLANG_ACCEPTED = ("spec_num_correct_drafts", "spec_accept_token_num", "spec_accepted_tokens")
+
+
 class RequestJson:
     """Responses, or the parts of them that speak of speculation, in any nesting."""
 
@@ -95,8 +99,8 @@ def _survivals(histogram: object, steps: int | None) -> tuple[int, ...] | None:
 def _sglang(input: str, found: dict[str, Any]) -> Iterator[Record]:
     length = real(found, "spec_accept_length")
     steps = count(found, "spec_verify_ct")
-    proposed = count(found, "spec_num_proposed_drafts")
-    accepted = count(found, "spec_num_correct_drafts")
+    proposed = count(found, *_SGLANG_PROPOSED)
+    accepted = count(found, *_SGLANG_ACCEPTED)
     rate = real(found, "spec_accept_rate")
     if length is None and steps is None and rate is None:
         return
@@ -117,6 +121,11 @@ def _sglang(input: str, found: dict[str, Any]) -> Iterator[Record]:
             yield Window(input, "sglang", grain="request", excluded="not filled by the source")
             return
     histogram = found.get("spec_correct_drafts_histogram")
+    generated = count(found, "completion_tokens")
+    estimated: tuple[str, ...] = ()
+    if accepted is None and steps and generated and generated > steps:
+        # One token comes from the prompt's pass, one more from each verification.
+        accepted, estimated = generated - 1 - steps, ("accepted",)
     # spec_num_proposed_drafts is steps x (width - 1) whatever was really proposed.
     yield Window(
         input,
@@ -126,9 +135,10 @@ def _sglang(input: str, found: dict[str, Any]) -> Iterator[Record]:
         drafts=steps or None,
         proposed=proposed,
         accepted=accepted,
-        generated=count(found, "completion_tokens"),
+        generated=generated,
         counted_at=_survivals(histogram, steps),
         printed_length=length,
         printed_rate=rate if proposed is None else None,
+        estimated=estimated,
         tolerance=0.5,
     )

@@ -101,6 +101,8 @@ class _Engine:
             "running": running,
             "waiting": whole(_value(found, "#queue-req")),
             "throughput_tok_s": tok_s,
+            # With speculation on, every decode line has an accept length, before the throughput.
+            "target_only": length is None and tok_s is not None,
             # Without speculation a step gives one token to each request.
             "round_ms": 1000 * (length or 1.0) * (running or 1) / tok_s if tok_s else None,
         }

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from specscope.readers.lines import INTEGER, REAL, plain
-from specscope.readers.records import Finding, Origin, Record, Unparsed
+from specscope.readers.records import Finding, Origin, Record, Unparsed, Window
 from specscope.readers.vllm_series import Series
 from specscope.readers.vllm_spec_line import EngineLine, SpecLine
 
@@ -46,9 +46,11 @@ class VllmLog:
         b"Avg prompt throughput:",
         b": Iteration(",
         b"LLM engine (v",
+        b"er-position acceptance rate: ",
     )
     marks = (
         b" metrics: ",
+        b"er-position acceptance rate: ",
         b"Avg prompt throughput:",
         b": Iteration(",
         b"LLM engine (v",
@@ -75,6 +77,8 @@ class VllmLog:
             return self._spec(text, torn)
         if "Avg prompt throughput:" in text:
             return self._engine(text)
+        if "er-position acceptance rate: " in text:
+            return self._rates(text, torn)
         return self._config(text)
 
     def finish(self) -> Iterator[Record]:
@@ -96,6 +100,24 @@ class VllmLog:
             return [Unparsed(text[:200])]
         process, start, at = self._place(head)
         return self._at((process, self._last.get(process))).spec(line, start, at)
+
+    def _rates(self, text: str, torn: bool) -> Iterable[Record]:
+        """The end of a speculation line, as people quote it: rates by position and no counts."""
+        _, mark, rest = text.partition("Per-position acceptance rate: ")
+        line = SpecLine.parse(mark + rest.rstrip("`* "), torn) if mark else None
+        if line is None or line.positions is None or None in line.positions:
+            return ()
+        length = 1 + sum(rate or 0.0 for rate in line.positions)
+        return [
+            Window(
+                self._input,
+                "vllm",
+                k=len(line.positions),
+                printed_positions=line.positions,
+                printed_length=length,
+                printed_rate=line.rate,
+            )
+        ]
 
     def _engine(self, text: str) -> Iterable[Record]:
         head, _, body = text.partition("Avg prompt throughput:")

@@ -75,13 +75,14 @@ class SpecLine(NamedTuple):
         line = None if torn else cls._usual(body)
         if line is not None:
             return line
-        found = fields(body)
+        # V0 up to 0.5 says `Number of draft tokens tokens`.
+        found = fields(body.replace("tokens tokens:", "tokens:"))
         accepted = _count(found, "accepted", "number of accepted tokens")
         proposed = _count(found, "drafted", "number of draft tokens")
         rate = _rate(found)
-        if accepted is None and proposed is None and rate is None:
-            return None
         printed = found.get("per-position acceptance rate")
+        if accepted is None and proposed is None and rate is None and not printed:
+            return None
         positions = None
         cut = False
         if printed:
@@ -89,6 +90,8 @@ class SpecLine(NamedTuple):
             positions = tuple(number(v) if _THREE_DECIMALS.match(v) else None for v in values)
             formed = all(_THREE_DECIMALS.match(value) for value in values)
             cut = not formed or (torn and not _complete(positions, found))
+        if printed and accepted is None and proposed is None and (cut or not positions):
+            return None  # prose about the rates, or a line without anything sure
         emitted = _first(found, "number of emitted tokens")
         if torn and emitted is not None and not emitted.endswith("."):
             return None
