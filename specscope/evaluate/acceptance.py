@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from specscope.evaluate.ratio import t_quantile
+
 Counts = NDArray[np.int64]
 
 
@@ -45,7 +47,7 @@ class Survival:
     def accepted(self, k: int) -> float:
         """Mean accepted prefix at draft length k. [tokens, 0..k]
 
-        UntriedDraftLength for k > k_tried: see `bounds` for what can be said.
+        UntriedDraftLength for k > k_tried: see `at_most` for what can be said.
         """
         if k < 0:
             raise ValueError(f"draft length must not be negative, got {k}")
@@ -57,18 +59,30 @@ class Survival:
         """1 + accepted(k): before text ends inside a round. [tokens]"""
         return 1.0 + self.accepted(k)
 
-    def bounds(self, k: int) -> tuple[float, float]:
-        """What tokens per round at any k can be at least and at most.
+    def at_most(self, k: int, level: float = 0.95) -> float:
+        """Upper confidence limit, of one side, of tokens per round at any k. [tokens, 1..k + 1]
 
-        Beyond k_tried survival lies in 0..S(k_tried); the upper end may schedule a trial and
-        never recommend one.
+        It may schedule a trial and never recommend one. The upper limits of each position's
+        survival are added, as if their errors always went together; beyond k_tried every position
+        survives as often as that of k_tried may.
         """
-        if k <= self.k_tried:
-            known = self.tokens_per_round(k)
-            return known, known
-        low = self.tokens_per_round(self.k_tried)
-        last = self.survival[-1] if self.survival else 1.0
-        return low, low + (k - self.k_tried) * last
+        highest = self._highest(level)
+        last = highest[-1] if highest else 1.0
+        return 1.0 + math.fsum(highest[:k]) + max(0, k - len(highest)) * last
+
+    def _highest(self, level: float) -> list[float]:
+        """Upper limit of survival at each position that was tested. [0..1]"""
+        found, before = list[float](), 1.0
+        for j, (value, error) in enumerate(zip(self.survival, self.se_log, strict=True)):
+            if value == 0.0:
+                # Kept nowhere: a chance that this many clusters would have missed so often.
+                seen = min(self.clusters, self.at_risk[j])
+                before *= 1.0 - math.pow(1.0 - level, 1.0 / seen)
+            elif error is not None:
+                reach = t_quantile(2.0 * level - 1.0, self.clusters - 1) * error
+                before = min(before, value * math.exp(min(reach, 700.0)))
+            found.append(before)
+        return found
 
 
 def positions_at_risk(k: int, accepted: int, censored: bool) -> int:

@@ -116,7 +116,7 @@ def optimistic_speedup(
 ) -> float:
     """What an untried k could gain at best, to schedule a trial. Grade: modelled. [ratio]
 
-    tokens_high: upper bound of tokens per round at k (`Survival.bounds`); draft_us: modelled
+    tokens_high: upper bound of tokens per round at k (`untried.most_tokens`); draft_us: modelled
     draft time of k steps; target_us: measured target-only step at this batch and context.
     """
     round_us = draft_us + model.time_us(batch * (k + 1), batch * context) + other_us

@@ -1,7 +1,9 @@
 """Draft lengths that nobody ran: what they could reach at best, to schedule a trial.
 
 Never to recommend one: the cost of a longer draft and its acceptance are a model's, and the model
-is kept optimistic, so that what cannot pay under it need not be tried.
+is kept optimistic, so that what cannot pay under it need not be tried. Tokens per round are an
+upper confidence limit; times are estimates, those of the draft and of the rest the kindest that the
+measured ones allow.
 """
 
 from __future__ import annotations
@@ -14,13 +16,19 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import nnls
 
+from specscope.evaluate.acceptance import Survival
 from specscope.evaluate.blocks import BASELINE, BlockPart, BlockTime, arm_k, merge_blocks
 from specscope.evaluate.checks import Design, usable_pairs
+from specscope.evaluate.multiplicity import bonferroni
 from specscope.evaluate.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.steptime import StepModel, fit_blocks, optimistic_speedup
 from specscope.evaluate.verdicts import Verdict
 
 BEYOND = 2  # lengths past the longest that ran: further out the bound says nothing
+LEVEL = 0.95  # of the bound on tokens per round
+# A shorter draft starts its rounds in easier text, so what a longer one kept reads low for it, by
+# this share of the accepted tokens at most (simulated under autocorrelated difficulty).
+EASIER = 0.21
 _UNBELIEVED = ("not_comparable", "engine_fault")
 
 Worth = Literal["worth_exploring", "below_best", "cannot_pay"]
@@ -30,7 +38,7 @@ Worth = Literal["worth_exploring", "below_best", "cannot_pay"]
 class Untried:
     """A draft length that a segment never ran. Grade: modelled.
 
-    tokens_high: upper bound of tokens per round. at_best: of the speedup over target-only.
+    tokens_high: tokens per round at most, at 95 %. at_best: the speedup over target-only then.
     worth: cannot_pay where that is no gain, below_best where a length that ran surely gives more.
     """
 
@@ -82,7 +90,6 @@ def _of_segment(verdict: Verdict, pairs: Sequence[Pair], model: StepModel) -> li
     if BASELINE not in rounds or not drafted or not curves:
         return []
     base = rounds[BASELINE]
-    curve = max(curves, key=lambda one: one.k_tried)
     other = min(
         max(0.0, b.wall_us - (b.draft_us or 0.0) - (b.verify_us or 0.0)) / b.rounds
         for b in drafted.values()
@@ -95,7 +102,7 @@ def _of_segment(verdict: Verdict, pairs: Sequence[Pair], model: StepModel) -> li
     for k in sorted(set(range(1, max(tried) + BEYOND + 1)) - tried):
         if model.time_us(batch * (k + 1), batch * context) <= 0:
             continue  # the fit knows nothing of this state
-        high = curve.bounds(k)[1]
+        high = most_tokens(curves, k)
         at_best = optimistic_speedup(
             model,
             tokens_high=high,
@@ -119,6 +126,19 @@ def _of_segment(verdict: Verdict, pairs: Sequence[Pair], model: StepModel) -> li
                 )
             )
     return found
+
+
+def most_tokens(curves: Sequence[Survival], k: int, level: float = LEVEL) -> float:
+    """Tokens per round at a draft length that nobody ran, at most. [tokens, 1..k + 1]
+
+    curves: of the lengths that ran. The least of what each of them allows, at a level at which
+    all of these hold together.
+    """
+    each = bonferroni(level, len(curves))
+    accepted = [
+        (one.at_most(k, each) - 1.0) / (1.0 - EASIER if k < one.k_tried else 1.0) for one in curves
+    ]
+    return 1.0 + min(float(k), *accepted)
 
 
 def draft_time(drafts: Mapping[int, float], k: int) -> float:

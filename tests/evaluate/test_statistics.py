@@ -129,8 +129,10 @@ def test_an_untried_draft_length_is_refused_but_bounded():
 
     with pytest.raises(UntriedDraftLength, match="k 5 > k_max_tried 3"):
         found.tokens_per_round(5)
-    assert found.bounds(5) == pytest.approx((2.52, 3.0))
-    assert found.bounds(2) == pytest.approx((2.28, 2.28))
+    assert found.at_most(5) == 6.0  # one cluster says nothing of others
+    many = survival([[100, 80, 48]] * 30, [[80, 48, 24]] * 30)
+    assert many.at_most(5) == pytest.approx(3.0)  # 2.52 + 2 * 0.24
+    assert many.at_most(2) == pytest.approx(2.28)
 
 
 def test_positions_never_at_risk_end_the_curve():
