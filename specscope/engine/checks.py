@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from specscope.engine.api import SamplingParams
+from specscope.engine.api import MODES, SamplingParams
 from specscope.engine.errors import BadGate, BadRequest, BadSetting, IncompatiblePair
 from specscope.engine.model import Decoder
 from specscope.engine.state import MAX_EOS
@@ -73,30 +73,34 @@ def check_request(
     detokenizes: whether the engine can, which stop strings need.
     """
     if not prompt:
-        raise BadRequest("the prompt is empty")
+        raise BadRequest("the prompt is empty", "prompt")
     if len(prompt) >= capacity:
-        raise BadRequest(f"the prompt has {len(prompt)} tokens, at most {capacity - 1} fit")
+        raise BadRequest(
+            f"the prompt has {len(prompt)} tokens, at most {capacity - 1} fit", "prompt"
+        )
     if not all(0 <= token < vocab for token in prompt):
-        raise BadRequest(f"the prompt holds tokens outside 0..{vocab - 1}")
+        raise BadRequest(f"the prompt holds tokens outside 0..{vocab - 1}", "prompt")
     if not 1 <= params.max_new_tokens <= COUNT_MAX:
-        raise BadRequest(f"max_new_tokens must be in 1..{COUNT_MAX}, not {params.max_new_tokens}")
+        reason = f"max_new_tokens must be in 1..{COUNT_MAX}, not {params.max_new_tokens}"
+        raise BadRequest(reason, "max_new_tokens")
     low, high = TEMPERATURES
     if params.temperature != 0 and not low <= params.temperature <= high:
-        raise BadRequest(f"temperature must be 0 or in {low}..{high}, not {params.temperature}")
+        reason = f"temperature must be 0 or in {low}..{high}, not {params.temperature}"
+        raise BadRequest(reason, "temperature")
     if not 0 < params.top_p <= 1:
-        raise BadRequest(f"top_p must be in (0, 1], not {params.top_p}")
+        raise BadRequest(f"top_p must be in (0, 1], not {params.top_p}", "top_p")
     if not 0 <= params.top_k <= COUNT_MAX:
-        raise BadRequest(f"top_k must be in 0 (off)..{COUNT_MAX}, not {params.top_k}")
-    if params.mode not in ("greedy", "rejection", "coupled"):
-        raise BadRequest(f"mode must be greedy, rejection or coupled, not {params.mode!r}")
+        raise BadRequest(f"top_k must be in 0 (off)..{COUNT_MAX}, not {params.top_k}", "top_k")
+    if params.mode not in MODES:
+        raise BadRequest(f"mode must be one of {', '.join(MODES)}, not {params.mode!r}", "mode")
     if not -(1 << 63) <= params.seed < 1 << 63:
-        raise BadRequest("seed must fit 64 bits")
+        raise BadRequest("seed must fit 64 bits", "seed")
     if len(params.eos) > MAX_EOS:
-        raise BadRequest(f"at most {MAX_EOS} end-of-text tokens, not {len(params.eos)}")
+        raise BadRequest(f"at most {MAX_EOS} end-of-text tokens, not {len(params.eos)}", "eos")
     if params.stop and not detokenizes:
-        raise BadRequest("stop strings need an engine that can detokenize")
+        raise BadRequest("stop strings need an engine that can detokenize", "stop")
     if "" in params.stop:
-        raise BadRequest("a stop string is empty")
+        raise BadRequest("a stop string is empty", "stop")
 
 
 def check_gate(ks: Sequence[int], sequences: int, k_max: int) -> None:

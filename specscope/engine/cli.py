@@ -54,8 +54,8 @@ def serve(args: Namespace) -> int:
     """Answer OpenAI-compatible requests until a signal to end."""
     import torch
 
-    from specscope.engine.server import Settings
     from specscope.engine.server import serve as run_server
+    from specscope.engine.service import Settings
 
     torch.set_num_threads(args.threads)
     settings = Settings(

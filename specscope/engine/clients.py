@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from specscope.engine.errors import BadRequest
-from specscope.engine.openai_api import problem
+from specscope.engine.openai_reply import problem
 
 BODY_BYTES = 16 << 20
 Item = TypeVar("Item")

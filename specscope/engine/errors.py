@@ -20,6 +20,11 @@ class IncompatiblePair(EngineError):
 class BadRequest(EngineError):
     """A request that can never run: empty, too long, unknown setting, identifier in use."""
 
+    def __init__(self, message: str, field: str | None = None) -> None:
+        """field: the name of what is wrong with it, where it is one thing."""
+        super().__init__(message)
+        self.field = field
+
 
 class BadGate(EngineError):
     """A gate answered with a draft length outside 0..k_max, or with too few of them."""

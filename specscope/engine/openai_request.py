@@ -1,24 +1,37 @@
-"""The OpenAI request and response bodies: what is understood, what is refused and why."""
+"""OpenAI's request bodies: what is understood, and what is refused, by the name of the field."""
 
 import json
 import random
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from specscope.engine.api import SamplingParams
+from specscope.engine.api import MODES, SamplingParams
 from specscope.engine.bundled import Pair
+from specscope.engine.checks import COUNT_MAX
 from specscope.engine.errors import BadRequest
 
-MODES = ("greedy", "rejection", "coupled")
-REASONS = {"eos": "stop", "stop": "stop", "length": "length", "abort": "abort"}
-ONLY: dict[str, Any] = {"n": 1, "best_of": 1, "echo": False, "repetition_penalty": 1}
-WITHOUT = (
-    "logprobs", "top_logprobs", "suffix", "tools", "functions", "response_format", "logit_bias",
-    "frequency_penalty", "presence_penalty", "min_p", "min_tokens", "stop_token_ids",
-)  # fmt: skip
-"""What would change the answer and is not there: better refused than passed over in silence."""
+DEFAULT_TOKENS = 128
+UNDERSTOOD = {
+    "model", "prompt", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p",
+    "top_k", "seed", "stop", "stream", "stream_options", "user", "mode", "ignore_eos",
+}  # fmt: skip
+WITHOUT_EFFECT = {
+    "metadata", "safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prediction",
+    "parallel_tool_calls",
+}  # fmt: skip
+"""Of OpenAI's fields those that never change a text."""
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "n": (1,), "best_of": (1,), "echo": (False,), "suffix": ("",), "store": (False,),
+    "logprobs": (False,), "top_logprobs": (0,), "logit_bias": ({},),
+    "frequency_penalty": (0,), "presence_penalty": (0,), "repetition_penalty": (1,),
+    "min_p": (0,), "min_tokens": (0,), "stop_token_ids": ([],),
+    "response_format": ({"type": "text"},), "modalities": (["text"],),
+    "tools": ([],), "tool_choice": ("none", "auto"),
+    "functions": ([],), "function_call": ("none", "auto"),
+    "service_tier": ("auto", "default"), "reasoning_effort": ("none",), "verbosity": ("medium",),
+}  # fmt: skip
+"""Fields that would change the answer in a way that is not there, with what leaves it alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +65,22 @@ def parse(raw: bytes) -> Any:
 
 
 def understand(body: Any, pair: Pair, chat: bool) -> Asked:
-    """A completion or chat body as a request; raises BadRequest with what is wrong with it."""
+    """A completion or chat body as a request.
+
+    Raises BadRequest, with the name of the field, for what is malformed, for what would change the
+    answer and is not there, and for what is not known.
+    """
     if not isinstance(body, dict):
         raise BadRequest("the body must be a JSON object")
-    for name, only in ONLY.items():
-        given = body.get(name)
-        if given is not None and (given != only or isinstance(given, bool) != (only is False)):
-            raise BadRequest(f"{name} other than {only} is not supported")
-    for name in WITHOUT:
-        if body.get(name):
-            raise BadRequest(f"{name} is not supported")
-    model = body.get("model", pair.name)
-    if model != pair.name:
-        raise BadRequest(f"there is no model {model!r}, only {pair.name!r}")
-    text = _messages(body.get("messages")) if chat else body.get("prompt")
+    for name, value in body.items():
+        if value is not None:
+            _check_field(name, value, UNDERSTOOD - {"prompt" if chat else "messages"})
+    model = body.get("model")
+    if model is not None and model != pair.name:
+        raise BadRequest(f"there is no model {model!r}, only {pair.name!r}", "model")
     options = _typed(body, "stream_options", dict, {})
     return Asked(
-        prompt=_prompt(text, pair),
+        prompt=pair.encode(_transcript(body)) if chat else _prompt(body.get("prompt"), pair),
         params=_params(body, pair),
         stream=_typed(body, "stream", bool, False),
         usage_in_stream=_typed(options, "include_usage", bool, False),
@@ -77,53 +89,15 @@ def understand(body: Any, pair: Pair, chat: bool) -> Asked:
     )
 
 
-def response(id: str, model: str, asked: Asked, text: str, reason: str, tokens: int) -> Any:
-    """The body of an answer that was not streamed."""
-    choice: dict[str, Any] = {"index": 0, "finish_reason": REASONS[reason], "logprobs": None}
-    if asked.chat:
-        choice["message"] = {"role": "assistant", "content": text}
-    else:
-        choice["text"] = text
-    kind = "chat.completion" if asked.chat else "text_completion"
-    return _frame(id, model, kind, [choice]) | {"usage": usage(asked, tokens)}
-
-
-def piece(id: str, model: str, asked: Asked, text: str, reason: str | None, first: bool) -> Any:
-    """One event of a stream."""
-    finish = None if reason is None else REASONS[reason]
-    choice: dict[str, Any] = {"index": 0, "finish_reason": finish, "logprobs": None}
-    if asked.chat:
-        choice["delta"] = ({"role": "assistant"} if first else {}) | {"content": text}
-    else:
-        choice["text"] = text
-    kind = "chat.completion.chunk" if asked.chat else "text_completion"
-    return _frame(id, model, kind, [choice])
-
-
-def last_piece(id: str, model: str, asked: Asked, tokens: int) -> Any:
-    """The event that carries the usage alone."""
-    kind = "chat.completion.chunk" if asked.chat else "text_completion"
-    return _frame(id, model, kind, []) | {"usage": usage(asked, tokens)}
-
-
-def usage(asked: Asked, tokens: int) -> dict[str, int]:
-    """Token counts."""
-    return {
-        "prompt_tokens": len(asked.prompt),
-        "completion_tokens": tokens,
-        "total_tokens": len(asked.prompt) + tokens,
-    }
-
-
-def problem(message: str, kind: str = "invalid_request_error") -> dict[str, Any]:
-    """The body of an error."""
-    return {"error": {"message": message, "type": kind, "param": None, "code": None}}
-
-
-def _frame(id: str, model: str, kind: str, choices: list[Any]) -> dict[str, Any]:
-    return {
-        "id": id, "object": kind, "created": int(time.time()), "model": model, "choices": choices,
-    }  # fmt: skip
+def _check_field(name: str, value: Any, understood: set[str]) -> None:
+    if name in NEUTRAL:
+        # In JSON neither is 0 false nor 1 true: `logprobs: 0` asks for something.
+        flag = isinstance(value, bool)
+        if not any(value == one and isinstance(one, bool) == flag for one in NEUTRAL[name]):
+            only = " or ".join(json.dumps(one) for one in NEUTRAL[name])
+            raise BadRequest(f"{name} other than {only} is not supported", name)
+    elif name not in understood | WITHOUT_EFFECT:
+        raise BadRequest(f"{name[:64]!r} is not a field that is understood here", name[:64])
 
 
 def _typed(body: dict[str, Any], name: str, kind: type | tuple[type, ...], default: Any) -> Any:
@@ -131,7 +105,7 @@ def _typed(body: dict[str, Any], name: str, kind: type | tuple[type, ...], defau
     if value is None:
         return default
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise BadRequest(f"{name} has the wrong type")
+        raise BadRequest(f"{name} has the wrong type", name)
     return value
 
 
@@ -139,7 +113,7 @@ def _number(body: dict[str, Any], name: str, default: float) -> float:
     try:
         return float(_typed(body, name, (int, float), default))
     except OverflowError as error:
-        raise BadRequest(f"{name} is beyond all numbers") from error
+        raise BadRequest(f"{name} is beyond all numbers", name) from error
 
 
 def _prompt(given: Any, pair: Pair) -> list[int]:
@@ -149,43 +123,69 @@ def _prompt(given: Any, pair: Pair) -> list[int]:
         return pair.encode(given)
     if isinstance(given, list) and all(type(token) is int for token in given):
         return list(given)
-    raise BadRequest("prompt must be one text or one list of token ids")
+    raise BadRequest("prompt must be one text or one list of token ids", "prompt")
 
 
-def _messages(messages: Any) -> str:
-    """A plain transcript: these are base models without a chat template."""
+def _transcript(body: dict[str, Any]) -> str:
+    """The messages as plain text: these are base models without a chat template."""
+    messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
-        raise BadRequest("messages must be a list that is not empty")
+        raise BadRequest("messages must be a list that is not empty", "messages")
     lines = []
     for message in messages:
-        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
-            raise BadRequest("each message needs a role and a text as content")
-        lines.append(f"{message.get('role', 'user')}: {message['content']}")
+        if not isinstance(message, dict) or not isinstance(message.get("role", "user"), str):
+            raise BadRequest("each message needs a role and a text as content", "messages")
+        if message.get("tool_calls") or message.get("function_call"):
+            raise BadRequest("messages with calls of tools are not supported", "messages")
+        lines.append(f"{message.get('role', 'user')}: {_content(message.get('content'))}")
     return "\n".join([*lines, "assistant:"])
 
 
+def _content(content: Any) -> str:
+    """A text, or the texts of a list of parts."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not content:
+        raise BadRequest("each message needs a role and a text as content", "messages")
+    for part in content:
+        kind = part.get("type") if isinstance(part, dict) else part
+        if kind != "text" or not isinstance(part.get("text"), str):
+            raise BadRequest(f"messages with parts of type {kind!r} are not supported", "messages")
+    return "".join(part["text"] for part in content)
+
+
 def _params(body: dict[str, Any], pair: Pair) -> SamplingParams:
-    most = _typed(body, "max_completion_tokens", int, _typed(body, "max_tokens", int, 128))
     ends = () if _typed(body, "ignore_eos", bool, False) else pair.eos
     mode, top_k = _typed(body, "mode", str, "coupled"), _typed(body, "top_k", int, 0)
     if mode not in MODES:
-        raise BadRequest(f"mode must be one of {', '.join(MODES)}")
+        raise BadRequest(f"mode must be one of {', '.join(MODES)}", "mode")
     return SamplingParams(
         temperature=_number(body, "temperature", 1.0),
         top_p=_number(body, "top_p", 1.0),
         top_k=0 if top_k == -1 else top_k,  # some clients say -1 where they mean none
         seed=_typed(body, "seed", int, random.getrandbits(62)),
-        max_new_tokens=most,
+        max_new_tokens=_tokens(body),
         mode=mode,
         stop=_stop(body.get("stop")),
         eos=ends,
     )
 
 
+def _tokens(body: dict[str, Any]) -> int:
+    """The newer name goes before the older one."""
+    for name in ("max_completion_tokens", "max_tokens"):
+        most: int | None = _typed(body, name, int, None)
+        if most is not None and not 1 <= most <= COUNT_MAX:
+            raise BadRequest(f"{name} must be in 1..{COUNT_MAX}, not {most}", name)
+        if most is not None:
+            return most
+    return DEFAULT_TOKENS
+
+
 def _stop(given: Any) -> tuple[str, ...]:
     stops: Sequence[Any] = [given] if isinstance(given, str) else given or []
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise BadRequest("stop must be a text or a list of texts")
+        raise BadRequest("stop must be a text or a list of texts", "stop")
     if len(stops) > 8:
-        raise BadRequest("at most 8 stop strings")
+        raise BadRequest("at most 8 stop strings", "stop")
     return tuple(stops)

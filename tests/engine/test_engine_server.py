@@ -130,12 +130,12 @@ def test_a_chat_streams_a_role_once_and_its_usage_when_asked(server):
         ({"prompt": "a", "top_k": -2}, "top_k must be in 0"),
         ({"prompt": "a", "top_k": 1 << 70}, "top_k must be in 0"),
         ({"prompt": "a", "seed": 1 << 70}, "seed must fit 64 bits"),
-        ({"prompt": "a", "max_tokens": 0}, "max_new_tokens"),
-        ({"prompt": "a", "max_tokens": 1 << 40}, "max_new_tokens must be in"),
+        ({"prompt": "a", "max_tokens": 0}, "max_tokens must be in"),
+        ({"prompt": "a", "max_tokens": 1 << 40}, "max_tokens must be in"),
         ({"prompt": "a", "max_tokens": True}, "max_tokens has the wrong type"),
         ({"prompt": "a", "n": 2}, "n other than 1"),
         ({"prompt": "a", "n": True}, "n other than 1"),
-        ({"prompt": "a", "frequency_penalty": 0.5}, "frequency_penalty is not supported"),
+        ({"prompt": "a", "frequency_penalty": 0.5}, "frequency_penalty other than 0"),
         ({"prompt": "a", "stream": "yes"}, "stream has the wrong type"),
         ({"prompt": "a", "stream_options": 5}, "stream_options has the wrong type"),
         ({"prompt": "a", "mode": "beam"}, "mode must be one of"),
@@ -144,7 +144,11 @@ def test_a_chat_streams_a_role_once_and_its_usage_when_asked(server):
         ({"prompt": ["a", "b"]}, "prompt must be"),
         ({"prompt": "a", "stop": [""]}, "a stop string is empty"),
         ({"prompt": "a", "stop": ["x"] * 9}, "at most 8 stop strings"),
-        ({"prompt": "a", "logprobs": 3}, "logprobs"),
+        ({"prompt": "a", "logprobs": 3}, "logprobs other than false"),
+        ({"prompt": "a", "logprobs": 0}, "logprobs other than false"),
+        ({"prompt": "a", "frobnicate": 1}, "'frobnicate' is not a field"),
+        ({"prompt": "a", "messages": []}, "'messages' is not a field"),
+        ({"prompt": "a", "echo": 0}, "echo other than false"),
         ({"prompt": "a", "model": "gpt-5"}, "no model 'gpt-5'"),
         ({"prompt": "a", "stop": [1]}, "stop"),
         ([], "JSON object"),
@@ -179,7 +183,21 @@ def test_bytes_that_are_no_request_are_answered_with_their_reason(server, body, 
 
 
 @pytest.mark.parametrize(
-    "messages", [None, [], "x", [5], [{}], [{"role": "user"}], [{"role": "user", "content": 5}]]
+    "messages",
+    [
+        None,
+        [],
+        "x",
+        [5],
+        [{}],
+        [{"role": "user"}],
+        [{"role": "user", "content": 5}],
+        [{"role": "user", "content": []}],
+        [{"role": 5, "content": "a"}],
+        [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}],
+        [{"role": "user", "content": [{"type": "text"}]}],
+        [{"role": "assistant", "content": "", "tool_calls": [{"id": "a"}]}],
+    ],
 )
 def test_a_chat_without_texts_is_answered_so(server, messages):
     answer = server.post("/v1/chat/completions", json={"messages": messages})

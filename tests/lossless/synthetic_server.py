@@ -4,7 +4,7 @@ import sys
 from functools import partial
 
 from specscope import cli
-from specscope.engine import server
+from specscope.engine import service
 
-server.Engine = partial(server.Engine, synthetic=[0.8] * 4)
+service.Engine = partial(service.Engine, synthetic=[0.8] * 4)
 sys.exit(cli.main(["engine", "serve", *sys.argv[1:]]))

@@ -1,0 +1,55 @@
+"""The served engine without a process or a port around it."""
+
+import asyncio
+import json
+
+import pytest
+
+from specscope.engine.bundled import load_bundled
+from specscope.engine.cli import add_parser
+from specscope.engine.openai_reply import Reply
+from specscope.engine.openai_request import understand
+from specscope.engine.service import Piece, Service, Settings, events
+from specscope.engine.worker import EngineStopped
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return load_bundled()
+
+
+def test_a_stream_whose_engine_ends_says_so_and_is_not_done(pair):
+    asked = understand({"prompt": "a", "stream_options": {"include_usage": True}}, pair, False)
+    reply = Reply("cmpl-1", pair.name, 0, asked)
+
+    async def pieces():
+        yield Piece("b", 2, None)
+        raise EngineStopped("the engine has ended: out of memory")
+
+    async def told():
+        return [one async for one in events(reply, Piece("a", 1, None), pieces())]
+
+    *texts, last = (json.loads(one.removeprefix("data: ")) for one in asyncio.run(told()))
+
+    assert [one["choices"][0]["text"] for one in texts] == ["a", "b"]
+    assert last["error"]["type"] == "server_error"
+    assert "out of memory" in last["error"]["message"]
+
+
+@pytest.mark.parametrize(("graphs", "shapes"), [(True, 8), (None, 0), (False, 0)])
+def test_what_a_server_warms_up_follows_its_limits(pair, graphs, shapes):
+    settings = Settings(k=2, slots=1, capacity=64, graphs=graphs)
+
+    # One row of 64 positions or of all 67, greedy or sampled, drafted and verified.
+    assert Service(pair, settings, "cpu").warm_up() == shapes
+
+
+@pytest.mark.parametrize(("flags", "graphs"), [([], None), (["--no-graphs"], False)])
+@pytest.mark.parametrize("command", ["serve", "bench"])
+def test_graphs_can_be_turned_off(command, flags, graphs):
+    from argparse import ArgumentParser
+
+    parser = ArgumentParser()
+    add_parser(parser.add_subparsers())
+
+    assert parser.parse_args(["engine", command, *flags]).graphs is graphs
