@@ -90,12 +90,12 @@ class Machine:
 
 
 class VirtualClock:
-    """A clock that only moves when it is told to."""
+    """A clock that only moves when it is told to. began: ns since 1970; some hours ago if None."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, began: int | None = None) -> None:
         self.machine, self.ns = machine, 0
         # Always the same minute of an hour: what is rolled up by hours never depends on now.
-        self.began = time.time_ns() // HOUR * HOUR - HOURS_AGO
+        self.began = time.time_ns() // HOUR * HOUR - HOURS_AGO if began is None else began
 
     def monotonic_ns(self) -> int:
         return self.ns
@@ -271,9 +271,10 @@ class CostedEngine(HookedEngine):
         k_max: int,
         slots: int,
         capacity: int,
+        began: int | None = None,
     ) -> None:
         """rates: conditional acceptance by position, for each class."""
-        clock, self.cost = VirtualClock(machine), cost
+        clock, self.cost = VirtualClock(machine, began), cost
         drafter = ReplayDrafter({}, rates, SHAPE.vocab, delay_us=cost.draft, wait=clock.advance)
         super().__init__(
             rings, name, costed_model(clock, cost), drafter, clock,

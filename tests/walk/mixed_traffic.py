@@ -128,11 +128,12 @@ def costed_site(
     machine: Machine,
     slots: int = 16,
     seed: int = 7,
+    began: int | None = None,
 ) -> Site:
     """A site on a clock of known cost. rates: of each class, the chance to keep a proposal."""
     hooked = CostedEngine(
         rings, "site", cost, {label: [rate] * max(arms) for label, rate in rates.items()},
-        machine, k_max=max(arms), slots=slots, capacity=PROMPT + LONGEST,
+        machine, k_max=max(arms), slots=slots, capacity=PROMPT + LONGEST, began=began,
     )  # fmt: skip
     hooked.drafter.seed = seed
     random, replay = Random(seed), Replay(LONGEST)

@@ -7,7 +7,7 @@ share its batch, on a clock that advances by a known cost.
 import numpy as np
 import pytest
 import torch
-from known_cost import Cost, Machine
+from known_cost import HOUR, Cost, Machine
 from mixed_traffic import costed_site
 
 from specscope.evaluate import contrast, objectives
@@ -18,7 +18,7 @@ from specscope.evaluate.verdicts import decide
 from specscope.gate.evidence import read_blocks
 from specscope.gate.session import read, recommendation
 from specscope.gate.table import State
-from specscope.roll import roll
+from specscope.roll import Roller
 from specscope.store import Store
 
 pytestmark = pytest.mark.slow
@@ -27,6 +27,7 @@ COST = Cost(step=10_000, query=100, context=0.5, draft=600)
 ARMS = (0, 2, 4)
 PAIRS, BLOCK_S = 30, 0.4  # an arm with fewer than 300 rounds of a class decides nothing
 ALLOWED = {"sql": 15.0, "json": 25.0, "prose": 40.0, "chat": 14.0}
+BEGAN = 497_222 * HOUR  # pairs are numbered by the time, and their numbers draw the arms
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +38,25 @@ def site(tmp_path_factory):
     (folder / "rings").mkdir()
     with Store.open(f"chdb://{folder}/store") as store:
         store.migrate()
+        store.command("SYSTEM STOP TTL MERGES")  # the same time in every run, and so long ago
         machine = Machine("loop", drift=0.1, noise=0.03, block=0.0)
-        running = costed_site(folder / "rings", store, RATES, COST, ARMS, machine)
+        running = costed_site(folder / "rings", store, RATES, COST, ARMS, machine, began=BEGAN)
         running.calibrate(PAIRS, BLOCK_S)
-        roll(store, everything=True)
+        roll_all(running)
         running.found = recommendation(read(store, default_k=0), closed_loop=True, now=running.now)
         running.policy = running.hold_out(
             running.found.new, PAIRS, BLOCK_S, ("current", *running.names)
         )
         running.hooked.close(store)
-        roll(store, everything=True)
+        roll_all(running)
         yield running
+
+
+def roll_all(site):
+    """Everything into rollups, at the site's own time."""
+    roller = Roller(site.store)
+    roller.note_all()
+    roller.tick(now=site.now, everything=True)
 
 
 def length_of(site, label):
