@@ -201,15 +201,20 @@ class HookedEngine:
         k_max: int,
         slots: int,
         capacity: int,
+        deploy: str = "",
     ) -> None:
-        """name: of the replica, and of an epoch of its own."""
+        """name: of the replica, and with the deploy of an epoch of its own. k_max: 0 for an engine
+        without speculation."""
         self.clock, self.drafter = clock, drafter
-        with patch.dict(os.environ, {"SPECSCOPE_RINGS": str(rings), "SPECSCOPE_REPLICA": name}):
+        start = {"SPECSCOPE_RINGS": str(rings), "SPECSCOPE_REPLICA": name, "SPECSCOPE_SALT": "walk"}
+        with patch.dict(os.environ, start):
             settings = HookSettings.from_env(os.environ)
         # Arms are drawn from the boot's identifier: one name is one experiment, over and over.
+        epoch = name + deploy
         self.boot = new_boot(
-            settings, boot=blake2b(name.encode(), digest_size=8).hexdigest(), engine="reference",
-            engine_version="test", target="test", method="draft_model", k_max=k_max, epoch=name,
+            settings, boot=blake2b(epoch.encode(), digest_size=8).hexdigest(), engine="reference",
+            engine_version="test", target="test", method="draft_model" if k_max else "none",
+            k_max=k_max, epoch=epoch,
         )  # fmt: skip
         self.ring, self.recorder = attach(settings, self.boot, clock)
         self.gate = fixed_gate(0)
@@ -271,6 +276,7 @@ class CostedEngine(HookedEngine):
         k_max: int,
         slots: int,
         capacity: int,
+        deploy: str = "",
         began: int | None = None,
     ) -> None:
         """rates: conditional acceptance by position, for each class."""
@@ -278,7 +284,7 @@ class CostedEngine(HookedEngine):
         drafter = ReplayDrafter({}, rates, SHAPE.vocab, delay_us=cost.draft, wait=clock.advance)
         super().__init__(
             rings, name, costed_model(clock, cost), drafter, clock,
-            k_max=k_max, slots=slots, capacity=capacity,
+            k_max=k_max, slots=slots, capacity=capacity, deploy=deploy,
         )  # fmt: skip
 
     def ask(self, sequences, waiting):
