@@ -91,6 +91,13 @@ def read(path: Path) -> Batch | None:
     check, length = _HEAD.unpack_from(raw, 8)
     if zlib.crc32(memoryview(raw)[12:]) != check:
         return None
+    try:
+        return _parsed(raw, length)
+    except (ValueError, KeyError, TypeError):  # whole, and of another version
+        return None
+
+
+def _parsed(raw: bytes, length: int) -> Batch:
     header = json.loads(raw[16 : 16 + length])
     tables, offset = [], 16 + length
     for name, rows, size in header["tables"]:

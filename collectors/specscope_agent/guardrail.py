@@ -157,7 +157,8 @@ class Guardrail:
 
     def turn(self) -> bool:
         """Close a minute that is over; True where this has just lowered k."""
-        if self.clock() < self._minute_ends:
+        # A clock that was put back may not leave us blind until it is there again.
+        if self._minute_ends - MINUTE_S <= self.clock() < self._minute_ends:
             return False
         minute, self._minute = self._minute, Minute()
         self._minute_ends = self.clock() + MINUTE_S
@@ -173,8 +174,8 @@ class Guardrail:
 
     @property
     def holds(self) -> bool:
-        """Whether k = 0 is in force."""
-        return self.clock() < self._until
+        """Whether k = 0 is in force; no longer than the longest wait, whatever a clock said."""
+        return 0 < self._until - self.clock() <= LONGEST_WAIT_S
 
     @property
     def lowered(self) -> str:

@@ -67,7 +67,7 @@ class Lane:
         """
         whole, torn = [], []
         for path in sorted(folder.iterdir()):
-            if path.suffix == batchfile.SUFFIX:
+            if path.suffix == batchfile.SUFFIX and path.stem.isdigit():
                 batch = batchfile.read(path)
                 if batch:
                     whole.append((batch, path.stat().st_size))
@@ -137,7 +137,11 @@ class Lane:
         """Delete batches that the store has. Raises OSError."""
         if self.newest.number in numbers:
             # A cursor that the machine took with it would point into a ring that it took too.
-            batchfile.write(self.folder / _STATE, self.newest, sync=False)
+            state = self.folder / _STATE
+            try:
+                batchfile.write(state, self.newest, sync=False)
+            except OSError:  # no space: the batch itself says the same
+                self._path(self.newest.number).rename(state)
         for number in numbers:
             if entry := self.entries.pop(number, None):
                 self.disk_bytes -= entry.disk_bytes
@@ -158,10 +162,9 @@ class Lane:
         for number in reversed(list(self.entries)):
             batch = self.read(number)
             if batch is not None:
-                entry = self.entries.pop(number)
-                self.disk_bytes -= entry.disk_bytes
                 moved = replace(batch, number=number + shift, tables=_since(batch, next_seq))
                 self.put(replace(moved, first_seq=max(batch.first_seq, next_seq)))
+                self.disk_bytes -= self.entries.pop(number).disk_bytes
                 self._path(number).unlink()
         self.entries = dict(sorted(self.entries.items()))
         self.newest = replace(self.newest, number=max(self.newest.number, after))

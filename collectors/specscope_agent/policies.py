@@ -25,10 +25,15 @@ class Policies:
         self._text = ""
         self._number = 0
         self._written: dict[Path, str] = {}
-        if self._path.exists():
+        try:
             text = self._path.read_text()
-            if gate := _gate_of(text):
-                self._put_in_force(text, gate)
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as error:
+            log.warning("the policy that was kept cannot be read: %s", error)
+            return
+        if gate := _gate_of(text):
+            self._put_in_force(text, gate)
 
     @property
     def number(self) -> int:

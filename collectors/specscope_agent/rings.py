@@ -7,6 +7,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
+from specscope_agent.loss import rows_table
 from specscope_agent.origin import Origin
 from specscope_agent.source import Source
 from specscope_hook.errors import RingError
@@ -62,10 +65,16 @@ class Rings:
     def _try(self, path: Path) -> None:
         try:
             reader = RingReader.open(path)
+        except RingError as error:
+            self._refuse(path, f"not drained: {error}")
+            return
+        try:
+            rows_table("boot", [dict(reader.boot)])  # what no table takes would stop all rings
             self._open[path] = OpenRing(reader, Source.of(reader.boot), Origin.of(reader))
             self._refused.pop(path, None)
-        except (RingError, KeyError) as error:
-            self._refuse(path, f"not drained: {error}")
+        except (KeyError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+            reader.close()
+            self._refuse(path, f"not drained: the boot record of {path}: {error!r}")
 
     def _refuse(self, path: Path, reason: str) -> None:
         if self._refused.get(path, ("", 0.0))[0] != reason:

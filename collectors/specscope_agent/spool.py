@@ -57,7 +57,8 @@ class Spool:
             spool._lock_file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             fcntl.flock(spool._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for path in sorted(folder.iterdir()):
-                if path.is_dir() and (lane := Lane.load(path)):
+                # A volume's own lost+found is not ours; lanes have a hyphen.
+                if "-" in path.name and path.is_dir() and (lane := Lane.load(path)):
                     spool._lanes[lane.source] = lane
                     for hole in lane.holes():
                         spool._replace(lane, *hole)

@@ -103,7 +103,7 @@ class Uplink:
             try:
                 self._stream()
                 failures = 0
-            except (grpc.RpcError, SpoolError) as error:
+            except Exception as error:  # whatever it is, what waits may not wait for a restart
                 failures = 1 if self.counts.acknowledged > acknowledged else failures + 1
                 if time.monotonic() - complained_at >= COMPLAINT_INTERVAL_S:
                     complained_at = time.monotonic()
@@ -142,6 +142,8 @@ class Uplink:
             self.counts.connected = True
         elif kind == "ack":
             source = Source(answer.ack.source.replica, answer.ack.source.boot)
+            if (source, answer.ack.number) not in session.unacknowledged:
+                return  # of what was not sent, or twice: nothing is deleted for it
             self._spool.acknowledge(source, answer.ack.number)
             self.counts.acknowledged += 1
             self.counts.refused_rows += answer.ack.refused_rows
@@ -219,4 +221,4 @@ def pause_s(failures: int, draw: float) -> float:
 def _why(error: Exception) -> str:
     if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
         return f"{error.code().name}: {error.details()}"
-    return str(error)
+    return str(error) if isinstance(error, SpoolError) else repr(error)

@@ -70,18 +70,22 @@ class Gate:
         try:
             raw = json.loads(text) if isinstance(text, str) else text
             gate = cls(
-                policy=_whole(raw["policy"], "policy"),
+                policy=_whole(raw["policy"], "policy", 32),
                 kind=str(raw.get("kind", "table")),
-                seed=_whole(raw.get("seed", 0), "seed"),
+                seed=_whole(raw.get("seed", 0), "seed", 64),
                 arms=tuple(_arm(arm) for arm in raw.get("arms", [])),
-                block_ms=None if raw.get("block_ms") is None else _whole(raw["block_ms"], "block"),
-                first_pair=_whole(raw.get("first_pair", 0), "first_pair"),
+                block_ms=None
+                if raw.get("block_ms") is None
+                else _whole(raw["block_ms"], "block", 32),
+                first_pair=_whole(raw.get("first_pair", 0), "first_pair", 32),
                 share=float(raw.get("share", 0.0)),
                 table=tuple(_cell(cell) for cell in raw.get("table", [])),
                 default_k=_draft_length(raw.get("default_k", 0)),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise PolicyError(f"not a policy: {error}") from error
+        except RecursionError as error:
+            raise PolicyError("not a policy: it is nested too deeply") from error
         if gate.kind not in KINDS:
             raise PolicyError(f"a policy of kind {gate.kind!r}; known are {', '.join(KINDS)}")
         if not 0 <= gate.share <= 1:
@@ -183,13 +187,16 @@ def _range(raw: Any, name: str) -> tuple[float, float] | None:
     return limits
 
 
-def _whole(value: Any, what: str) -> int:
+def _whole(value: Any, what: str, bits: int) -> int:
+    """A whole number that its column can hold."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise PolicyError(f"{what} is {value!r}, not a whole number")
+    if value >> bits:
+        raise PolicyError(f"{what} is more than {bits} bits hold")
     return value
 
 
 def _draft_length(value: Any) -> int:
-    if _whole(value, "k") > 255:
+    if _whole(value, "k", 32) > 255:
         raise PolicyError(f"k is {value}, more than any engine drafts")
     return int(value)

@@ -24,6 +24,7 @@ log = logging.getLogger("specscope")
 
 NAN = math.nan
 UNKNOWN_U32 = 0xFFFFFFFF
+F32_MOST = 3.4e38
 
 Mark = tuple[int, int, int, int]
 """A block: policy, pair, arm by the ring's dictionary, when it began (monotonic ns)."""
@@ -69,11 +70,11 @@ class Recorder:
 
     def class_id(self, label: str) -> int:
         """A class by the ring's dictionary; 255, `other`, where it has 64 already."""
-        return self._name_id(NAME_CLASS, label or "unlabelled")
+        return self._name_id(NAME_CLASS, str(label) if label else "unlabelled")
 
     def adapter_id(self, name: str) -> int:
         """A LoRA adapter by the ring's dictionary; 255 for none."""
-        return self._name_id(NAME_ADAPTER, name) if name else OTHER
+        return self._name_id(NAME_ADAPTER, str(name)) if name else OTHER
 
     def _name_id(self, kind: int, name: str) -> int:
         if not self.on:
@@ -142,7 +143,12 @@ class Recorder:
         began, drafted, verified = self._began, self._drafted, self._verified
         since = self._last_end or began
         self._last_end = now
-        if len(requests) != 1:
+        try:
+            alone = len(requests) == 1
+        except Exception as error:
+            self.detach(f"recording a round: {error!r}")
+            return
+        if not alone:
             self.round(
                 started_at=self._began_unix,
                 waiting=waiting,
@@ -286,9 +292,10 @@ class Recorder:
                 self._pair,
                 prompt_tokens,
                 cached_tokens,
-                requested_output,
-                temperature,
-                top_p,
+                # What a client asked for may be larger than a record says, and is no fault.
+                min(requested_output, UNKNOWN_U32),
+                max(-F32_MOST, min(temperature, F32_MOST)),
+                max(-F32_MOST, min(top_p, F32_MOST)),
                 class_,
                 adapter,
                 self._arm,

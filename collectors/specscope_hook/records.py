@@ -149,8 +149,8 @@ class Boot:
     k_schedule: str | None = column(
         "label?",
         "1",
-        "draft lengths by batch size that the engine was started with, in its own words; none where "
-        "it has a single one",
+        "draft lengths by batch size that the engine was started with, in its own words; none "
+        "where it has a single one",
     )
     tensor_parallel: int = column("u16", "1", "size of the tensor-parallel group")
     pipeline_parallel: int = column("u16", "1", "number of pipeline stages")

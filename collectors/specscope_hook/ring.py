@@ -180,7 +180,8 @@ class Ring:
         return known if known is not None else self._add_name(kind, name)
 
     def _add_name(self, kind: int, name: str) -> int:
-        text = name.encode()[: at.NAME_BYTES].decode(errors="ignore")
+        # What a client named: half a surrogate pair is no text, and no fault either.
+        text = name.encode(errors="replace")[: at.NAME_BYTES].decode(errors="ignore")
         if (known := self._ids.get((kind, text))) is not None:
             return known
         count = self._words[at.W_NAMES]

@@ -194,3 +194,14 @@ def test_what_it_held_under_one_policy_is_not_said_of_another(guardrail, clock):
     guardrail.follow(POLICY.replace('"policy": 3', '"policy": 4'))
 
     assert guardrail.held is None
+
+
+def test_a_clock_that_is_put_back_blinds_nobody_and_holds_no_longer(guardrail, clock):
+    broken = rounds(wall_us=90_000.0)
+    clock.now -= 86_400.0
+
+    assert minutes(guardrail, clock, 4, broken) == 1  # the first minute only finds its end
+    clock.now -= 10 * LONGEST_WAIT_S
+
+    assert guardrail.lowered == ""
+    assert minutes(guardrail, clock, 4, broken) == 1

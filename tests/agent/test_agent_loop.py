@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from agent_support import Traffic, a_boot, ring_at
 
+from specscope.service.ingest import MESSAGE_BYTES
 from specscope_agent.agent import Agent
 from specscope_agent.guardrail import Held
 from specscope_agent.settings import AgentSettings
@@ -314,3 +315,56 @@ def test_a_guardrail_that_fired_is_said_once_a_boot_even_by_the_next_agent(rings
     assert (loss["table"], loss["count"]) == ("block", 1)
     assert loss["lost_at"].value == held.fired_at
     assert loss["detail"] == held.detail
+
+
+def test_a_boot_that_no_table_takes_stops_no_other_ring(rings, agent, caplog):
+    ring_at(rings, a_boot("odd", k_max=300))
+    ring = ring_at(rings, a_boot())
+    Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(8)).round(2)
+    running = agent()
+
+    for _ in range(3):
+        running.tick()
+
+    (open_,) = running.rings.open
+    assert open_.source.replica == "r0"
+    assert spooled(running, open_.source)[0]["round"] == 1
+    assert running.rings.refused == 1
+    assert "the boot record of" in caplog.text
+
+
+@pytest.mark.parametrize("kept", [b"\xff\xfe", b"{", b'{"policy": 99999999999}'])
+def test_a_kept_policy_that_cannot_be_read_stops_no_agent(rings, agent, kept):
+    (rings.parent / "spool").mkdir()
+    (rings.parent / "spool" / "policy.json").write_bytes(kept)
+
+    running = agent()
+    running.tick()
+
+    assert running.policies.number == 0
+
+
+def test_the_largest_round_goes_up_in_one_batch_that_the_service_takes(rings, agent):
+    ring = ring_at(rings, a_boot())
+    recorder, rng = Recorder(ring, salt=b"s"), np.random.default_rng(9)
+    batch = 0xFFFF
+    values = {name: rng.integers(0, 255, batch, np.uint8) for name in ("k", "classes")}
+    recorder.round(
+        started_at=1_790_000_000_000_000_000,
+        wall_us=1e6,
+        requests=rng.integers(1, 1 << 63, batch, np.uint64),
+        contexts=rng.integers(0, 1 << 32, batch, np.uint32),
+        accepted=values["k"] // 2,
+        emitted=values["k"] // 2 + 1,
+        ends=np.zeros(batch, np.uint8),
+        **values,
+    )
+    running = agent()
+
+    running.tick()
+
+    source = running.rings.open[0].source
+    sent = running.spool.take(source, 1)
+    assert (sent.rows("round"), sent.rows("request_part")) == (1, batch)
+    assert sum(len(table.arrow) for table in sent.tables) < MESSAGE_BYTES
+    ring.close()

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zlib
 
 import pyarrow as pa
 import pytest
 
+from specscope_agent import batchfile
 from specscope_agent.errors import SpoolError
 from specscope_agent.loss import Losses
 from specscope_agent.source import Source
@@ -328,3 +330,81 @@ def test_an_encoded_table_reads_back():
 
     assert decode(encoded.arrow).equals(table)
     assert (encoded.name, encoded.rows) == ("t", 2)
+
+
+def full(*_, **__):
+    raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_keeps_nothing_that_is_acknowledged(spool, folder, monkeypatch):
+    fill(spool, 2)
+    cursor = spool.newest(SOURCE).cursor
+    with monkeypatch.context() as broken:
+        broken.setattr("specscope_agent.batchfile.Path.open", full)
+        for number in (1, 2):
+            spool.acknowledge(SOURCE, number)
+
+    assert batch_files(folder) == []
+    spool.close()
+    again = Spool.open(folder, LARGE)
+    assert (again.newest(SOURCE).number, again.newest(SOURCE).cursor) == (2, cursor)
+    assert numbers(again) == []
+    fill(again, 1)
+    assert numbers(again) == [3]
+    again.close()
+
+
+def test_a_disk_that_fills_up_while_numbers_move_loses_no_batch(spool, folder, monkeypatch):
+    fill(spool, 3)
+    calls = iter(range(100))
+    sync = batchfile.os.fsync
+
+    def second(file):
+        return full() if next(calls) == 1 else sync(file)
+
+    with monkeypatch.context() as broken:
+        broken.setattr("specscope_agent.batchfile.os.fsync", second)
+        with pytest.raises(SpoolError, match="No space left"):
+            spool.resume(SOURCE, 10, 1)
+
+    assert numbers(spool) == [1, 2, 13]
+    assert [spool.take(SOURCE, n).cursor.next_seq for n in numbers(spool)] == [11, 21, 31]
+
+
+def test_a_volumes_own_folder_is_left_alone(folder):
+    lost = folder / "lost+found"
+    lost.mkdir(parents=True)
+    lost.chmod(0)
+
+    spool = Spool.open(folder, LARGE)
+
+    assert lost.exists()
+    assert spool.sources == ()
+    spool.close()
+    lost.chmod(0o700)
+
+
+def test_files_that_are_not_ours_stop_no_agent(folder, spool):
+    fill(spool, 2)
+    spool.close()
+    lane = batch_files(folder)[0].parent
+    (lane / "notes.batch").write_bytes(b"mine")
+    header = b'{"another": "version"}'
+    body = len(header).to_bytes(4, "little") + header
+    check = zlib.crc32(body).to_bytes(4, "little")
+    (lane / "000000000003.batch").write_bytes(batchfile.MAGIC + check + body)
+
+    again = Spool.open(folder, LARGE)
+
+    assert numbers(again) == [1, 2]
+    again.close()
+
+
+def test_a_service_that_has_gone_back_in_time_gets_what_is_left_and_nothing_is_deleted(spool):
+    fill(spool, 10)
+    for number in range(1, 7):
+        spool.acknowledge(SOURCE, number)
+
+    spool.resume(SOURCE, 3, 31)
+
+    assert numbers(spool) == [7, 8, 9, 10]

@@ -12,7 +12,7 @@ from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.loss import Losses
 from specscope_agent.source import Source
 from specscope_agent.spool import Spool
-from specscope_agent.uplink import MOST_UNACKNOWLEDGED, Uplink, pause_s
+from specscope_agent.uplink import MOST_UNACKNOWLEDGED, Uplink, _Session, pause_s
 from specscope_agent.wire import encode
 from specscope_hook.ring import Cursor
 
@@ -158,3 +158,52 @@ def test_pauses_double_up_to_half_a_minute_and_differ():
     assert max(pauses) == 30.0
     assert pause_s(3, 0.0) == pause_s(3, 1.0) / 2
     assert pause_s(10_000, 1.0) == 30.0
+
+
+def test_a_service_that_has_gone_back_in_time_is_sent_what_is_there(served, spool, uplink):
+    fill(spool, 6)
+    link = uplink()
+    until(lambda: not spool.waiting(SOURCE))
+    link.close()
+    for number in range(4, 7):
+        del served.service.batches[SOURCE, number]
+    fill(spool, 2)
+
+    uplink()
+    until(lambda: not spool.waiting(SOURCE))
+
+    assert [number for _, number in served.service.received] == list(range(1, 9))
+
+
+def test_an_acknowledgement_of_what_was_not_sent_deletes_nothing(served, spool, uplink):
+    fill(spool, MOST_UNACKNOWLEDGED + 3)
+    served.service.acknowledge.clear()
+    link = uplink()
+    until(lambda: len(served.service.received) == MOST_UNACKNOWLEDGED)
+    session = _Session(spool.sources)
+    session.unacknowledged = {(SOURCE, 2)}
+
+    for number in (MOST_UNACKNOWLEDGED + 3, 2, 2, 999):
+        ack = wire.Ack(source=wire.Source(replica="r0", boot="b0"), number=number)
+        link._take(session, wire.FromService(ack=ack))
+
+    assert spool.waiting(SOURCE) == MOST_UNACKNOWLEDGED + 2
+    assert link.counts.acknowledged == 1
+
+
+def test_a_fault_on_the_way_is_said_and_tried_again(served, spool, uplink, caplog):
+    served.service.policy = wire.Policy(number=4, json="{}")
+    taken = []
+
+    def fails_once(number, json):
+        taken.append(number)
+        if len(taken) == 1:
+            raise KeyError("planted")
+
+    link = uplink(fails_once)
+    until(lambda: len(taken) > 1)
+    fill(spool, 1)
+    until(lambda: not spool.waiting(SOURCE))
+
+    assert link._thread.is_alive()
+    assert "planted" in caplog.text

@@ -80,6 +80,11 @@ def test_an_arm_with_a_cell_puts_it_before_the_table():
         {"default_k": True},
         {"kind": "blocks", "block_ms": None},
         {"kind": "blocks", "block_ms": 10},
+        {"policy": 2**32},
+        {"seed": 2**64},
+        {"first_pair": 2**32},
+        {"block_ms": 2**32},
+        {"share": 10**400},
     ],
     ids=str,
 )
@@ -249,3 +254,8 @@ def test_a_forked_child_which_has_no_ring_runs_no_experiment(rig):
     rig.blocks.turn()
 
     assert rig.blocks.k("sql", 1, 1, 1, 1) is None
+
+
+def test_a_policy_nested_without_end_is_refused():
+    with pytest.raises(PolicyError):
+        Gate.from_policy("[" * 100_000)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from specscope_hook.admission import Admission
 from specscope_hook.payload import decode
-from specscope_hook.recorder import Recorder
+from specscope_hook.recorder import UNKNOWN_U32, Recorder
 from specscope_hook.ring import NAME_ARM, NAME_CLASS, OTHER, Ring, RingReader
 
 
@@ -264,3 +264,56 @@ def test_a_full_ring_is_no_fault(tmp_path):
 
     assert rig.recorder.on
     assert rig.reader.dropped > 0
+
+
+@pytest.mark.parametrize("requests", [None, 3], ids=str)
+def test_a_wrong_end_of_a_timed_round_raises_nothing(rig, requests):
+    arrays = {name: [0] for name in ARRAYS if name != "requests"}
+    rig.recorder.begin()
+
+    rig.recorder.end(requests=requests, **arrays)
+
+    assert "recording a round" in rig.reader.fault_text
+
+
+def test_what_a_client_asks_for_is_no_fault_however_much_it_is(rig):
+    class_ = rig.recorder.class_id("half \ud800 a pair")
+    other = rig.recorder.class_id(7)
+    rig.recorder.admitted(
+        request=1, class_=class_, prompt_tokens=3, requested_output=10**12,
+        temperature=1e300, top_p=-1e300,
+    )  # fmt: skip
+
+    (request,) = rig.records()
+    assert rig.recorder.on
+    assert (class_, other) == (0, 1)
+    assert request.requested_output == UNKNOWN_U32  # as good as no limit
+    assert request.temperature == pytest.approx(3.4e38)
+    assert request.top_p == pytest.approx(-3.4e38)
+
+
+def test_a_clock_that_is_put_back_changes_no_duration_and_no_order(rig):
+    walls = []
+    for back_ms in (0, 3_600_000, 0):
+        rig.clock.offset_ns -= back_ms * 1_000_000
+        rig.recorder.begin()
+        rig.clock.pass_ms(2)
+        rig.recorder.end(**{n: [1] for n in ARRAYS})
+        walls.append(2000.0)
+
+    records = rig.records()
+    assert [r.wall_us for r in records] == walls
+    assert records[1].started_at < records[0].started_at < records[2].started_at + 3_600 * 10**9
+    assert [r.seq for r in drained(rig.reader)[0]] == [1, 2, 3]
+
+
+def test_the_largest_batch_is_recorded_and_one_more_is_a_fault(tmp_path):
+    rig = Rig(tmp_path, 1 << 22)
+    most = 0xFFFF
+
+    rig.recorder.round(**a_round(most))
+
+    (record,) = rig.records()
+    assert (len(record.requests), record.requests[-1]) == (most, most)
+    rig.recorder.round(**a_round(most + 1))
+    assert "recording a round" in rig.reader.fault_text

@@ -354,3 +354,31 @@ def test_a_cut_file_is_refused_and_a_missing_one_named(ring, tmp_path):
             RingReader.open(path)
     with pytest.raises(RingError, match=r"none\.ring"):
         RingReader.open(tmp_path / "none.ring")
+
+
+def test_a_number_that_was_never_given_hides_no_record_behind_it(ring, reader):
+    for index in range(3):
+        ring.push(ROUND, bytes([index]) * 64, 1)
+    ring._map[at.DATA + 88 + 8 + 5] ^= 1  # of the second record's number, beyond its check's reach
+
+    first, cursor, none = reader.pull(Cursor(), 1 << 20)
+    rest, _, gaps = reader.pull(cursor, 1 << 20)
+
+    assert [r.seq for r in first + rest] == [1, 3]
+    assert none == []
+    assert gaps == [Gap(2, 1, "corrupt")]
+
+
+def test_a_writer_that_died_between_two_words_lost_no_record(ring, reader):
+    ring.push(ROUND, b"a" * 64, 1)
+    ring._words[at.W_SEQ] = 1  # the record is published, its number's successor is not
+
+    records, _, gaps = reader.pull(Cursor(), 1 << 20)
+
+    assert ([r.seq for r in records], gaps) == ([1], [])
+
+
+def test_a_client_that_names_half_a_character_is_named_as_far_as_it_goes(ring, reader):
+    id_ = ring.name_id(NAME_CLASS, "a\ud800b")
+
+    assert reader.names(NAME_CLASS) == {id_: "a?b"}
