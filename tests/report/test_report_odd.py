@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from specscope.evaluate.blocks import LOAD_EDGES
+from specscope.evaluate.segments import load_bucket
 from specscope.gate.evidence import read_evidence
 from specscope.gate.recommend import recommend
 from specscope.gate.table import GateTable
@@ -272,4 +272,4 @@ def test_a_whole_block_row_is_what_the_record_says():
         stored_name(column.name) for column in columns(ROLLUPS["block_time"])
     }
     assert dataclasses.is_dataclass(ROLLUPS["block_time"])
-    assert LOAD_EDGES[0] == (1, "1")
+    assert [load_bucket(n) for n in (1, 2, 4, 256, 257)] == ["1", "2-4", "2-4", "65-256", "257+"]
