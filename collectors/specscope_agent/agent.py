@@ -82,14 +82,15 @@ class Agent:
 
     def tick(self) -> None:
         """One turn: every ring drained once, the policy where it belongs."""
-        self.rings.refresh()
+        self._survive("rings", self.rings.refresh)
         living = [ring for ring in self.rings.open if ring.reader.writer_alive]
         if not living:
             self.sampler.forget()
         device_rows = rows_by_ring(self.sampler.take(), living)
         for ring in self.rings.open:
             self._survive("drain", self._drain.empty, ring, device_rows.get(ring.source, ()))
-        self._survive("drain", self._drain.finish_orphans)
+        if self.rings.ours:
+            self._survive("drain", self._drain.finish_orphans)
         self._survive("policy", self._follow_policy)
         self._show()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +42,10 @@ class Rings:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._lock_file = -1
+        self._complain_at = 0.0
+        self.ours = True
+        """Whether no other sidecar drains the directory, as of the last look."""
         self._open: dict[Path, OpenRing] = {}
         self._refused: dict[Path, tuple[str, float]] = {}
 
@@ -54,13 +60,65 @@ class Rings:
         return list(self._open.values())
 
     def refresh(self) -> None:
-        """Open what is new; a file that is no ring is said once and tried again later."""
+        """Open what is new; a file that is no ring is said once and tried again later.
+
+        While another sidecar drains the directory there is nothing here: of two that number the
+        batches of one boot the service would take the second's for repetitions.
+        """
+        self.ours = self._ours()
+        if not self.ours:
+            return
+        for path in self.folder.glob("*.ring.new"):
+            self._clear(path)
         found = {path: _made_at(path) for path in self.folder.glob("*.ring")}
         for path in sorted(found, key=found.__getitem__):
             _, retry_at = self._refused.get(path, ("", 0.0))
             if path not in self._open and time.monotonic() >= retry_at:
                 self._try(path)
         self._refused = {path: why for path, why in self._refused.items() if path in found}
+
+    def _ours(self) -> bool:
+        """Hold the directory; False where another sidecar does."""
+        try:
+            if self._lock_file >= 0:
+                if os.path.samestat(os.fstat(self._lock_file), self.folder.stat()):
+                    return True
+                self._unlock()  # it was made anew
+            file = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:
+            return True  # it is not there (any more), and nobody's
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            if time.monotonic() >= self._complain_at:
+                self._complain_at = time.monotonic() + RETRY_S
+                log.warning("another sidecar drains %s; this one waits", self.folder)
+            return False
+        self._lock_file = file
+        return True
+
+    def _unlock(self) -> None:
+        if self._lock_file >= 0:
+            os.close(self._lock_file)
+            self._lock_file = -1
+
+    def _clear(self, path: Path) -> None:
+        """Remove a ring that was never finished and whose writer is gone: it takes memory."""
+        try:
+            if time.time() - path.stat().st_ctime < RETRY_S:
+                return
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            path.unlink(missing_ok=True)
+            log.warning("%s was never finished and is removed", path)
+        except OSError:
+            pass  # its writer lives, or it is not ours to remove
+        finally:
+            os.close(file)
 
     def _try(self, path: Path) -> None:
         try:
@@ -94,6 +152,7 @@ class Rings:
         for ring in self._open.values():
             ring.reader.close()
         self._open.clear()
+        self._unlock()
 
 
 def _made_at(path: Path) -> float:

@@ -37,7 +37,6 @@ class RingReader:
         self._capacity: int = self._words[at.W_CAPACITY]
         self._suspect = -1  # position of a record that did not match at the last pull
         self._lost = "ring_full"  # why numbers are missing before the next record
-        self._last = 0  # no record of this pull has a higher number
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
@@ -85,7 +84,6 @@ class RingReader:
         pull; if it still does not at the next pull, it is a gap of reason `corrupt`.
         """
         end = self._words[at.W_WRITE]
-        self._last = self._words[at.W_SEQ]  # published behind WRITE: none below `end` is above it
         position, next_seq = cursor
         records: list[RawRecord] = []
         gaps: list[Gap] = []
@@ -125,7 +123,8 @@ class RingReader:
             return None, position + rest
         offset = at.DATA + index
         length, check, seq, kind, batch = at.HEAD.unpack_from(self._map, offset)
-        if not next_seq <= seq <= self._last:
+        # SEQ is published behind WRITE, so that what lies below `end` is at most at SEQ.
+        if not next_seq <= seq <= self._words[at.W_SEQ]:
             return None, position
         if kind == at.FILLER and length == rest - _HEAD_BYTES:
             return None, position + rest

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import time
 from collections import Counter
 
 import numpy as np
@@ -368,3 +371,51 @@ def test_the_largest_round_goes_up_in_one_batch_that_the_service_takes(rings, ag
     assert (sent.rows("round"), sent.rows("request_part")) == (1, batch)
     assert sum(len(table.arrow) for table in sent.tables) < MESSAGE_BYTES
     ring.close()
+
+
+def test_of_two_sidecars_at_one_directory_the_second_waits_and_then_goes_on(rings, caplog):
+    def a_sidecar(name):
+        settings = AgentSettings(rings=rings, spool=rings.parent / name, spool_bytes=1 << 30)
+        return Agent(settings)
+
+    ring = ring_at(rings, a_boot())
+    traffic = Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(10))
+    first, second = a_sidecar("one"), a_sidecar("two")
+    for each in (first, second, first, second):
+        traffic.round(2)
+        each.tick()
+
+    assert len(first.rings.open) == 1
+    assert (second.rings.open, second.spool.sources) == ([], ())
+    assert sum("another sidecar" in record.message for record in caplog.records) == 1
+    source, drained = first.rings.open[0].source, first.rings.open[0].reader.next_seq - 1
+    first.close()
+    traffic.round(2)
+    second.tick()
+    rows, losses = spooled(second, source)
+    assert rows["round"] > 0
+    assert [(x["reason"], x["first_seq"]) for x in losses] == [("corrupt", 1)]
+    assert losses[0]["count"] <= drained
+    second.close()
+    ring.close()
+
+
+def test_a_ring_that_was_never_finished_is_removed_once_its_writer_is_gone(
+    rings, agent, monkeypatch
+):
+    left, being_made, young = (rings / f"{n}.ring.new" for n in ("left", "being-made", "young"))
+    for path in (left, being_made):
+        path.write_bytes(b"x" * 4096)
+    writer = os.open(being_made, os.O_RDWR)
+    fcntl.flock(writer, fcntl.LOCK_EX)
+    running = agent()
+    ahead = time.time() + 3600
+    monkeypatch.setattr("specscope_agent.rings.time.time", lambda: ahead)
+    running.tick()
+
+    monkeypatch.undo()
+    young.write_bytes(b"x")
+    running.tick()
+
+    assert sorted(path.name for path in rings.iterdir()) == [being_made.name, young.name]
+    os.close(writer)
