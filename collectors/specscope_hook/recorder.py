@@ -231,10 +231,12 @@ class Recorder:
         preempted: int = 0,
         timing_source: int = TimingSource.HOST,
         mark: Mark | None = None,
+        ended_ns: int = 0,
     ) -> None:
         """Write a round that the engine timed; see records.RingRound for each value.
 
         mark: the block that it ran in, where that is not the one in force.
+        ended_ns: when it ended (monotonic), where that is not now.
         """
         try:
             batch = len(requests)
@@ -244,7 +246,7 @@ class Recorder:
                 started_at,
                 policy,
                 pair,
-                max(0, self._now() - block_began) // 1_000_000 if pair else 0,
+                max(0, (ended_ns or self._now()) - block_began) // 1_000_000 if pair else 0,
                 waiting,
                 wall_us,
                 draft_us,

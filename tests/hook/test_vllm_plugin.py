@@ -165,3 +165,36 @@ def test_an_engine_that_is_not_the_one_we_know_is_one_line(engine, rings, caplog
     assert untouched(engine)
     (line,) = lines(caplog)
     assert "serving goes on" in line
+
+
+def test_each_engine_ends_its_own_ring_first_and_its_shutdown_is_wrapped_once(
+    engine, rings, monkeypatch
+):
+    class EngineCore:
+        def __init__(self, scheduler):
+            self.scheduler = scheduler
+
+        def shutdown(self):
+            return list(closed)
+
+    class Probe:
+        def __init__(self, scheduler, settings, boot):
+            self.number = len(cores)
+
+        def close(self):
+            closed.append(self.number)
+
+    closed, cores, original = [], [], EngineCore.shutdown
+    monkeypatch.setitem(sys.modules, "vllm.v1.engine", ModuleType("engine"))
+    core = SimpleNamespace(EngineCore=EngineCore)
+    monkeypatch.setitem(sys.modules, "vllm.v1.engine.core", core)
+    monkeypatch.setattr(adapter, "vllm_boot", lambda *_: None)
+    monkeypatch.setattr(adapter, "SchedulerProbe", Probe)
+    engine.scheduler.kv_cache_config = None
+    register()
+    for _ in range(3):
+        cores.append(EngineCore(engine.scheduler(None)))
+
+    assert cores[1].shutdown() == [1]
+    assert cores[0].shutdown() == [1, 0]
+    assert EngineCore.shutdown.__wrapped__ is original

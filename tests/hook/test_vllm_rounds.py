@@ -1,7 +1,9 @@
 """The vLLM adapter: orders of events that its CPU build cannot show (the real one: tests/vllm)."""
 
+import gc
 import json
 import math
+import weakref
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +19,9 @@ from specscope_hook.adapters.vllm_requests import _SHAPES
 from specscope_hook.clock import SystemClock
 from specscope_hook.columns import End, TimingSource
 from specscope_hook.errors import NotSupported
+from specscope_hook.layout import Cursor
+from specscope_hook.payload import decode
+from specscope_hook.records import RingRound
 from specscope_hook.ring import NAME_ARM, NAME_CLASS, RingReader
 
 
@@ -347,3 +352,78 @@ def test_another_signature_is_named():
         check(Other, {"schedule": ("self", "throttle")}, "1.0")
     with pytest.raises(NotSupported, match=r"has no Other\.add_request"):
         check(Other, {"add_request": ("self",)}, "1.0")
+
+
+def test_after_a_fault_nothing_of_the_engine_is_held_and_what_was_recorded_is_written(scheduler):
+    started(scheduler, "a", "b")
+    scheduler.finish_step(scheduler.plan({"a": 3, "b": 0}), accepted={"a": 2})
+    held = [weakref.ref(request) for request in scheduler.running]
+    scheduler.probe.before_update(None, None)  # what is no plan
+
+    scheduler.leave(scheduler.requests["a"])
+    scheduler.leave(scheduler.requests["b"])
+    gc.collect()
+
+    assert not scheduler.probe
+    assert [ref() for ref in held] == [None, None]
+    reader = RingReader.open(scheduler.path)
+    records = [decode(record) for record in reader.pull(Cursor(), 1 << 40)[0]]
+    assert [len(r.requests) for r in records if isinstance(r, RingRound)] == [0, 2]
+    assert "tokens" in reader.fault_text
+
+
+def test_an_engine_that_ends_is_held_by_nothing_of_ours(tmp_path):
+    scheduler = Scheduler(tmp_path)
+    started(scheduler, "a")
+    held = [weakref.ref(scheduler), weakref.ref(scheduler.probe)]
+
+    scheduler.probe.close()
+    scheduler.probe.close()
+    path = scheduler.path
+    del scheduler
+    gc.collect()
+
+    assert [ref() for ref in held] == [None, None]
+    assert RingReader.open(path).ended
+
+
+def test_rounds_are_written_a_few_at_a_time_and_at_once_where_nothing_runs(scheduler):
+    def written():
+        reader = RingReader.open(scheduler.path)
+        records = [decode(record) for record in reader.pull(Cursor(), 1 << 40)[0]]
+        return sum(isinstance(record, RingRound) for record in records)
+
+    started(scheduler, "a", "b")
+    counts = [written()]
+    for _ in range(9):
+        scheduler.finish_step(scheduler.plan({"a": 1, "b": 1}))
+        counts.append(written())
+    scheduler.finish_step(scheduler.plan({"a": 1, "b": 1}), ended={"a": 1, "b": 1})
+
+    assert counts[0] == 1  # that a prompt is done is said at once
+    assert counts == sorted(counts)
+    assert max(counts) >= 9  # 8 are not held back
+    assert written() == 11
+
+
+def test_a_rounds_age_in_its_block_is_that_of_its_end_not_of_its_writing(tmp_path, monkeypatch):
+    clock = ManualClock()
+    for name in ("monotonic_ns", "unix_ns"):
+        monkeypatch.setattr(SystemClock, name, staticmethod(getattr(clock, name)))
+    scheduler = Scheduler(tmp_path, request_k=True)
+    policy = {"policy": 4, "kind": "blocks", "block_ms": 60_000, "share": 1.0}
+    policy["arms"] = [{"name": "k0"}]
+    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+    started(scheduler, "a")
+    for _ in range(3):
+        clock.pass_ms(7)
+        scheduler.finish_step(scheduler.plan({"a": 0}))
+    clock.pass_ms(1000)
+
+    rounds = scheduler.records()[0]
+    assert [round_.block_age_ms for round_ in rounds] == [0, 7, 14, 21]
+    assert [round_.started_at - rounds[0].started_at for round_ in rounds[1:]] == [
+        0,
+        7_000_000,
+        14_000_000,
+    ]

@@ -161,3 +161,17 @@ def test_a_step_without_a_draft_has_no_draft_time(clock):
     output = runner.sample_tokens(None)
 
     assert math.isnan(output._specscope.steps[0][1])
+
+
+def test_times_that_no_output_takes_are_not_kept_for_ever(clock):
+    runner = FirstRunner(clock)  # a pipeline stage but the last: it has no output to put them on
+    inner = runner.sample_tokens
+    runner.sample_tokens = lambda grammar: (inner(grammar), None)[1]
+    probe = probed(runner, clock)
+
+    for _ in range(1000):
+        runner.execute_model(a_plan())
+        assert runner.sample_tokens(None) is None
+
+    assert probe.on
+    assert len(probe._timer._steps) < 100

@@ -140,6 +140,8 @@ class Scheduler:
         self.running.remove(request)
 
     def records(self) -> tuple[list[RingRound], list[RingRequest]]:
+        """What is on the ring, with the rounds that only wait to be written together."""
+        self.probe._rounds.write()
         reader = RingReader.open(self.path)
         assert reader.fault_text == ""
         found = [decode(record) for record in reader.pull(Cursor(), 1 << 40)[0]]

@@ -83,23 +83,29 @@ def _attach(scheduler: Any, settings: HookSettings) -> None:
 
     kv_cache = scheduler.kv_cache_config
     boot = vllm_boot(scheduler.vllm_config, kv_cache, settings, vllm.__version__)
-    _close_first(scheduler)
+    _close_first()
     scheduler._specscope = SchedulerProbe(scheduler, settings, boot)
 
 
-def _close_first(scheduler: Any) -> None:
-    """End the ring before the engine waits for its workers, which it may not survive."""
+def _close_first() -> None:
+    """Have engines end their ring before they wait for their workers, which they may not survive.
+
+    As late as this, since the plug-in is loaded before vLLM's engine can be imported.
+    """
     from vllm.v1.engine.core import EngineCore
 
     original = EngineCore.shutdown
+    if hasattr(original, _PROBE):
+        return
 
     @functools.wraps(original)
     def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
-        probe = scheduler._specscope
-        if probe and getattr(self, "scheduler", None) is scheduler:
+        probe = getattr(getattr(self, "scheduler", None), _PROBE, False)
+        if probe is not False:  # one that is off has a ring to end, too
             probe.close()
         return original(self, *args, **kwargs)
 
+    setattr(shutdown, _PROBE, True)
     EngineCore.shutdown = shutdown
 
 

@@ -89,6 +89,8 @@ class Requests:
             guided=guided,
             content=self._content(request, adapter),
         )
+        if not recorder.on:
+            return
         # The front end stamped the arrival on the wall's clock, in another process.
         arrived = self._now() - max(0, unix - int(request.arrival_time * 1e9))
         self.running[id_] = Running(
@@ -133,6 +135,10 @@ class Requests:
             state = self.running.get(request.request_id)
             if state is not None:
                 self._end(state, End.ABORT)
+
+    def forget(self) -> None:
+        """Keep nothing of vLLM's."""
+        self.running.clear()
 
     def _end(self, state: Running, reason: End) -> None:
         del self.running[state.id]

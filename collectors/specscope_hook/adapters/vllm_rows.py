@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from specscope_hook.adapters.vllm_requests import Requests, Running
@@ -21,13 +21,13 @@ _ONE_LESS = bytes([0, *range(255)])
 class Rows:
     """One value a sequence, and what else the step worked on."""
 
-    ids: list[str] = field(default_factory=list)
-    requests: Sequence[int] = ()
-    classes: Sequence[int] = ()
-    contexts: list[int] = field(default_factory=list)
-    k: Sequence[int] = ()
-    accepted: Sequence[int] = ()
-    made: Sequence[int] = ()
+    ids: list[str]
+    requests: Sequence[int]
+    classes: Sequence[int]
+    held: list[int]  # tokens that it holds, of which the last is in no cache yet
+    k: Sequence[int]
+    accepted: Sequence[int]
+    made: Sequence[int]
     prompt_tokens: int = 0
     invalid: int = 0
     padded: int = 0  # tokens planned for sequences that had ended by then, or for nothing
@@ -51,24 +51,21 @@ class RowReader:
 
     def _steady(self, planned: Any, made: Any) -> Rows | None:
         """None where it is not the same sequences as before, all decoding."""
-        ids = list(planned.num_scheduled_tokens)
-        if not ids or ids != self._ids or planned.num_invalid_spec_tokens:
+        ids, scheduled = self._ids, planned.num_scheduled_tokens
+        if not ids or list(scheduled) != ids or planned.num_invalid_spec_tokens:
             return None
         if self._known.ended != self._ended:  # a step in flight may hold one that is gone
             return None
         if planned.scheduled_new_reqs or planned.scheduled_cached_reqs.resumed_req_ids:
             return None
-        drafts = planned.scheduled_spec_decode_tokens
+        drafts, tokens = planned.scheduled_spec_decode_tokens, made.sampled_token_ids
         if list(drafts) == ids:
-            k = list(map(len, drafts.values()))
+            k = bytes(map(len, drafts.values()))
         else:
-            k = [len(drafts[id_]) if id_ in drafts else 0 for id_ in ids]
+            k = bytes([len(drafts[id_]) if id_ in drafts else 0 for id_ in ids])
         # A sequence is planned for k + 1 tokens or, with a prompt to compute, for more; so one
         # sum tells that all of them decode.
-        if planned.total_num_scheduled_tokens != sum(k) + len(ids):
-            return None
-        tokens, drafted = made.sampled_token_ids, bytes(k)
-        if not tokens:
+        if not tokens or planned.total_num_scheduled_tokens != sum(k) + len(ids):
             return None
         if made.req_ids == ids:  # the order of tokens; that of the index by id is another
             lengths = bytes(map(len, tokens))
@@ -78,18 +75,15 @@ class RowReader:
         if 0 in lengths:
             return None
         accepted = lengths.translate(_ONE_LESS)
-        if 0 in drafted:
-            pairs = zip(accepted, drafted, strict=True)
+        if 0 in k:
+            pairs = zip(accepted, k, strict=True)
             accepted = bytes([kept if k_ else 0 for kept, k_ in pairs])
-        return Rows(
-            ids=ids,
-            requests=self._requests,
-            classes=self._classes,
-            contexts=[len(each) - 1 for each in self._tokens],
-            k=drafted,
-            accepted=accepted,
-            made=lengths,
-        )
+        held = list(map(len, self._tokens))
+        return Rows(ids, self._requests, self._classes, held, k, accepted, lengths)
+
+    def forget(self) -> None:
+        """Keep nothing of vLLM's."""
+        self._ids, self._tokens = [], []
 
     def _any(self, planned: Any, made: Any) -> Rows:
         """Sequence by sequence: prompts are counted, what gave out nothing is left out."""
@@ -100,7 +94,7 @@ class RowReader:
         anew = {new.req_id for new in planned.scheduled_new_reqs}
         anew |= planned.scheduled_cached_reqs.resumed_req_ids
         k_, accepted, lengths = list[int](), list[int](), list[int]()
-        rows, states = Rows(k=k_, accepted=accepted, made=lengths), []
+        rows, states = Rows([], (), (), [], k_, accepted, lengths), []
         for id_, scheduled in planned.num_scheduled_tokens.items():
             state = running.get(id_)
             if state is None:
@@ -126,7 +120,7 @@ class RowReader:
             accepted.append(len(made_here) - 1 if draft else 0)
             lengths.append(len(made_here))
         self._keep(rows, states)
-        rows.contexts = [len(each) - 1 for each in self._tokens]
+        rows.held = list(map(len, self._tokens))
         return rows
 
     def _keep(self, rows: Rows, states: list[Running]) -> None:
@@ -139,8 +133,5 @@ class RowReader:
 
 
 def all_of(outputs: dict[int, Any]) -> list[Any]:
-    """What a step gave out, over vLLM's front ends; mostly there is one."""
-    if len(outputs) == 1:
-        (only,) = outputs.values()
-        return only.outputs  # type: ignore[no-any-return]
+    """What a step gave out, over vLLM's front ends."""
     return [each for some in outputs.values() for each in some.outputs]

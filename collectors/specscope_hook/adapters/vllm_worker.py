@@ -15,12 +15,14 @@ from specscope_hook.timers import CudaTimer, HostTimer, Part, Step, Timer
 
 log = logging.getLogger("vllm.specscope")
 
+_KEPT_STEPS = 64  # times that no output takes are kept for so many steps
+
 
 class Carried(NamedTuple):
     """What an output carries: its own step's number, and steps that have become known."""
 
     tag: int
-    steps: list[tuple[int, float, float, float, float]]
+    steps: list[Step]
     source: int
     fault: str
 
@@ -32,6 +34,7 @@ class WorkerProbe:
         self._runner = runner
         self._timer = timer
         self._tag = 0
+        self._kept = 0  # steps since times last rode on an output
         self._stepping = False
         self._fault = ""
         self.on = True
@@ -77,9 +80,9 @@ class WorkerProbe:
             def timed(*args: Any, **kwargs: Any) -> Any:
                 if not self._stepping:  # a warm-up, a graph capture or a dummy batch
                     return original(*args, **kwargs)
-                self._do(self._timer.open, part)
+                self._open(part)
                 result = original(*args, **kwargs)
-                self._do(self._timer.close, part)
+                self._close(part)
                 return result
 
             return timed
@@ -90,7 +93,7 @@ class WorkerProbe:
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def timed(*args: Any, **kwargs: Any) -> Any:
                 if self._stepping:
-                    self._do(self._timer.open, part)
+                    self._open(part)
                 return original(*args, **kwargs)
 
             return timed
@@ -101,10 +104,10 @@ class WorkerProbe:
         """V1: verification runs from the forward pass to the logits, where this returns."""
 
         def timed(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-            self._do(self._begin, scheduler_output)
+            self._step(scheduler_output)
             result = original(scheduler_output, *args, **kwargs)
             if self._stepping:
-                self._do(self._timer.close, Part.VERIFY)
+                self._close(Part.VERIFY)
             return result
 
         return timed
@@ -114,27 +117,48 @@ class WorkerProbe:
 
         def timed(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
             if not kwargs.get("dummy_run"):
-                self._do(self._begin, scheduler_output)
+                self._step(scheduler_output)
             if self._stepping:
-                self._do(self._timer.open, Part.VERIFY)
+                self._open(Part.VERIFY)
             result = original(scheduler_output, *args, **kwargs)
             if self._stepping:
-                self._do(self._timer.close, Part.VERIFY)
+                self._close(Part.VERIFY)
             return result
 
         return timed
 
+    def _step(self, scheduler_output: Any) -> None:
+        try:
+            self._begin(scheduler_output)
+        except Exception as error:
+            self._fail(error)
+
     def _begin(self, scheduler_output: Any) -> None:
-        self._stepping = scheduler_output.total_num_scheduled_tokens > 0
+        self._stepping = self.on and scheduler_output.total_num_scheduled_tokens > 0
         if self._stepping:
             self._tag += 1
+
+    def _open(self, part: Part) -> None:
+        try:
+            self._timer.open(part)
+        except Exception as error:
+            self._fail(error)
+
+    def _close(self, part: Part) -> None:
+        try:
+            self._timer.close(part)
+        except Exception as error:
+            self._fail(error)
 
     def _around_sample_tokens(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
             output = original(*args, **kwargs)
             if self._stepping or self._fault:
                 self._stepping = False
-                self._do(self._carry, output)
+                try:
+                    self._carry(output)
+                except Exception as error:
+                    self._fail(error)
             return output
 
         return timed
@@ -144,36 +168,38 @@ class WorkerProbe:
         tag = self._tag
         if self.on:
             self._timer.seal(tag)
-        if hasattr(output, "sampled_token_ids") and not hasattr(output, "get_output"):
+        if not hasattr(output, "get_output"):
             self._put(output, tag)
-        elif hasattr(output, "get_output"):
-            later = output.get_output
+            return
+        later = output.get_output
 
-            def get_output() -> Any:
-                result = later()
-                self._do(self._put, result, tag)
-                return result
+        def get_output() -> Any:
+            result = later()
+            try:
+                self._put(result, tag)
+            except Exception as error:
+                self._fail(error)
+            return result
 
-            output.get_output = get_output
+        output.get_output = get_output
 
     def _put(self, output: Any, tag: int) -> None:
-        if not getattr(output, "req_ids", None):
-            return  # a shared constant, or another pipeline stage's
-        steps = [] if self._fault else [_plain(step) for step in self._timer.resolved()]
+        if not getattr(output, "req_ids", None):  # a shared constant, or another pipeline stage's
+            self._kept += 1
+            if self._kept > _KEPT_STEPS:
+                self._timer.resolved()
+            return
+        self._kept = 0
+        steps = [] if self._fault else self._timer.resolved()
         output._specscope = Carried(tag, steps, int(self._timer.source), self._fault)
         self._fault = ""
 
-    def _do(self, call: Callable[..., Any], *args: Any) -> None:
-        """Call what may not reach the engine; the first fault is the last."""
-        if not self.on and call not in (self._carry, self._put):
-            return
-        try:
-            call(*args)
-        except Exception as error:
-            if self.on:
-                log.error("specscope times nothing from here on, serving goes on: %r", error)
-                self._fault = f"worker: {error!r}"
-            self.on = False
+    def _fail(self, error: Exception) -> None:
+        """Time nothing from here on; the first fault is the last."""
+        if self.on:
+            log.error("specscope times nothing from here on, serving goes on: %r", error)
+            self._fault = f"worker: {error!r}"
+        self.on = self._stepping = False
 
 
 def _timer_for(runner: Any) -> Timer:
@@ -181,7 +207,3 @@ def _timer_for(runner: Any) -> Timer:
 
     device = getattr(getattr(runner, "device", None), "type", "cpu")
     return CudaTimer(torch) if device == "cuda" else HostTimer()
-
-
-def _plain(step: Step) -> tuple[int, float, float, float, float]:
-    return (step.tag, step.draft_us, step.verify_us, step.sample_us, step.idle_us)
