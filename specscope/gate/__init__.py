@@ -6,7 +6,10 @@ places       where each verdict applies: a cell's class, ranges and typical stat
 rules        one place: keep, enable, raise, lower, disable, or not yet
 recommend    all places together: a new table, and what stands against it
 plan         how long a verdict will take, and what it costs
-diff, show   for a person
+show         all of it as lines for a person, and as JSON
 policies     the numbered, immutable policies in the store: apply, roll back, calibrate
 export       the best table that an engine can express, with its regret
+sides, side_checks, crossover, swap   engines that cannot change k: a router's experiment
+cli, arguments, console               what can be asked for, read and printed
+advice, changes, experiments          the commands: what should be, what changes, what is tried
 """

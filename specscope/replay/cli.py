@@ -9,6 +9,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
+from specscope.arguments import count, positive, whole
 from specscope.period import DEFAULT, period
 
 
@@ -27,7 +28,9 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--b", type=side, metavar="[ARM=]URL", help="compared, as k4=http://...")
     parser.add_argument("--parts", type=count, default=10, help="of the trace; 10 by default")
     parser.add_argument("--passes", type=count, default=1, help="times that the trace is run")
-    parser.add_argument("--speed", type=rate, default=1.0, help="of arrivals; 2 is twice as fast")
+    parser.add_argument(
+        "--speed", type=positive, default=1.0, help="of arrivals; 2 is twice as fast"
+    )
     parser.add_argument(
         "--concurrency", type=count, help="so many requests in flight instead of the arrivals"
     )
@@ -35,8 +38,8 @@ def add_parser(subparsers: Any) -> None:
         "--together", action="store_true", help="both at once: only where they share nothing"
     )
     parser.add_argument("--model", help="name to ask for; the endpoint's first by default")
-    parser.add_argument("--warm-up", type=int, default=2, help="requests before any counts")
-    parser.add_argument("--timeout-s", type=rate, default=300.0, help="without a byte")
+    parser.add_argument("--warm-up", type=whole, default=2, help="requests before any counts")
+    parser.add_argument("--timeout-s", type=positive, default=300.0, help="without a byte")
     parser.add_argument("--seed", type=int, default=0, help="of the order of the endpoints")
     parser.add_argument("--epoch", default="", help="of the engine, where it is in the store too")
     parser.add_argument("--out", type=Path, help="write the result for `gate --accept-replayed`")
@@ -56,24 +59,6 @@ def side(text: str) -> tuple[str, str]:
     if not url.startswith(("http://", "https://")):
         raise ArgumentTypeError(f"{text!r} is not an address such as http://host:8000")
     return arm, url
-
-
-def count(text: str) -> int:
-    """A number from 1 on."""
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a number from 1 on")
-    return int(text)
-
-
-def rate(text: str) -> float:
-    """A positive number."""
-    try:
-        value = float(text)
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a number") from None
-    if not 0 < value < 1e9:
-        raise ArgumentTypeError(f"{text!r} is not a positive number")
-    return value
 
 
 def run(args: Namespace) -> int:

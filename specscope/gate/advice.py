@@ -1,0 +1,63 @@
+"""`specscope gate show`, `recommend`, `diff` and `export`: what is, and what should be."""
+
+from __future__ import annotations
+
+import json
+from argparse import Namespace
+from dataclasses import asdict
+
+from specscope.errors import InputError
+from specscope.gate import show as views
+from specscope.gate.console import advise, open_store, read_store, say, wanted_table, write_json
+from specscope.gate.export import export as export_table
+from specscope.gate.policies import newest_with_table, read_policies
+
+
+def show(args: Namespace) -> int:
+    """The table in force."""
+    with open_store(args) as store:
+        policies = read_policies(store)
+    found = newest_with_table(policies)
+    if found is None:
+        return say(args, ["no table is in force: the engine's own draft length runs"], {})
+    header = f"policy {found.number} ({found.kind}): {found.note or 'no note'}"
+    return say(args, [header, *views.table_lines(found.table)], dict(found.body))
+
+
+def recommend(args: Namespace) -> int:
+    """What should be in force."""
+    with open_store(args) as store:
+        found = advise(args, read_store(store, args))
+    plain = views.recommendation_json(found)
+    if args.out:
+        write_json(args.out, plain)
+    return say(args, views.recommendation_lines(found), plain)
+
+
+def diff(args: Namespace) -> int:
+    """What would change."""
+    with open_store(args) as store:
+        reading = read_store(store, args)
+        table = wanted_table(args, reading)
+    lines = views.diff_lines(reading.table, table)
+    plain = {"old": reading.table.as_json(), "new": table.as_json(), "changes": bool(lines)}
+    return say(args, lines or ["no difference"], plain)
+
+
+def export(args: Namespace) -> int:
+    """The table in an engine's own words."""
+    with open_store(args) as store:
+        found = advise(args, read_store(store, args))
+    if not found.moves and args.engine != "specscope":
+        raise InputError("no experiment has run: there is nothing to export for this engine")
+    out = export_table(args.engine, found.new, found.moves, args.largest_batch, routed=found.routes)
+    lines = [json.dumps(out.settings)]
+    lines.append(f"regret against the full table: {_percent(out.regret)}")
+    if out.router:
+        lines.append(f"behind a router with these rules: {_percent(out.routed_regret)}")
+        lines += [f"    {rule['class']} -> {rule['pool']}" for rule in out.router]
+    return say(args, [*lines, *out.limits], asdict(out))
+
+
+def _percent(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1%} of throughput"

@@ -1,0 +1,53 @@
+"""Types of the gate's command-line arguments. Each raises ArgumentTypeError for another text."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+
+from specscope.arguments import positive
+
+
+def share(text: str) -> float:
+    """A share in 0..1, given as 0.05 or as 5%."""
+    try:
+        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a share such as 0.05 or 5%") from None
+    if not 0 < value <= 1:
+        raise ArgumentTypeError(f"{text!r} is not within 0 and 1")
+    return value
+
+
+def lengths(text: str) -> list[int]:
+    """Draft lengths, such as 0,2,4; 0 among them and one more."""
+    try:
+        found = sorted({int(word) for word in text.split(",")})
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} are not draft lengths such as 0,2,4") from None
+    if len(found) < 2 or found[0] != 0 or found[-1] > 255:
+        raise ArgumentTypeError(f"{text!r}: 0 and at least one other draft length are compared")
+    return found
+
+
+def replicas(text: str) -> tuple[str, ...]:
+    """Names of replicas, such as r0,r1."""
+    found = tuple(name for name in text.split(",") if name)
+    if not found:
+        raise ArgumentTypeError(f"{text!r} names no replica")
+    return found
+
+
+def address(text: str) -> tuple[str, str]:
+    """A replica and where it listens, such as r0=10.0.0.1:8000."""
+    name, equals, where = text.partition("=")
+    if not name or not equals or ":" not in where:
+        raise ArgumentTypeError(f"{text!r} is not an address such as r0=10.0.0.1:8000")
+    return name, where
+
+
+def allowance(text: str) -> tuple[str, float]:
+    """A class and what its tokens may take, such as chat=50. [ms]"""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ArgumentTypeError(f"{text!r} is not an allowance such as chat=50")
+    return name, positive(value)

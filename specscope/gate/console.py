@@ -1,0 +1,107 @@
+"""What the gate's commands share: the store, what the options say of it, and printing."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from specscope.errors import InputError, UsageError
+from specscope.gate import session
+from specscope.gate.recommend import Recommendation
+from specscope.gate.remote import Remote
+from specscope.gate.replayed import read_replays, replayed_cells
+from specscope.gate.session import Reading
+from specscope.gate.table import GateTable, read_table
+from specscope.settings import store_dsn
+from specscope.store import Store
+
+
+@contextmanager
+def open_store(args: Namespace) -> Iterator[Store]:
+    """The store that was named. Raises StoreError where there is none."""
+    with Store.open(store_dsn(os.environ, args.store), create=False) as store:
+        yield store
+
+
+def read_store(store: Store, args: Namespace) -> Reading:
+    """Policies and evidence, as far back as asked for."""
+    since = time.time_ns() - args.since
+    return session.read(
+        store,
+        default_k=args.default_k,
+        epoch=args.epoch,
+        since=since,
+        by_class=bool(args.tpot_ms),
+    )
+
+
+def advise(args: Namespace, reading: Reading) -> Recommendation:
+    """What should be in force, by the rules and replays that were named."""
+    return session.recommendation(
+        reading,
+        closed_loop=args.closed_loop,
+        allowances=dict(args.tpot_ms) or None,
+        replays=read_replays(args.accept_replayed),
+    )
+
+
+def wanted_table(args: Namespace, reading: Reading) -> GateTable:
+    """The table of the file that was named, or the recommended one.
+
+    Raises InputError for a file that is none, UsageError where it rests on a replay that nobody
+    accepted.
+    """
+    if args.table is None:
+        return advise(args, reading).new
+    table = _read_table(args.table)
+    resting = replayed_cells(table, reading.table)
+    if resting and not args.accept_replayed:
+        raise UsageError(
+            f"{args.table}: {len(resting)} of its cells rest on a replay ({resting[0]}); accept "
+            "it with --accept-replayed FILE, the result that they rest on"
+        )
+    read_replays(args.accept_replayed)
+    return table
+
+
+def _read_table(path: Path) -> GateTable:
+    """A file that says neither cells nor a default is something else, not a table of k = 0."""
+    try:
+        body = json.loads(path.read_text())
+        if not isinstance(body, dict) or not body.keys() & {"table", "default_k"}:
+            raise InputError(f"{path} is not a table: it says neither `table` nor `default_k`")
+        return read_table(body)
+    except (OSError, ValueError, RecursionError, UsageError) as error:
+        raise InputError(f"{path} is not a table: {error}") from error
+
+
+def chosen_service(args: Namespace, store: Store) -> Remote | None:
+    """The service to apply through; None where the store itself is written."""
+    return Remote.chosen(os.environ, args.service, store.dsn)
+
+
+def say(args: Namespace, lines: Sequence[str], plain: Mapping[str, Any]) -> int:
+    """Print lines, or with --json what they are made of. Returns the exit status."""
+    text = json.dumps(plain, indent=1, allow_nan=False) if args.json else "\n".join(lines)
+    sys.stdout.write(text + "\n")
+    return 0
+
+
+def aside(line: str) -> None:
+    """A line for a person, beside what is printed."""
+    sys.stderr.write(line + "\n")
+
+
+def write_json(path: Path, plain: Mapping[str, Any]) -> None:
+    """Raises UsageError where it cannot be written."""
+    try:
+        path.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error}") from error

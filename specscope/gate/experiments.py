@@ -1,0 +1,128 @@
+"""`specscope gate plan` and `calibrate`: how long finding out takes, and a window in which it is
+found out."""
+
+from __future__ import annotations
+
+import os
+import time
+from argparse import Namespace
+from dataclasses import asdict
+from pathlib import Path
+
+from specscope.errors import StoreError, UsageError
+from specscope.evaluate.untried import untried
+from specscope.gate import calibration
+from specscope.gate import plan as planning
+from specscope.gate import swap as swaps
+from specscope.gate.console import advise, aside, chosen_service, open_store, read_store, say
+from specscope.gate.residence import ProposedBlocks, proposed_blocks
+from specscope.period import DEFAULT, period
+
+ROUTER_FILES = {"haproxy": "specscope-crossover.cfg", "nginx": "specscope-crossover.conf"}
+MOST_BLOCKS = 100_000  # of a router's schedule
+LONGEST_MIN = 60 * 24 * 366.0  # that a calibration may last
+
+
+def plan(args: Namespace) -> int:
+    """How long verdicts will take; of a crossover, what its router must do and when."""
+    if args.crossover:
+        return _plan_crossover(args)
+    with open_store(args) as store:
+        reading = read_store(store, args)
+        proposed = proposed_blocks(store, time.time_ns() - args.since)
+    blocks = reading.evidence.since(time.time_ns() - args.since).blocks
+    verdicts = advise(args, reading).verdicts  # by the rules by which the gate will decide
+    design = "closed_loop" if args.closed_loop else reading.design
+    others = untried(reading.evidence.blocks, reading.evidence.parts, verdicts, design)
+    steps = planning.plan(
+        verdicts,
+        replicas=args.replicas or planning.replica_count(blocks),
+        block_s=args.block_s or planning.block_seconds(blocks),
+        share=args.share,
+    )
+    plain = {
+        "steps": [asdict(step) for step in steps],
+        "untried": [asdict(one) for one in others],
+        "blocks": proposed.as_json() if proposed else None,
+    }
+    lines = [*planning.plan_lines(steps), *planning.untried_lines(others)]
+    return say(args, lines + ([str(proposed)] if proposed else []), plain)
+
+
+def _plan_crossover(args: Namespace) -> int:
+    swap = _swap(args, args.block_s or 240.0)
+    if 3600 * args.hours / swap.block_s > MOST_BLOCKS:
+        raise UsageError(
+            f"{args.hours:g} hours in blocks of {swap.block_s} s are more than {MOST_BLOCKS} blocks"
+        )
+    slots = swaps.schedule(swap, swap.first_block(time.time_ns()), args.hours)
+    addresses = dict(args.address)
+    text = (
+        swaps.haproxy(swap, addresses) if args.router == "haproxy" else swaps.nginx(swap, addresses)
+    )
+    if args.out:
+        _write_router(args.out, ROUTER_FILES[args.router], text, swaps.swap_map(slots))
+    lines = [
+        f"block {slot.block} from {slot.begins}: stream 0 {slot.stream_0}, stream 1 {slot.stream_1}"
+        for slot in slots
+    ]
+    lines += [
+        f"{len(slots) // 2} pairs in {args.hours:g} hours; a verdict takes 20 of each deploy",
+        "swap the configurations of the sides half-way: only then does their hardware cancel",
+        "", text,
+    ]  # fmt: skip
+    plain = {"slots": [asdict(slot) for slot in slots], "router": text, **asdict(swap)}
+    return say(args, lines, plain)
+
+
+def _write_router(folder: Path, name: str, text: str, swap_map: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+        (folder / swaps.MAP).write_text(swap_map)
+    except OSError as error:
+        raise UsageError(f"cannot write to {folder}: {error}") from error
+
+
+def _swap(args: Namespace, block_s: float) -> swaps.Swap:
+    left, right = args.crossover
+    return swaps.Swap(left, right, max(1, round(block_s)), args.seed)
+
+
+def calibrate(args: Namespace) -> int:
+    """Run every block as an experiment for a while, then put the table back."""
+    if bool(args.k) == bool(args.crossover):
+        raise UsageError("either draft lengths (--k) or two sides (--crossover) are compared")
+    # The router of a crossover has its own schedule, whose length nothing here may change.
+    proposed = None if args.block_s or args.crossover else _proposed(args)
+    block_s = args.block_s or (proposed.length_s if proposed else planning.DEFAULT_BLOCK_S)
+    swap = _swap(args, block_s) if args.crossover else None
+    window = calibration.Window(tuple(args.k or ()), args.minutes, block_s, swap)
+    lines = calibration.describe(window) + ([str(proposed)] if proposed else [])
+    if args.minutes > LONGEST_MIN:
+        raise UsageError(f"{args.minutes:g} minutes are longer than a year")
+    if args.approve and not window.pairs:
+        raise UsageError(
+            f"{args.minutes:g} minutes hold no pair of {window.blocks} blocks of {block_s:g} s"
+        )
+    if not args.approve:
+        return say(args, [*lines, "nothing is started (--approve)"], asdict(window))
+    with open_store(args) as store:
+        service = chosen_service(args, store)
+        number = calibration.run(
+            store, window, say=aside, default_k=args.default_k, service=service
+        )
+    return say(args, [f"policy {number} has put the table back"], {"policy": number})
+
+
+def _proposed(args: Namespace) -> ProposedBlocks | None:
+    """Blocks for the residence of the last week's requests; None without a store to ask."""
+    if not args.store and not os.environ.get("SPECSCOPE_STORE"):
+        return None
+    try:
+        with open_store(args) as store:
+            return proposed_blocks(store, time.time_ns() - period(DEFAULT))
+    except StoreError:
+        if args.approve:
+            raise
+        return None  # what would run can be said without a store
