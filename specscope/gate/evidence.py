@@ -13,10 +13,11 @@ from specscope.evaluate.blocks import BlockClass, BlockPart, BlockTime
 from specscope.evaluate.machine import Machine, machines_of
 from specscope.evaluate.outputs import OutputCheck
 from specscope.evaluate.pairs import pair_key
+from specscope.gate.anchor import under_newest_table
 from specscope.gate.sides import Crossing, Policies, crossings, sides_of, without_crossovers
 from specscope.gate.voids import Hold, read_holds, void_pairs
 from specscope.outputs import read_outputs, read_side_outputs
-from specscope.period import since_condition
+from specscope.period import evidence_condition
 from specscope.store import Store
 
 MOST_BLOCKS = 20_000
@@ -64,11 +65,11 @@ def of_epoch(
 
 
 def read_evidence(store: Store, epoch: str | None = None, since: int = 0) -> Evidence:
-    """Blocks of the store's experiments that began since a time, ns since 1970.
+    """Blocks of the store's experiments that concern a time since, ns since 1970.
 
-    Raises StoreError where it cannot be read.
+    See `period.evidence_condition`. Raises StoreError where it cannot be read.
     """
-    blocks, parts = read_blocks(store, since_condition("first_at", since))
+    blocks, parts = read_blocks(store, evidence_condition(since))
     policies = read_bodies(store)
     found = of_epoch(without_crossovers(blocks, policies), parts, epoch)
     return replace(
@@ -95,6 +96,7 @@ def read_blocks(
 ) -> tuple[list[BlockTime], list[BlockPart]]:
     """Blocks that a condition on `block_time` chooses, of every epoch, and their parts.
 
+    Blocks of a table that another one replaced are left out.
     Blocks of pairs that a guardrail cut are marked void. Of a fleet with more than MOST_BLOCKS,
     blocks of like replicas at one time come added up, but for boots where a guardrail fired and
     for crossovers, which are about single replicas.
@@ -113,7 +115,7 @@ def read_blocks(
             apart = f"({where}) AND ({' OR '.join(f'({one})' for one in single)})"
             blocks += read_records(store, queries.blocks(apart), BlockTime)
             parts += read_records(store, queries.block_parts(apart), BlockPart)
-    return void_pairs(blocks, holds, policies), parts
+    return void_pairs(under_newest_table(blocks, policies), holds, policies), parts
 
 
 def is_large(store: Store, where: str) -> bool:

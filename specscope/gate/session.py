@@ -10,6 +10,7 @@ from specscope.evaluate.blocks import BlockClass
 from specscope.evaluate.checks import Design
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.shared_batch import judge_delays
+from specscope.gate.anchor import reaches_back
 from specscope.gate.crossover import judge_crossovers
 from specscope.gate.evidence import Evidence, read_evidence
 from specscope.gate.policies import (
@@ -54,7 +55,7 @@ def read(
     since: int = 0,
     by_class: bool = True,
 ) -> Reading:
-    """Read policies, and evidence that began since a time, ns since 1970.
+    """Read policies, and evidence that concerns a time since, ns since 1970.
 
     default_k: in force where no policy is; None for 0. by_class: with how long each class waited,
     which only an allowance asks for.
@@ -70,6 +71,7 @@ def read(
     notes = []
     if len(kept) < len(evidence.blocks):
         notes.append(f"{len(evidence.blocks) - len(kept)} blocks of other experiments left out")
+    notes += reaches_back(kept, since)
     in_force = newest_with_table(policies)
     table = GateTable((), default_k or 0) if in_force is None else in_force.table
     design, often = DESIGNS[kind]

@@ -10,19 +10,19 @@ from specscope.evaluate.blocks import BlockClass
 from specscope.gate.evidence import is_large, read_records
 from specscope.gate.policies import WITH_TABLE, StoredPolicy
 from specscope.gate.table import GateTable
-from specscope.period import since_condition
+from specscope.period import evidence_condition
 from specscope.store import Store, error_code
 
 UNKNOWN_TABLE = 60  # as ClickHouse numbers it
 
 
 def read_class_blocks(store: Store, epoch: str, since: int = 0) -> list[BlockClass]:
-    """How long each class waited in the blocks of an epoch that began since a time, in ns.
+    """How long each class waited in the blocks of an epoch that concern a time since, in ns.
 
     Of a large fleet, blocks at one time come added up, as its other blocks do. Nothing where an
     older version made the store.
     """
-    where = since_condition("first_at", since)
+    where = evidence_condition(since)
     classes = queries.pooled_classes if is_large(store, where) else queries.block_classes
     try:
         rows = read_records(store, classes(where), BlockClass)

@@ -14,7 +14,7 @@ from specscope.rollups import BlockTime
 from specscope_hook.columns import columns
 
 PAIR = "epoch, policy, replica, boot, pair"
-NEARLY_ALL = 0.9  # of a pair's request-rounds that share a bucket; as in evaluate.blocks
+NEARLY_ALL = 0.9  # of a pair's request-rounds that share a bucket; as in evaluate.segments
 SPILL = 0.05  # proposals a round beyond an arm's draft length; as in evaluate.checks
 
 _NULLABLE = [c.name for c in columns(BlockTime) if c.nullable]
@@ -99,14 +99,15 @@ def pooled_classes(where: str = EVERYTHING) -> str:
     """Classes of blocks as `block_classes` gives them, added up over replicas. [1]
 
     Table `block_class`, by the times `first_at` and `last_at` of its block in `block_time`.
-    `replica` says whether classes shared their blocks; where one ran alone, it names that one.
+    `replica` says whether classes shared their blocks; of one that ran `alone`, it says which.
     """
     block = "epoch, policy, replica, boot, pair, arm"
     return f"""
         SELECT epoch, policy, pool AS replica, '' AS boot, pair, arm, class, requests,
             tpots.1 AS tpot_bins, tpots.2 AS tpot_counts
         FROM (
-        SELECT epoch, policy, pair, arm, class, if(t.shared, 'shared', class) AS pool,
+        SELECT epoch, policy, pair, arm, class,
+            if(t.shared, 'shared', concat('alone ', class)) AS pool,
             sum(b.requests) AS requests, sumMap(b.tpot_bins, b.tpot_counts) AS tpots
         FROM (SELECT * FROM block_class FINAL) AS b
         INNER JOIN (

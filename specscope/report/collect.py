@@ -19,13 +19,14 @@ from specscope.evaluate.outputs import OutputCheck, worst
 from specscope.evaluate.strata import over_the_fleet
 from specscope.evaluate.switch import Story, tell
 from specscope.evaluate.verdicts import Verdict, decide
+from specscope.gate.anchor import reaches_back
 from specscope.gate.crossover import judge_crossovers
 from specscope.gate.evidence import read_blocks, read_bodies, read_crossings
 from specscope.gate.policies import read_policies
 from specscope.gate.session import DESIGNS
 from specscope.gate.sides import without_crossovers
 from specscope.outputs import read_outputs
-from specscope.period import since_condition
+from specscope.period import evidence_condition, since_condition
 from specscope.report import model
 from specscope.report.views import (
     fleet_row,
@@ -53,11 +54,12 @@ def collect(
 ) -> model.Report:
     """A report on what began since a time, ns since 1970.
 
+    Verdicts on open traffic rest on their whole epoch (`period.evidence_condition`).
     load_names: words for the load buckets of an experiment whose loads have names.
     Raises StoreError where the store cannot be read.
     """
     names = load_names or {}
-    blocks, parts = read_blocks(store, since_condition("first_at", since))
+    blocks, parts = read_blocks(store, evidence_condition(since))
     boots = store.rows(queries.boots())
     outputs = read_outputs(store, since)
     policies = read_bodies(store)
@@ -70,7 +72,7 @@ def collect(
     ratios = over_the_fleet(verdicts)
     called = segment_names(((v.epoch, v.segment) for v in verdicts), names)
     price = prices(boots)
-    ran = {(block.replica, block.boot) for block in blocks}
+    ran = {(block.replica, block.boot) for block in blocks if block.first_at >= since}
     return model.Report(
         title=title,
         created_at=datetime.now(UTC),
@@ -96,7 +98,7 @@ def collect(
         outputs=[output_row(check) for check in outputs],
         fleet=[fleet_row(one) for one in ratios],
         findings=turned_around(ratios),
-        notes=list(notes),
+        notes=[*notes, *reaches_back(blocks, since)],
     )
 
 

@@ -127,6 +127,28 @@ def test_looking_after_every_pair_is_wrong_a_third_of_the_time_unless_the_interv
     assert sequence_wrong / replications <= 0.05
 
 
+def test_a_window_that_slides_is_wrong_too_often_and_an_epoch_that_grows_is_not():
+    random = np.random.default_rng(3)
+    replications, days, a_day = 150, 50, 6
+    sliding = growing = 0
+    for _ in range(replications):
+        x = np.exp(random.normal(0, 0.03, days * a_day) - 0.03**2 / 2)
+        one = np.ones(len(x))
+        slid = grown = False
+        for day in range(7, days + 1):
+            until = day * a_day
+            for begin in (until - 7 * a_day, 0):
+                rows_ = x[begin:until], one[begin:until]
+                low, high = sequential.interval(paired_log_ratio(*rows_, rows_[1], rows_[1]))
+                wrong = not low <= 0.0 <= high
+                slid, grown = slid or (wrong and begin > 0), grown or (wrong and begin == 0)
+        sliding += slid
+        growing += grown
+
+    assert growing / replications <= 0.05
+    assert sliding > growing
+
+
 def _null_shift():
     """log E exp(0.03 T_4), T cut at 30: the mean of what the test draws."""
     global _SHIFT

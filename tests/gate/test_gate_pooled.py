@@ -113,13 +113,16 @@ def test_pairs_that_a_guardrail_cut_are_void_in_a_large_fleet_too(fleet, monkeyp
     assert {block.merged for block in blocks if not block.void} <= {REPLICAS - 1, REPLICAS - 2, 1}
 
 
-def test_classes_of_shared_blocks_are_added_up_and_those_alone_stay_apart(fleet, monkeypatch):
+@pytest.mark.parametrize("alone", ["sql", "shared"])
+def test_classes_of_shared_blocks_are_added_up_and_those_alone_stay_apart(
+    fleet, monkeypatch, alone
+):
     kind = rows({"sql": KINDS["sql"]}, pairs=3)
     times, classes = [], []
     for index in range(2):
         for block in kind[0]:
-            name = {"epoch": "e2", "replica": f"q{index}", "boot": f"b{index}"}
-            shared = ("prose", "sql") if block.pair < 3 else ("sql",)
+            name = {"epoch": f"of {alone}", "replica": f"q{index}", "boot": f"b{index}"}
+            shared = ("prose", alone) if block.pair < 3 else (alone,)
             times.append(dataclasses.replace(block, **name, classes=shared))
             classes += [
                 {
@@ -133,15 +136,17 @@ def test_classes_of_shared_blocks_are_added_up_and_those_alone_stay_apart(fleet,
     fleet.insert("block_class", typed(fleet, "block_class", classes))
     monkeypatch.setattr(evidence, "MOST_BLOCKS", 3)
 
-    found = read_class_blocks(fleet, "e2")
+    found = read_class_blocks(fleet, f"of {alone}")
 
     shared = [row for row in found if row.replica == "shared"]
-    assert {(row.pair, row.replica) for row in found if row not in shared} == {(3, "sql")}
+    assert {(row.pair, row.replica) for row in found if row not in shared} == {
+        (3, f"alone {alone}")
+    }
     assert sorted((row.pair, row.arm, row.class_) for row in shared) == [
         (pair, arm, class_)
         for pair in (1, 2)
         for arm in ("k0", "k4")
-        for class_ in ("prose", "sql")
+        for class_ in sorted(("prose", alone))
     ]
     assert {row.requests for row in found} == {10}
     assert {row.tpot_bins for row in found} == {(9, 20, 21)}
