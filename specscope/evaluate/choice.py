@@ -6,7 +6,7 @@ that stops at the first decrease stops too early. An untried k is never chosen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specscope.evaluate import contrast
@@ -125,6 +125,11 @@ def choose(
 def cells_of(pairs: Sequence[Pair]) -> list[str]:
     """Arms that change one cell of the table in force, compared with `current`."""
     return sorted({a for pair in pairs for a in pair.blocks if a.startswith("current+")})
+
+
+def count_comparisons(segments: Iterable[Sequence[Pair]]) -> int:
+    """Segments times arms: how many intervals must hold together."""
+    return sum(len(arms_of(pairs)) + len(cells_of(pairs)) for pairs in segments)
 
 
 def estimate_cells(

@@ -108,7 +108,7 @@ def pairs_needed(
             width = ratio.t_quantile(level, pairs - 1) / math.sqrt(pairs)
         return width * (contrast.pair_sd or 0.0) >= aim
 
-    low, high = 2, 100_000
+    low, high = sequential.FIRST_LOOK if looked_at_often else 2, 100_000
     if too_wide(high):
         return high
     while low < high:

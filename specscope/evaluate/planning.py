@@ -1,13 +1,8 @@
-"""How long blocks must be, and how many pairs a verdict will take."""
+"""How long blocks must be, how long pairs take, and what looking may cost."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-
-from scipy import stats
-
-from specscope.evaluate import sequential
 
 SHORTEST_BLOCK_S = 120.0
 
@@ -32,25 +27,6 @@ def plan_blocks(mean_residence_s: float, p95_residence_s: float) -> BlockPlan:
     burn_in = max(4.0 * mean_residence_s, p95_residence_s)
     length = max(SHORTEST_BLOCK_S, 16.0 * mean_residence_s, 4.0 * burn_in)
     return BlockPlan(length, max(burn_in, length / 4.0))
-
-
-def pairs_once(effect: float, pair_sd: float, alpha: float = 0.05, power: float = 0.8) -> int:
-    """Pairs to see a log effect once, at the end, with the given chance. At least 2."""
-    reach = stats.norm.isf(alpha / 2) + stats.norm.isf(1.0 - power)
-    return max(2, math.ceil((float(reach) * pair_sd / effect) ** 2 - 1e-9))
-
-
-def pairs_sequential(effect: float, pair_sd: float, alpha: float = 0.05) -> int:
-    """Pairs until a confidence sequence is narrower than the effect to either side.
-
-    At least the first look allowed. ValueError for an effect that is not positive.
-    """
-    if effect <= 0 or pair_sd < 0:
-        raise ValueError(f"no such effect or spread: {effect}, {pair_sd}")
-    pairs = sequential.FIRST_LOOK
-    while pairs < 100_000 and sequential.margin(pairs, alpha) * pair_sd >= effect:
-        pairs += 1
-    return pairs
 
 
 def hours_to_verdict(pairs: int, replicas: int, block_s: float, share: float) -> float:

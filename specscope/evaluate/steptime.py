@@ -53,14 +53,6 @@ class StepModel:
         n_kv = batch * context
         return self.time_us(batch * (k + 1), n_kv) / self.time_us(batch, n_kv)
 
-    def price_of_slot(self, tokens_per_us: float) -> float:
-        """Chance of being kept from which one more position pays. [tokens]
-
-        Throughput of the whole batch times the time that one more query token takes: what the
-        others lose by waiting for it.
-        """
-        return tokens_per_us * self.per_query
-
 
 def fit(rounds: ArrayLike, n_q: ArrayLike, n_kv: ArrayLike, time_us: ArrayLike) -> StepModel:
     """Fit from sums over blocks: time_us = a rounds + b n_q + c n_kv, a block a row. [blocks]

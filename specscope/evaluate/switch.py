@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from specscope.evaluate import checks
 from specscope.evaluate.blocks import BASELINE, BlockPart, BlockTime, arm_k
 from specscope.evaluate.checks import Design
-from specscope.evaluate.choice import Choice, Rules, choose
+from specscope.evaluate.choice import Choice, Rules, choose, count_comparisons
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.ratio import t_quantile
 from specscope.evaluate.segments import Segment
-from specscope.evaluate.verdicts import count_comparisons
 
 Floats = NDArray[np.float64]
 _FOLDS = 20
@@ -78,7 +77,7 @@ def tell(
         key: checks.usable_pairs(pairs, design).pairs
         for key, pairs in by_segment(pairs_found).items()
     }
-    comparisons = count_comparisons(grouped)
+    comparisons = count_comparisons(grouped.values())
     loads: dict[tuple[str, str | None], list[_Traffic]] = defaultdict(list)
     for (epoch, segment), pairs in sorted(grouped.items(), key=lambda item: str(item[0])):
         traffic = _traffic(segment, pairs, rules, comparisons)

@@ -19,8 +19,8 @@ from specscope.evaluate.choice import (
     Choice,
     Rules,
     arms_of,
-    cells_of,
     choose,
+    count_comparisons,
     estimate_between,
     estimate_cells,
 )
@@ -102,7 +102,7 @@ def decide(
     offered = offered_to(found) if design == "switchback" else None
     segments = by_segment(found)
     usable = {name: checks.usable_pairs(pairs, design) for name, pairs in segments.items()}
-    comparisons = count_comparisons({name: u.pairs for name, u in usable.items()})
+    comparisons = count_comparisons(u.pairs for u in usable.values())
     allowed = sum(
         len(_all_arms(u.pairs))
         for (_, segment), u in usable.items()
@@ -134,11 +134,6 @@ def decide(
         )
         for verdict in verdicts
     ]
-
-
-def count_comparisons(segments: dict[tuple[str, Segment], tuple[Pair, ...]]) -> int:
-    """Segments times arms: how many intervals must hold together."""
-    return sum(len(arms_of(pairs)) + len(cells_of(pairs)) for pairs in segments.values())
 
 
 def _verdict(

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from block_rows import Kind, rows
 
-from specscope.evaluate import covariates, planning
+from specscope.evaluate import contrast, covariates, planning
 from specscope.evaluate.checks import twin_check
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.pairs import by_segment, pairs_of
-from specscope.evaluate.ratio import jackknife, paired_log_ratio, ratio_of_sums
+from specscope.evaluate.ratio import LogRatio, jackknife, paired_log_ratio, ratio_of_sums
 from specscope.evaluate.segments import load_bucket
 from specscope.evaluate.verdicts import decide
 
@@ -20,12 +20,14 @@ WIN = Kind({0: 1.0, 4: 3.2}, COST)
 
 
 def test_pairs_that_a_two_percent_effect_takes():
-    effect = 0.02
+    def needed(pair_sd, level=0.95):
+        scores = np.array([1.0, -1.0]) * pair_sd / 2
+        found = LogRatio(0.0, pair_sd / math.sqrt(2), scores)
+        return contrast.pairs_needed(found, level, math.expm1(0.02), looked_at_often=True)
 
-    assert planning.pairs_once(effect, 0.05) == 50  # 49.06, rounded up
-    assert planning.pairs_sequential(effect, 0.05) == pytest.approx(59, abs=1)
-    assert planning.pairs_sequential(effect, 0.05, 0.05 / 32) == pytest.approx(105, abs=2)
-    assert planning.pairs_sequential(effect, 0.02) == 20
+    assert needed(0.05) == pytest.approx(59, abs=1)
+    assert needed(0.05, 1 - 0.05 / 32) == pytest.approx(105, abs=2)
+    assert needed(0.02) == 20  # no look before
 
 
 def test_hours_to_a_verdict():

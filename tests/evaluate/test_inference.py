@@ -195,12 +195,6 @@ def test_a_published_controller_model(batch, alpha, goodput):
         assert 1e3 * batch * tokens_per_round(k, alpha) / time == pytest.approx(expected, rel=1e-5)
 
 
-def test_the_price_of_a_slot():
-    model = steptime.StepModel(5.0, 0.0184, 0.0, (None, None, None), 0, 0.0)
-
-    assert model.price_of_slot(64 * 2.2 / 12) == pytest.approx(0.216, abs=6e-4)
-
-
 def test_an_untried_draft_length_is_bounded_by_its_model():
     model = steptime.StepModel(1000.0, 0.0, 0.0, (None, None, None), 9, 0.0)
 
