@@ -8,6 +8,8 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
+from specscope.arguments import count, positive
+
 
 def add_parser(subparsers: Any) -> None:
     """Describe the verb."""
@@ -21,15 +23,15 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("baseline", type=address, help="server without speculation")
     parser.add_argument("speculative", type=address, help="server with it, of the same target")
     parser.add_argument("--prompts", type=Path, help="JSON lines; bundled ones by default")
-    parser.add_argument("--most", type=positive, help="prompts, evenly spread; all by default")
-    parser.add_argument("--max-tokens", type=positive, default=128, help="of an output")
-    parser.add_argument("--concurrency", type=positive, default=8, help="of the crowded runs")
+    parser.add_argument("--most", type=count, help="prompts, evenly spread; all by default")
+    parser.add_argument("--max-tokens", type=count, default=128, help="of an output")
+    parser.add_argument("--concurrency", type=count, default=8, help="of the crowded runs")
     parser.add_argument("--model", help="name to ask for; the server's first by default")
     parser.add_argument("--speculative-model", help="the same of the speculative server")
     parser.add_argument(
         "--logit-error", type=float, help="difference that rounding may make; measured by default"
     )
-    parser.add_argument("--timeout-s", type=float, default=300.0, help="of one answer")
+    parser.add_argument("--timeout-s", type=positive, default=300.0, help="of one answer")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
@@ -39,13 +41,6 @@ def address(text: str) -> str:
     if not text.startswith(("http://", "https://")):
         raise ArgumentTypeError(f"{text!r} is not an address such as http://host:8000")
     return text
-
-
-def positive(text: str) -> int:
-    """A count of at least 1."""
-    if not text.isdigit() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a number of at least 1")
-    return int(text)
 
 
 def run(args: Namespace) -> int:

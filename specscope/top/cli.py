@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import time
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from specscope.arguments import positive
 
 if TYPE_CHECKING:
     from specscope.top.watch import Replica, Watch
@@ -34,9 +35,9 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--replica", help="this one alone")
     parser.add_argument(
-        "--seconds", type=_seconds, default=10.0, help="of rounds that figures are over; 10"
+        "--seconds", type=positive, default=10.0, help="of rounds that figures are over; 10"
     )
-    parser.add_argument("--every", type=_seconds, default=1.0, help="seconds between two looks; 1")
+    parser.add_argument("--every", type=positive, default=1.0, help="seconds between two looks; 1")
     parser.add_argument("--once", action="store_true", help="one look, then end")
     parser.add_argument("--json", action="store_true", help="a line of JSON a look")
     parser.set_defaults(run=run)
@@ -123,13 +124,3 @@ def _repeat(act: Callable[[], None], every_s: float) -> None:
     while True:
         act()
         time.sleep(every_s)
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
