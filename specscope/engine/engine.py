@@ -6,29 +6,23 @@ one runs; a sequence that ended meanwhile rides along for `depth` rounds and emi
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 
 import torch
 
 from specscope.engine.api import Gate, Observer, RequestInfo, SamplingParams
-from specscope.engine.buckets import Buckets
 from specscope.engine.budget import CacheBudget
-from specscope.engine.cache import KVCache
 from specscope.engine.checks import check_engine, check_gate, check_request
 from specscope.engine.clock import Clock, SystemClock
 from specscope.engine.device import is_gpu, on_device
 from specscope.engine.drafter import Drafter
 from specscope.engine.errors import BadRequest, BadSetting
 from specscope.engine.flight import Flight, extend_texts, report_of
-from specscope.engine.graphs import graphs_for
 from specscope.engine.model import Decoder
 from specscope.engine.parts import Durations
-from specscope.engine.round import Target
-from specscope.engine.rounds import Rounds
+from specscope.engine.rounds import open_rounds
 from specscope.engine.seats import Portion, Seats
 from specscope.engine.sequence import Detokenize, Running
-from specscope.engine.state import BatchState, needs_of
-from specscope.engine.timing import timer_for
+from specscope.engine.state import needs_of
 
 PREFILL_TOKENS = 2048
 """What other engines take; on a CPU 256 cost hardly more a token and keep others waiting less."""
@@ -81,19 +75,15 @@ class Engine:
         self.observers, self.detokenize = list(observers), detokenize
         self.budget, self.prefill_tokens = budget, prefill_tokens
         self.clock = clock or SystemClock()
-        self.timer = timer_for(device, self.clock)
         self.on_device = on_device(device)
-        positions = capacity + k_max + 1
-        self.graphs = graphs_for(device, Buckets(slots, k_max, positions), self.timer, graphs)
-        rows = slots + (self.graphs is not None)  # with graphs, one of nobody
-        cache = KVCache(target.config, rows, positions, device, target.dtype)
-        self.target, self.drafter = Target(target, cache), drafter
-        self.state = BatchState(rows, capacity, k_max, device)
+        self.rounds = open_rounds(
+            target, drafter, slots=slots, capacity=capacity, k_max=k_max, device=device,
+            clock=self.clock, graphs=graphs, synthetic=synthetic,
+        )  # fmt: skip
+        self.target, self.drafter, self.state = self.rounds.target, drafter, self.rounds.state
+        self.timer, self.graphs = self.rounds.timer, self.rounds.graphs
         self.seats = Seats(slots, budget, self.state, self.target, drafter)
         self.rows, self.queue = self.seats.rows, self.seats.queue
-        drafter.open(rows, capacity, k_max, device)
-        forced = None if synthetic is None else torch.tensor(synthetic, device=device)
-        self.rounds = Rounds(self.target, drafter, self.state, self.timer, self.graphs, forced)
         wanted = int(is_gpu(device)) if depth is None else depth
         self.depth = 0 if drafter.reads_texts else wanted
         self.aborts: deque[str] = deque()
@@ -120,8 +110,8 @@ class Engine:
 
         Raises BadRequest if it can never run or its id is in use.
         """
-        vocab, detokenizes = self.target.model.config.vocab, self.detokenize is not None
-        check_request(prompt_ids, params, vocab, self.capacity, detokenizes)
+        vocab = self.target.model.config.vocab
+        check_request(prompt_ids, params, vocab, self.capacity, self.detokenize is not None)
         if id in self.known:
             raise BadRequest(f"request {id!r} is running already")
         self.known.add(id)
@@ -166,10 +156,15 @@ class Engine:
 
     def _step(self) -> bool:
         self._drop_aborted()
+        anything = bool(self.rows or self.queue)
+        if anything:
+            self._run_round()
         if not self.rows and not self.queue:
             self._read(0)
             self.rested = True
-            return False
+        return anything
+
+    def _run_round(self) -> None:
         started_at = self.clock.unix_ns() if self.rested else self.ended_at
         for observer in self.observers:
             observer.round_begins()
@@ -177,17 +172,14 @@ class Engine:
         portions = self._read_prompts()
         running = self.seats.running
         self.rested = not running
-        if running:
-            waiting = len(self.queue)
-            ks = list(self.gate([row.state() for row in running], waiting))
-            check_gate(ks, len(running), self.k_max)
-            self.rounds.launch(running, ks, started_at, waiting, portions)
-            self.ended_at = self.clock.unix_ns()
-            self._read(self.depth)
-        if not self.rows and not self.queue:
-            self._read(0)
-            self.rested = True
-        return True
+        if not running:
+            return
+        waiting = len(self.queue)
+        ks = list(self.gate([row.state() for row in running], waiting))
+        check_gate(ks, len(running), self.k_max)
+        self.rounds.launch(running, ks, started_at, waiting, portions)
+        self.ended_at = self.clock.unix_ns()
+        self._read(self.depth)
 
     def _drop_aborted(self) -> None:
         gone = set()
@@ -243,9 +235,8 @@ class Engine:
         staying = [row for row in self.rows if row not in ends]
         victims = [] if self.rounds.flights else self.budget.victims(staying)
         ends |= dict.fromkeys(victims, "preempt")
-        parts = [replace(part, end=ends.get(part.row, "none")) for part in parts]
         if parts and self.observers:
-            report = report_of(flight, durations, parts, len(victims), self.timer.source)
+            report = report_of(flight, durations, parts, ends, self.timer.source)
             for observer in self.observers:
                 observer.round_ended(report)
         leaving = [place for place, row in enumerate(self.rows) if row in ends]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import torch
 
-from specscope.engine.parts import LAUNCH, PARTS, Durations, Part
+from specscope.engine.parts import MARKED, Durations, Part
 
 
 class Mark(NamedTuple):
@@ -41,7 +41,7 @@ class EventTimer:
         self.external = external
         self.pool: deque[torch.cuda.Event] = deque()
         self.marks: list[Mark] = []
-        self.contexts = {name: Part(self, name) for name in (*PARTS, LAUNCH)}
+        self.contexts = {name: Part(self, name) for name in MARKED}
         self.open: list[tuple[str, torch.cuda.Event]] = []
 
     def part(self, name: str) -> Part:

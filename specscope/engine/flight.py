@@ -1,6 +1,6 @@
 """A round between its launch and the moment its results are read, and the report made of it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -56,9 +56,13 @@ def extend_texts(
 
 
 def report_of(
-    flight: Flight, durations: Durations, parts: list[Part], preempted: int, timing_source: str
+    flight: Flight,
+    durations: Durations,
+    parts: list[Part],
+    ends: Mapping[Running, str],
+    timing_source: str,
 ) -> RoundReport:
-    """The report of a round whose results are known."""
+    """The report of a round whose results are known; ends: of those who leave, and how."""
     took = durations.parts
     return RoundReport(
         started_at=flight.started_at,
@@ -73,13 +77,13 @@ def report_of(
         waiting=flight.waiting,
         prefill_tokens=sum(portion.tokens for portion in flight.portions),
         padded_tokens=flight.outcome.padded,
-        preempted=preempted,
+        preempted=sum(end == "preempt" for end in ends.values()),
         requests=[part.row.info.id for part in parts],
         contexts=[part.context for part in parts],
         k=[part.k for part in parts],
         accepted=[part.accepted for part in parts],
         emitted=[part.emitted for part in parts],
-        ends=[part.end for part in parts],
+        ends=[ends.get(part.row, "none") for part in parts],
         launch_us=max(0.0, took[LAUNCH]),
         gaps_us=durations.gaps,
     )

@@ -25,7 +25,7 @@ from specscope.engine.buckets import Buckets
 from specscope.engine.device import is_gpu
 from specscope.engine.errors import EngineError
 from specscope.engine.events import EventTimer, InGraph
-from specscope.engine.parts import LAUNCH, Parts
+from specscope.engine.parts import CAPTURE, LAUNCH, Parts
 from specscope.engine.timing import Timer
 
 MOST_SHAPES = 512
@@ -144,11 +144,12 @@ class Replayed:
                 corner = tuple(slice(size) for size in tensor.shape)
                 static[corner].copy_(tensor, non_blocking=True)
 
-    def free(self, capture: Capture) -> Replay:
+    def free(self, capture: Capture, timer: Timer) -> Replay:
         """A copy whose last replay has been read, captured now if there is none."""
         copy = next((copy for copy in self.copies if copy.ready()), None)
         if copy is None:
-            copy = capture(lambda parts: self.work(self.inputs, parts))
+            with timer.part(CAPTURE):
+                copy = capture(lambda parts: self.work(self.inputs, parts))
             self.copies.append(copy)
         return copy
 
@@ -186,7 +187,7 @@ class Graphs:
         known.fill(given)
         if not self.broken:
             try:
-                return known.free(self.capture).replay(self.timer)
+                return known.free(self.capture, self.timer).replay(self.timer)
             except CaptureFailed as error:
                 self.broken = True
                 self.shapes.clear()

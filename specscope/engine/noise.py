@@ -1,8 +1,9 @@
 """Random numbers as a function of (seed, position, stream, token): no state, no order.
 
-A token's noise is the same on every device, in every row, in every company, whatever was drafted
-before; this is what lets coupled sampling give one text for every k. Streams keep apart what must
-be independent: sharing one between draft and acceptance bends the output's law.
+A token's noise is the same in every row, in every company, whatever was drafted before, and on
+every device but for the last bits of a logarithm; this is what lets coupled sampling give one text
+for every k. Streams keep apart what must be independent: sharing one between draft and acceptance
+bends the output's law.
 """
 
 import torch

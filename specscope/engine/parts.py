@@ -8,6 +8,9 @@ from typing import Protocol
 PARTS = ("prefill", "catchup", "draft", "verify", "sample")
 LAUNCH = "launch"
 """A graph's replay less what ran inside it: the device waited for its first node, or its last."""
+CAPTURE = "capture"
+"""The device waited while a graph was captured."""
+MARKED = (*PARTS, LAUNCH, CAPTURE)
 
 
 @dataclass(slots=True)
@@ -15,13 +18,13 @@ class Durations:
     """Microseconds by part; wall runs from the previous round's end unless the loop was idle."""
 
     wall: float = 0.0
-    parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys((*PARTS, LAUNCH), 0.0))
+    parts: dict[str, float] = field(default_factory=lambda: dict.fromkeys(MARKED, 0.0))
     gaps: dict[str, float] = field(default_factory=dict)
     """Between the end of the part before, or the round's beginning, and the start of each."""
 
     @property
     def idle(self) -> float:
-        """Wall less all parts but launches, at least 0."""
+        """Wall less all parts but launches and captures, at least 0."""
         return max(0.0, self.wall - sum(self.parts[part] for part in PARTS))
 
 

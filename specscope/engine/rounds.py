@@ -4,17 +4,22 @@ import time
 from collections import deque
 from collections.abc import Collection, Sequence
 
+import torch
 from torch import Tensor
 
+from specscope.engine.buckets import Buckets
+from specscope.engine.cache import KVCache
+from specscope.engine.clock import Clock
 from specscope.engine.drafter import Batch, Drafter
 from specscope.engine.flight import Flight
-from specscope.engine.graphs import MOST_SHAPES, Graphs
+from specscope.engine.graphs import MOST_SHAPES, Graphs, graphs_for
+from specscope.engine.model import Decoder
 from specscope.engine.parts import Durations
 from specscope.engine.round import Target, rehearse_round, run_round
 from specscope.engine.seats import Portion
 from specscope.engine.sequence import Running
 from specscope.engine.state import BatchState, Needs
-from specscope.engine.timing import Measured, Timer
+from specscope.engine.timing import Measured, Timer, timer_for
 
 POLL_SECONDS = 20e-6
 """Between two looks at a round that has not passed: short beside any round of a GPU."""
@@ -69,7 +74,7 @@ class Rounds:
         )
         outcome = run_round(self.target, self.drafter, batch, ks, self.timer, self.forced)
         self.drafter.advanced(ks)
-        result = outcome.result.to("cpu", non_blocking=True)
+        result = outcome.result.to("cpu", non_blocking=True)  # from a GPU into pinned memory
         measured = self.timer.end()
         self.flights.append(
             Flight(rows, contexts, result, outcome, measured, started_at, waiting, portions)
@@ -116,6 +121,30 @@ class Rounds:
             launched.append(self.timer.end())
         for measured in launched:
             _when_passed(measured)
+
+
+def open_rounds(
+    target: Decoder,
+    drafter: Drafter,
+    *,
+    slots: int,
+    capacity: int,
+    k_max: int,
+    device: str,
+    clock: Clock,
+    graphs: bool | None,
+    synthetic: Sequence[float] | None,
+) -> Rounds:
+    """Everything that rounds need on `device`: caches, state, timer, graphs. See Engine."""
+    timer = timer_for(device, clock)
+    positions = capacity + k_max + 1  # a round may write behind a text of full length
+    replayed = graphs_for(device, Buckets(slots, k_max, positions), timer, graphs)
+    rows = slots + (replayed is not None)  # with graphs, one of nobody
+    cache = KVCache(target.config, rows, positions, device, target.dtype)
+    state = BatchState(rows, capacity, k_max, device)
+    drafter.open(rows, capacity, k_max, device)
+    forced = None if synthetic is None else torch.tensor(synthetic, device=device)
+    return Rounds(Target(target, cache), drafter, state, timer, replayed, forced)
 
 
 def _when_passed(measured: Measured) -> Durations:

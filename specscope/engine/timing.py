@@ -10,7 +10,7 @@ from typing import Protocol
 from specscope.engine.clock import Clock, SystemClock
 from specscope.engine.device import is_gpu
 from specscope.engine.events import CudaTimer, InGraph
-from specscope.engine.parts import LAUNCH, PARTS, Durations, Part, Parts
+from specscope.engine.parts import MARKED, Durations, Part, Parts
 
 
 class Measured(Protocol):
@@ -58,7 +58,7 @@ class HostTimer:
         self.now = (clock or SystemClock()).monotonic_ns
         self.ended = self.began = self.stopped = 0
         self.current = Durations()
-        self.contexts = {name: Part(self, name) for name in (*PARTS, LAUNCH)}
+        self.contexts = {name: Part(self, name) for name in MARKED}
         self.open: list[tuple[str, int]] = []
 
     def begin(self, after_idle: bool) -> None:

@@ -314,6 +314,29 @@ def test_work_in_a_graph_is_its_parts_and_no_launch(target, draft):
     while engine.step():
         pass
 
+    assert len(engine.graphs.shapes) == 2
     assert {report.draft_us for report in record.rounds} == {5000}
     assert {report.launch_us for report in record.rounds} == {0}
     assert {report.idle_us for report in record.rounds} == {0}
+
+
+def test_the_time_of_a_capture_is_idle_and_no_part_of_a_round(target, draft, monkeypatch):
+    clock, record = Clock(), Record()
+
+    class Slow(EagerReplay):
+        def __init__(self, work):
+            super().__init__(work)
+            clock.now += 70_000_000
+
+    monkeypatch.setattr(graphs_module, "EagerReplay", Slow)
+    engine = Engine(
+        target, ModelDrafter(draft), k_max=2, slots=1, capacity=60, gate=fixed_gate(2),
+        observers=[record], graphs=True, clock=clock,
+    )  # fmt: skip
+    engine.submit("0", [1, 2, 3], SamplingParams(max_new_tokens=30))
+    while engine.step():
+        pass
+
+    # The draft's and the verifier's, each when its shape comes by the second time.
+    assert [report.idle_us for report in record.rounds][:3] == [0, 140_000, 0]
+    assert {report.draft_us + report.verify_us for report in record.rounds} == {0}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from specscope.engine.events import CudaTimer, EventTimer, InGraph
-from specscope.engine.parts import LAUNCH, PARTS
+from specscope.engine.parts import CAPTURE, LAUNCH, PARTS
 from specscope.engine.timing import HostTimer, timer_for
 
 
@@ -64,9 +64,17 @@ def test_parts_are_told_apart_and_add_up_to_the_wall(timer_of, events):
 
     assert measured.ready()
     durations = measured.read()
-    assert set(durations.parts) == {*PARTS, LAUNCH}
+    assert set(durations.parts) == {*PARTS, LAUNCH, CAPTURE}
     assert durations.parts == pytest.approx(
-        {"prefill": 0, "catchup": 0, "draft": 2000, "verify": 2000, "sample": 3000, LAUNCH: 0}
+        {
+            "prefill": 0,
+            "catchup": 0,
+            "draft": 2000,
+            "verify": 2000,
+            "sample": 3000,
+            LAUNCH: 0,
+            CAPTURE: 0,
+        }
     )
     assert (durations.wall, durations.idle) == pytest.approx((7500, 500))
 
