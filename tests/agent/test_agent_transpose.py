@@ -33,11 +33,14 @@ def folder(tmp_path):
 def rows_of(folder, write, **boot):
     """Tables as lists of rows, of all that `write(recorder)` puts on a ring."""
     ring = ring_at(folder, a_boot(**boot))
+    rings = Rings(folder)
     try:
         write(Recorder(ring, salt=b"s"))
-        (open_ring,) = opened(folder)
+        rings.refresh()
+        (open_ring,) = rings.open
         made = cut(open_ring, Cursor())
     finally:
+        rings.close()
         ring.close()
         ring.path.unlink()
     tables = {name: table.to_pylist() for name, table in made.tables.items()}
