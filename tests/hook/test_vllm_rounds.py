@@ -54,7 +54,7 @@ def test_steady_steps_read_the_same_as_steps_read_one_by_one(tmp_path_factory, d
     def run(steady):
         scheduler = Scheduler(tmp_path_factory.mktemp("rings"))
         if not steady:
-            scheduler.probe._reader._steady = lambda *_: None
+            scheduler.probe._reader.read = scheduler.probe._reader._any
         started(scheduler, "a", "b", "c")
         for ks in drafts:
             plan = scheduler.plan(dict(zip("abc", ks, strict=True)))
@@ -289,7 +289,6 @@ def test_a_step_drafts_for_its_longest_and_the_others_are_cut(tmp_path):
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        (a_config(ranks=2), "data-parallel"),
         (a_config(method="dflash"), "dflash drafts a fixed number"),
         (a_config(full_graphs=True), "full CUDA graphs"),
         (SimpleNamespace(speculative_config=None), "does not speculate"),
@@ -318,6 +317,25 @@ def test_where_a_configuration_is_not_the_one_that_is_known_drafts_are_cut_all_t
     assert (plan.num_spec_tokens_to_schedule, drafts.draft_token_ids) == (4, [[1]])
 
 
+def test_ranks_that_step_together_are_recorded_and_follow_no_policy(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(vllm_standins, "a_config", lambda: a_config(ranks=2))
+    scheduler = Scheduler(tmp_path, request_k=True)
+    policy = {"policy": 4, "kind": "blocks", "block_ms": 60_000, "share": 1.0}
+    policy["arms"] = [{"name": "k0"}, {"name": "k4"}]
+    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+    started(scheduler, "a")
+
+    plan = scheduler.plan({"a": 3})
+    drafts = SimpleNamespace(req_ids=["a"], draft_token_ids=[[1, 2, 3]])
+    scheduler.probe.trim(drafts)
+    scheduler.finish_step(plan)
+
+    assert (plan.num_spec_tokens_to_schedule, drafts.draft_token_ids) == (4, [[1, 2, 3]])
+    last = scheduler.records()[0][-1]
+    assert (last.policy, last.pair, last.k) == (0, 0, [3])
+    assert caplog.text.count("follows no policy here: data-parallel ranks step together") == 1
+
+
 def test_a_rule_may_ask_for_the_name_that_the_model_is_served_under(tmp_path, monkeypatch):
     rules = tmp_path / "rules.json"
     rules.write_text(json.dumps({"rules": [{"class": "large", "model": "^big$"}]}))
@@ -340,6 +358,35 @@ def test_tokens_for_a_sequence_that_is_gone_are_padding(scheduler):
 
     last = scheduler.records()[0][-1]
     assert (last.k, last.padded_tokens) == ([2], 2)
+
+
+def test_what_the_scheduler_throws_away_is_padding(scheduler):
+    started(scheduler, "a", "b", "c")
+    scheduler.finish_step(scheduler.plan({"a": 2, "b": 3, "c": 1}), accepted={"b": 3})
+    plan = scheduler.plan({"a": 2, "b": 3, "c": 1})
+    scheduler.finish_step(plan, accepted={"a": 1, "b": 3}, dropped=("b",), ended={"c": 1})
+
+    first, last = scheduler.records()[0][1:]
+    assert (first.k, first.padded_tokens) == ([2, 3, 1], 0)
+    assert (last.k, last.accepted, last.emitted) == ([2, 1], [1, 0], [2, 1])
+    assert (last.contexts, last.padded_tokens) == ([11, 11], 4)
+    assert last.requests == [first.requests[0], first.requests[2]]
+    assert last.ends == [End.NONE, End.LENGTH]
+
+
+def test_a_requests_rounds_are_written_before_its_end(scheduler):
+    started(scheduler, "a", "b")
+    scheduler.finish_step(scheduler.plan({"a": 1, "b": 1}))
+    request = scheduler.requests["a"]
+    scheduler.leave(request)
+
+    scheduler.probe.finished([request])
+
+    reader = RingReader.open(scheduler.path)
+    records = [decode(record) for record in reader.pull(Cursor(), 1 << 40)[0]]
+    assert isinstance(records[-2], RingRound)
+    assert len(records[-2].k) == 2
+    assert records[-1].ended_at > 0
 
 
 def test_another_signature_is_named():

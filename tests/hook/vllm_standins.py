@@ -99,8 +99,10 @@ class Scheduler:
         ended: dict[str, int] | None = None,
         steps: list[tuple[int, float, float, float, float]] | None = None,
         source: int = 0,
+        dropped: tuple[str, ...] = (),
     ) -> None:
-        """Give out the step's tokens. ended: FinishReason by id; steps: times that are known."""
+        """Give out the step's tokens. ended: FinishReason by id; steps: times that are known;
+        dropped: whose tokens the scheduler throws away."""
         self.tag += 1
         ids = list(planned.num_scheduled_tokens)
         order = ids[1:] + ids[:1]  # the runner's own; its index by id keeps the plan's
@@ -116,7 +118,7 @@ class Scheduler:
         for id_ in ids:
             tokens = made.sampled_token_ids[order.index(id_)]
             request = self.requests.get(id_)
-            if request is None:
+            if request is None or id_ in dropped:
                 continue
             first = not request.output_token_ids
             request.all_token_ids += tokens

@@ -35,7 +35,8 @@ def vllm_boot(config: Any, kv_cache: Any, settings: HookSettings, version: str) 
         expert_parallel=parallel.tensor_parallel_size * parallel.data_parallel_size
         if parallel.enable_expert_parallel
         else 1,
-        rank=parallel.data_parallel_rank,
+        # Ranks of a dense model are engines of their own; only this tells them apart.
+        rank=getattr(parallel, "data_parallel_index", parallel.data_parallel_rank),
         role=_role(config.kv_transfer_config),
         kv_bytes_per_token=kv_bytes.get(False),
         draft_kv_bytes_per_token=kv_bytes.get(True),

@@ -62,6 +62,17 @@ class Lengths:
                 del tokens[k:]
 
 
+def why_not_followed(config: Any) -> str:
+    """Why no policy can be followed in this engine; empty where one can be.
+
+    config: VllmConfig. Data-parallel ranks of a dense model are engines of their own, of size 1.
+    """
+    parallel = getattr(config, "parallel_config", None)
+    if getattr(parallel, "data_parallel_size", 1) > 1:
+        return "data-parallel ranks step together, and each would draw an arm of its own"
+    return ""
+
+
 def why_not_whole(config: Any) -> str:
     """Why a step's draft length may not be lowered in this engine; empty where it may.
 
@@ -70,8 +81,6 @@ def why_not_whole(config: Any) -> str:
     spec = config.speculative_config
     if spec is None:
         return "this engine does not speculate"
-    if config.parallel_config.data_parallel_size > 1:
-        return "data-parallel ranks must draft alike"
     if spec.parallel_drafting or spec.method in _FIXED:
         return f"{spec.method} drafts a fixed number of tokens"
     graphs = config.compilation_config.cudagraph_mode

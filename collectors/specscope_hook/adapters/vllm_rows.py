@@ -7,7 +7,7 @@ built whole, from what is kept of the step before. Everything else goes sequence
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,16 @@ class Rows:
     invalid: int = 0
     padded: int = 0  # tokens planned for sequences that had ended by then, or for nothing
 
+    def only(self, given: Container[str]) -> Rows:
+        """Of the sequences that were given something; what was planned for others is padding."""
+        at = [place for place, id_ in enumerate(self.ids) if id_ in given]
+        columns = (self.requests, self.classes, self.held, self.k, self.accepted, self.made)
+        requests, classes, held, k, accepted, made = ([each[p] for p in at] for each in columns)
+        rows = Rows([self.ids[place] for place in at], requests, classes, held, k, accepted, made)
+        rows.prompt_tokens, rows.invalid = self.prompt_tokens, self.invalid
+        rows.padded = self.padded + sum(self.k) + len(self.ids) - sum(k) - len(at)
+        return rows
+
 
 class RowReader:
     """Reads steps; keeps the sequences of the last one."""
@@ -47,17 +57,13 @@ class RowReader:
     # HOT PATH. Once a step over all its sequences.
     def read(self, planned: Any, made: Any) -> Rows:
         """The step's rows, before its tokens are given to its requests."""
-        return self._steady(planned, made) or self._any(planned, made)
-
-    def _steady(self, planned: Any, made: Any) -> Rows | None:
-        """None where it is not the same sequences as before, all decoding."""
         ids, scheduled = self._ids, planned.num_scheduled_tokens
         if not ids or list(scheduled) != ids or planned.num_invalid_spec_tokens:
-            return None
+            return self._any(planned, made)
         if self._known.ended != self._ended:  # a step in flight may hold one that is gone
-            return None
+            return self._any(planned, made)
         if planned.scheduled_new_reqs or planned.scheduled_cached_reqs.resumed_req_ids:
-            return None
+            return self._any(planned, made)
         drafts, tokens = planned.scheduled_spec_decode_tokens, made.sampled_token_ids
         if list(drafts) == ids:
             k = bytes(map(len, drafts.values()))
@@ -66,14 +72,14 @@ class RowReader:
         # A sequence is planned for k + 1 tokens or, with a prompt to compute, for more; so one
         # sum tells that all of them decode.
         if not tokens or planned.total_num_scheduled_tokens != sum(k) + len(ids):
-            return None
+            return self._any(planned, made)
         if made.req_ids == ids:  # the order of tokens; that of the index by id is another
             lengths = bytes(map(len, tokens))
         else:
             place = made.req_id_to_index
             lengths = bytes([len(tokens[place[id_]]) for id_ in ids])
         if 0 in lengths:
-            return None
+            return self._any(planned, made)
         accepted = lengths.translate(_ONE_LESS)
         if 0 in k:
             pairs = zip(accepted, k, strict=True)

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any
 
 from specscope_hook.adapters.vllm_boot import served_name
-from specscope_hook.adapters.vllm_lengths import Lengths
+from specscope_hook.adapters.vllm_lengths import Lengths, why_not_followed
 from specscope_hook.adapters.vllm_pending import Carried, Pending, PendingRounds
 from specscope_hook.adapters.vllm_requests import Requests, end_of
 from specscope_hook.adapters.vllm_rows import RowReader, Rows, all_of
@@ -46,7 +46,10 @@ class SchedulerProbe:
         self._scheduler = scheduler
         rules, name = ClassRules(settings.classes), served_name(scheduler) or boot.target
         self._requests = Requests(self._recorder, rules, name)
-        follow = settings.request_k
+        reason = why_not_followed(scheduler.vllm_config)
+        follow = settings.request_k and not reason
+        if settings.request_k and reason:
+            log.warning("specscope follows no policy here: %s", reason)
         self._blocks = Blocks(self._ring, self._recorder, boot.replica, boot.boot, follows=follow)
         self._lengths = Lengths(scheduler, self._requests, self._blocks) if follow else None
         self._reader = RowReader(self._requests)
@@ -116,20 +119,54 @@ class SchedulerProbe:
     def before_update(self, planned: Any, made: Any) -> None:
         """The step's tokens are here and have not been given to its requests yet."""
         try:
-            self._read_step(planned, made)
+            mark = self._marks.pop(id(planned), None)
+            self._rows = None
+            self._carried = carried = getattr(made, "_specscope", _NO_TIMES)
+            if carried[3]:
+                self._fail(carried[3])
+                return
+            if carried is not _NO_TIMES:
+                self._rounds.carried.append(carried)
+            if planned.total_num_scheduled_tokens:
+                self._rows = self._reader.read(planned, made)
+                self._mark = mark or self._recorder.mark
+                self._preempted = len(planned.preempted_req_ids or ())
         except Exception as error:
             self._fail(f"vLLM, tokens: {error!r}")
 
     def after_update(self, outputs: dict[int, Any]) -> None:
         """They have: some requests may have ended."""
+        if not self._recorder.on:
+            return  # since `before_update`
         try:
-            self._end_step(outputs)
+            now, rows = self._now(), self._rows
+            if len(outputs) == 1:  # one front end, mostly
+                (only,) = outputs.values()
+                given = only.outputs
+            else:
+                given = all_of(outputs)
+            prompts = rows is not None and rows.prompt_tokens
+            turns = []
+            for each in given:
+                if each.finish_reason is not None or (prompts and each.prefill_stats):
+                    turns.append(each)
+            if rows is not None:
+                self._pend_round(rows, now, given, turns)
+            busy = rows is not None and self._scheduler.running
+            self._last_end = now if busy else 0
+            if turns or not busy:
+                self._rounds.write()
+                self._requests.given(turns, now)
         except Exception as error:
             self._fail(f"vLLM, round: {error!r}")
 
     def finished(self, requests: Iterable[Any]) -> None:
         """Requests were ended from outside: aborted, or failed."""
-        self._guarded("abort", self._requests.abort, requests)
+        self._guarded("abort", self._abort, requests)
+
+    def _abort(self, requests: Iterable[Any]) -> None:
+        self._rounds.write()  # a request's rounds come before its end
+        self._requests.abort(requests)
 
     def limit(self, output: Any) -> None:
         """A step is about to be planned for good: how much may it draft?"""
@@ -151,55 +188,19 @@ class SchedulerProbe:
 
     # --- rounds --------------------------------------------------------------------------
 
-    def _read_step(self, planned: Any, made: Any) -> None:
-        mark = self._marks.pop(id(planned), None)
-        self._carried = carried = getattr(made, "_specscope", _NO_TIMES)
-        if carried[3]:
-            self._fail(carried[3])
-            return
-        if carried is not _NO_TIMES:
-            self._rounds.carried.append(carried)
-        self._rows = None
-        if planned.total_num_scheduled_tokens:
-            self._rows = self._reader.read(planned, made)
-            self._mark = mark or self._recorder.mark
-            self._preempted = len(planned.preempted_req_ids or ())
-
-    def _end_step(self, outputs: dict[int, Any]) -> None:
-        if not self:
-            return  # as the worker said
-        now, rows = self._now(), self._rows
-        if len(outputs) == 1:  # one front end, mostly
-            (only,) = outputs.values()
-            given = only.outputs
-        else:
-            given = all_of(outputs)
-        prompts = rows is not None and rows.prompt_tokens
-        turns = []
-        for each in given:
-            if each.finish_reason is not None or (prompts and each.prefill_stats):
-                turns.append(each)
-        if rows is not None:
-            self._pend_round(rows, now, given, turns)
-        if turns:
-            self._rounds.write()
-            self._requests.given(turns, now)
-        busy = rows is not None and self._scheduler.running
-        self._last_end = now if busy else 0
-        if not busy:
-            self._rounds.write()
-
     def _pend_round(self, rows: Rows, now: int, given: list[Any], turns: list[Any]) -> None:
         """The step as a round: what came out of it is known, its times may not be.
 
         What a sequence made is what it was given, but where it ended or got nothing.
         """
-        count = len(rows.ids)
         emitted: Sequence[int] = rows.made
-        ends = bytes(count)
-        if turns or len(given) != count:
+        ends = bytes(len(rows.ids))
+        if turns or len(given) != len(rows.ids):
             made = {each.request_id: each.new_token_ids for each in given}
-            emitted = [len(made.get(id_, ())) for id_ in rows.ids]
+            if not made.keys() >= set(rows.ids):
+                rows = rows.only(made)  # vLLM drops what was made for a request it put back
+            emitted = [len(made[id_]) for id_ in rows.ids]
+            ends = bytes(len(rows.ids))
             over = [each for each in turns if each.finish_reason is not None]
             if over:
                 reasons = {each.request_id: end_of(each) for each in over}

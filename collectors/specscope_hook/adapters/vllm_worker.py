@@ -33,6 +33,7 @@ class WorkerProbe:
     def __init__(self, runner: Any, timer: Timer) -> None:
         self._runner = runner
         self._timer = timer
+        self._source = int(timer.source)
         self._tag = 0
         self._kept = 0  # steps since times last rode on an output
         self._stepping = False
@@ -80,9 +81,15 @@ class WorkerProbe:
             def timed(*args: Any, **kwargs: Any) -> Any:
                 if not self._stepping:  # a warm-up, a graph capture or a dummy batch
                     return original(*args, **kwargs)
-                self._open(part)
+                try:
+                    self._timer.open(part)
+                except Exception as error:
+                    self._fail(error)
                 result = original(*args, **kwargs)
-                self._close(part)
+                try:
+                    self._timer.close(part)
+                except Exception as error:
+                    self._fail(error)
                 return result
 
             return timed
@@ -191,7 +198,7 @@ class WorkerProbe:
             return
         self._kept = 0
         steps = [] if self._fault else self._timer.resolved()
-        output._specscope = Carried(tag, steps, int(self._timer.source), self._fault)
+        output._specscope = Carried(tag, steps, self._source, self._fault)
         self._fault = ""
 
     def _fail(self, error: Exception) -> None:
