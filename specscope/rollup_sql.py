@@ -127,8 +127,24 @@ SETTLED = f"""
         ON assumeNotNull(r.policy) = p.policy_of
     WHERE ifNull(block_age_ms, 0) >= ifNull(burn_in_ms, 0)"""
 
-# Requests that have a time per output token, and the bin of it.
-TIMED = "(ifNull(output_tokens, 0) > 1 AND isNotNull(decode_ms))"
+# Requests with the lengths of the block that they were admitted in.
+IN_BLOCKS = f"""
+    SELECT * FROM (
+        SELECT * FROM request FINAL
+        WHERE admitted_at >= fromUnixTimestamp64Nano({{from:Int64}}, 'UTC')
+            AND admitted_at < fromUnixTimestamp64Nano({{to:Int64}}, 'UTC')
+            AND {CHOSEN}
+    ) AS r
+    LEFT ANY JOIN (SELECT policy AS policy_of, block_ms, burn_in_ms FROM policy FINAL) AS p
+        ON assumeNotNull(r.policy) = p.policy_of"""
+
+# Requests that have a time per output token, and the bin of it. Those admitted in the beginning of
+# a block, or as long before its end, ran beside the other arm's requests, or under the other arm.
+# Never by when they ended: that would leave out the long ones. Blocks begin at multiples of their
+# length since 1970.
+TIMED = """(ifNull(output_tokens, 0) > 1 AND isNotNull(decode_ms) AND (ifNull(block_ms, 0) = 0
+            OR toUnixTimestamp64Milli(admitted_at) % block_ms BETWEEN ifNull(burn_in_ms, 0)
+                AND block_ms - ifNull(burn_in_ms, 0)))"""
 TPOT_BIN = log_bin("ifNull(decode_ms, 1) / greatest(ifNull(output_tokens, 2) - 1, 1)")
 
 DRAM = "(isNotNull(r.dram_active) AND isNotNull(r.wall_us))"
@@ -178,10 +194,7 @@ LEFT ANY JOIN (
         countIf(isNotNull(output_tokens)) AS ended_, sum(output_tokens) AS output_,
         if(countIf(isNotNull(ttft_ms)) = 0, NULL, 1000 * sum(ttft_ms)) AS ttft_,
         countIf(isNotNull(ttft_ms)) AS firsts_
-    FROM request FINAL
-    WHERE admitted_at >= fromUnixTimestamp64Nano({{from:Int64}}, 'UTC')
-        AND admitted_at < fromUnixTimestamp64Nano({{to:Int64}}, 'UTC')
-        AND {CHOSEN}
+    FROM ({IN_BLOCKS})
     GROUP BY policy_, replica, boot, pair_, arm_
 ) AS q ON t.policy_ = q.policy_ AND t.replica = q.replica AND t.boot = q.boot
     AND t.pair_ = q.pair_ AND t.arm_ = q.arm_
@@ -251,10 +264,7 @@ SELECT ifNull(b.epoch, ''), q.policy_, q.replica, q.boot, q.pair_, q.arm_, q.cla
 FROM (
     SELECT {BLOCK_KEY}, class, count() AS requests,
         sumMap(if({TIMED}, [{TPOT_BIN}], []), if({TIMED}, [toUInt64(1)], [])) AS tpots
-    FROM request FINAL
-    WHERE admitted_at >= fromUnixTimestamp64Nano({{from:Int64}}, 'UTC')
-        AND admitted_at < fromUnixTimestamp64Nano({{to:Int64}}, 'UTC')
-        AND {CHOSEN}
+    FROM ({IN_BLOCKS})
     GROUP BY policy_, replica, boot, pair_, arm_, class
     HAVING min(admitted_at) >= fromUnixTimestamp64Nano({{kept_from:Int64}}, 'UTC')
 ) AS q

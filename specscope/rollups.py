@@ -55,7 +55,9 @@ class BlockTime(_OfBlock):
     gap_bins: list[int] = column("i16[]", "1", "log-histogram of the time between chunks")
     gap_counts: list[int] = column("u64[]", "1", "chunks in each bin")
     tpot_bins: list[int] = column("i16[]", "1", "log-histogram of time per output token")
-    tpot_counts: list[int] = column("u64[]", "1", "requests admitted in it, in each bin")
+    tpot_counts: list[int] = column(
+        "u64[]", "1", "requests in each bin, of those admitted well within it"
+    )
     full_tokens: int | None = column(
         "u64?", "tokens", "query positions if each sequence had drafted as long as the longest"
     )
@@ -117,7 +119,9 @@ class BlockClass(_OfBlock):
     class_: str = column("label", "1", "operator's label of the requests")
     requests: int = column("u64", "requests", "admitted in it")
     tpot_bins: list[int] = column("i16[]", "1", "log-histogram of time per output token")
-    tpot_counts: list[int] = column("u64[]", "1", "requests admitted in it, in each bin")
+    tpot_counts: list[int] = column(
+        "u64[]", "1", "requests in each bin, of those admitted well within it"
+    )
     version: int = column("u64", "ns", "when it was computed; the later row stands")
 
 

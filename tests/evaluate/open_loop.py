@@ -15,15 +15,15 @@ import numpy as np
 from specscope.evaluate.blocks import BlockTime
 from specscope.evaluate.quantiles import bin_of, value_of
 
-TOKENS = {0: 1.0, 3: 1.38}  # a round; a small gain, since what carries over takes a tenth of it
+TOKENS = {0: 1.0, 3: 1.46}  # a round
 STEP_S, SLOTS = 0.25, 120
 BLOCK_S, BURN_IN_S = 16.0, 4.0
 
 
 @dataclass
 class Recorded:
-    """By block and replica: requests admitted, output tokens of these, those that ended, and the
-    sum of their times per token."""
+    """By block and replica: requests admitted, output tokens of these, and of those that are timed
+    how many ended and the sum of their times per token."""
 
     requests: np.ndarray
     tokens: np.ndarray
@@ -41,7 +41,7 @@ def simulate(
     left, size, ran = np.zeros(shape), np.ones(shape), np.zeros(shape)
     born = np.zeros(shape, int)
     wander = np.zeros(replicas)
-    # The last row is for requests admitted in a burn-in.
+    # The last row is for requests whose time per token is not used.
     requests, ended = np.zeros((blocks + 1, replicas), int), np.zeros((blocks + 1, replicas), int)
     tokens, total = np.zeros((blocks + 1, replicas)), np.zeros((blocks + 1, replicas))
     for number in range(blocks):
@@ -68,9 +68,11 @@ def simulate(
             asked = 20 + random.exponential(180, len(slot))
             left[replica, slot] = size[replica, slot] = asked
             ran[replica, slot] = 0.0
-            born[replica, slot] = row = number if step * STEP_S >= BURN_IN_S else blocks
-            np.add.at(requests[row], replica, 1)
-            np.add.at(tokens[row], replica, asked)
+            age_s = step * STEP_S
+            timed = BURN_IN_S <= age_s <= BLOCK_S - BURN_IN_S  # as the rollup of blocks does
+            born[replica, slot] = number if timed else blocks
+            np.add.at(requests[number], replica, 1)
+            np.add.at(tokens[number], replica, asked)
     return Recorded(requests[:-1], tokens[:-1], ended[:-1], total[:-1])
 
 

@@ -398,6 +398,37 @@ def test_a_block_s_burn_in_is_left_out(store):
     assert ns(block["first_at"]) == traffic.rounds[5].started_at
 
 
+def test_only_requests_admitted_well_within_a_block_are_timed(store):
+    traffic = Traffic(pairs=1, arms=(("k0", 0),))
+    put(store, traffic, only={"boot", "request_part"})
+    settled = [traffic.round_row(one) | {"block_age_ms": 2000} for one in traffic.rounds]
+    store.insert("round", table("round", settled))
+    begins = traffic.started_at // (5 * 10**9) * 5 * 10**9  # blocks of 5 s since 1970
+    ages_ms = [0, 400, 1000, 2500, 4000, 4001, 4999]
+    like = {"policy": 7, "pair": traffic.rounds[0].pair, "arm": "k0", "class": "sql"}
+    rows = [
+        {
+            **traffic.requests_ended[0], **like, "request": i, "seq": 10_000 + i,
+            "admitted_at": begins + age * 10**6, "output_tokens": 11, "decode_ms": 100.0 * (i + 1),
+        }
+        for i, age in enumerate(ages_ms)
+    ]  # fmt: skip
+    store.insert("request", table("request", rows))
+    policy = {
+        "policy": 7, "created_at": 1, "kind": "blocks", "seed": 1, "arms": ["k0"],
+        "block_ms": 5000, "burn_in_ms": 1000, "first_pair": 1, "table": "{}", "note": "",
+    }  # fmt: skip
+
+    store.insert("policy", table("policy", [policy]))
+
+    roll(store, everything=True)
+
+    (block,), (part,) = rolled(store, "block_time"), rolled(store, "block_class")
+    assert block["tpot_bins"] == [ceil(log(10.0 * i) / log(1.01 / 0.99)) for i in (3, 4, 5)]
+    assert (part["tpot_bins"], part["tpot_counts"]) == (block["tpot_bins"], [1, 1, 1])
+    assert (block["requests"], block["ended_requests"], part["requests"]) == (7, 7, 7)
+
+
 def test_a_request_whose_admission_is_lost_is_in_an_unknown_segment(store):
     put(store, Traffic(pairs=1), only={"boot", "round", "request_part"})
 
