@@ -29,14 +29,6 @@ class Buckets:
         return min(1 << (count - 1).bit_length(), self.slots)
 
     @property
-    def row_sizes(self) -> list[int]:
-        """All that `rows` may answer, the largest first."""
-        sizes = [1]
-        while sizes[0] < self.slots:
-            sizes.insert(0, self.rows(sizes[0] + 1))
-        return sizes
-
-    @property
     def extents(self) -> list[int]:
         """All that `extent` may answer, the largest first."""
         sizes = [self.extent(1)]

@@ -5,10 +5,11 @@ import socket
 import time
 from collections.abc import Callable
 
+import torch
 import uvicorn
 
 from specscope.engine.bundled import Pair
-from specscope.engine.errors import EngineError
+from specscope.engine.errors import BadSetting, EngineError
 from specscope.engine.service import Service, Settings
 
 DRAIN_SECONDS = 60
@@ -17,12 +18,20 @@ DRAIN_SECONDS = 60
 def serve(pair: Pair, settings: Settings, device: str, say: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM, then finish what is running.
 
-    Raises EngineError where the port is taken, BadSetting where the engine cannot be built.
+    Raises EngineError where the port is taken, BadSetting where the engine cannot be built or its
+    caches and graphs do not fit the device.
     """
-    service = Service(pair, settings, device)
-    began = time.monotonic()
-    if count := service.warm_up():
-        say(f"captured {count} shapes of rounds in {time.monotonic() - began:.1f} s")
+    try:
+        service = Service(pair, settings, device)
+        began = time.monotonic()
+        if count := service.warm_up():
+            say(f"captured {count} shapes of rounds in {time.monotonic() - began:.1f} s")
+    except torch.OutOfMemoryError as error:
+        raise BadSetting(
+            f"{device} has too little memory for {settings.slots} sequences of "
+            f"{settings.capacity} tokens: fewer --slots, a smaller --capacity or --no-graphs "
+            "need less"
+        ) from error
     # uvicorn raises the signal again once it has shut down; by then it has done its work.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)

@@ -3,11 +3,15 @@
 import pytest
 import torch
 from engine.tiny_models import TINY
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from specscope.engine.api import RequestInfo, SamplingParams
+from specscope.engine.buckets import Buckets
 from specscope.engine.cache import KVCache
 from specscope.engine.draft import ModelDrafter
 from specscope.engine.drafter import Batch
+from specscope.engine.graphs import EagerReplay, Graphs
 from specscope.engine.model import Decoder
 from specscope.engine.round import Target, run_round
 from specscope.engine.state import BatchState, needs_of
@@ -20,20 +24,20 @@ MIXED = [
 ]
 
 
-def meta_round(ks, params=MIXED, drafter_class=ModelDrafter, forced=None):
+def meta_round(ks, params=MIXED, drafter_class=ModelDrafter, forced=None, graphs=None):
     with torch.device("meta"):
         models = [Decoder(TINY).ready() for _ in range(2)]
-        state = BatchState(3, 64, 4, "meta")
+        state = BatchState(4, 64, 4, "meta")
     drafter = drafter_class(models[1])
-    drafter.open(3, 64, 4, "meta")
+    drafter.open(4, 64, 4, "meta")
     for row in range(3):
         drafter.admitted(row, [1] * 9)
-    cache = KVCache(TINY, 3, 69, "meta", torch.float32)
+    cache = KVCache(TINY, 4, 69, "meta", torch.float32)
     needs = needs_of(params[0])
     for own in params:
         needs |= needs_of(own)
     infos = [RequestInfo(str(row), "", 9, own, 0) for row, own in enumerate(params)]
-    batch = Batch(state, needs, infos, [[1] * 9] * 3, 10)
+    batch = Batch(state, needs, infos, [[1] * 9] * 3, 10, graphs)
     return run_round(Target(models[0], cache), drafter, batch, ks, HostTimer(), forced)
 
 
@@ -62,6 +66,54 @@ def test_synthetic_acceptance_does_not_wait_either():
     forced = torch.ones(4, device="meta")
 
     assert meta_round((2, 0, 4), forced=forced).result.is_meta
+
+
+class NoHost(TorchDispatchMode):
+    """Raises where a tensor of the host takes part: in a CUDA graph it would be a copy."""
+
+    operations = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        out = function(*args, **(kwargs or {}))
+        for one in tree_leaves((args, kwargs or {}, out)):
+            if isinstance(one, torch.Tensor) and not one.is_meta:
+                raise AssertionError(f"{function} touches the host: {tuple(one.shape)}")
+        NoHost.operations += 1
+        return out
+
+
+def guarded(work):
+    """What replays do, under the guard."""
+
+    def watched(parts):
+        with NoHost():
+            return work(parts)
+
+    return EagerReplay(watched)
+
+
+@pytest.mark.parametrize("ks", [(0, 0, 0), (4, 4, 4), (0, 3, 1)])
+def test_no_tensor_of_the_host_takes_part_in_what_a_graph_would_capture(ks):
+    graphs, NoHost.operations = Graphs(Buckets(3, 4, 69), guarded, HostTimer()), 0
+
+    for _ in range(2):  # as it is, and replayed
+        assert meta_round(ks, graphs=graphs, forced=torch.ones(4, device="meta")).result.is_meta
+
+    assert len(graphs.shapes) == (2 if any(ks) else 1)
+    assert NoHost.operations > 100
+
+
+def test_a_tensor_of_the_host_in_captured_work_would_be_seen():
+    class Host(ModelDrafter):
+        def draw(self, *args):
+            torch.arange(3)
+            return super().draw(*args)
+
+    graphs = Graphs(Buckets(3, 4, 69), guarded, HostTimer())
+    meta_round((1, 1, 1), drafter_class=Host, graphs=graphs)
+
+    with pytest.raises(AssertionError, match="touches the host"):
+        meta_round((1, 1, 1), drafter_class=Host, graphs=graphs)
 
 
 @pytest.mark.parametrize("waiting", [lambda t: t.tolist(), lambda t: t.sum().item(), bool])

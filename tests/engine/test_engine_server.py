@@ -12,8 +12,6 @@ import httpx
 import pytest
 from waiting import PATIENCE_S, until
 
-from specscope.engine.text_stream import TextStream
-
 RUN = "import sys; from specscope.cli import main; sys.exit(main(sys.argv[1:]))"
 PROMPT = '{"time": "2026-03-14T23:16:45Z", "level": "info", "service": "catalog"'
 
@@ -332,20 +330,3 @@ def test_a_taken_port_is_one_line_and_exit_code_1():
     assert done.returncode == 1
     assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_character_of_several_tokens_is_given_out_whole():
-    stream = TextStream(lambda ids: bytes(ids).decode(errors="replace"), ())
-
-    pieces = [stream.feed([byte]) for byte in "aé→b".encode()]
-
-    assert pieces == ["a", "", "é", "", "", "→", "b"]
-
-
-def test_what_may_become_a_stop_string_is_kept_back():
-    stream = TextStream(lambda ids: bytes(ids).decode(), ("END",))
-
-    pieces = [stream.feed(part.encode()) for part in ("aE", "N", "x", "yEN", "Dz")]
-
-    assert pieces == ["a", "", "ENx", "y", ""]
-    assert stream.finish() == ""

@@ -2,13 +2,17 @@
 
 import asyncio
 import json
+from argparse import ArgumentParser
 
 import pytest
+import torch
 
 from specscope.engine.bundled import load_bundled
 from specscope.engine.cli import add_parser
+from specscope.engine.errors import BadSetting
 from specscope.engine.openai_reply import Reply
 from specscope.engine.openai_request import understand
+from specscope.engine.server import serve
 from specscope.engine.service import Piece, Service, Settings, events
 from specscope.engine.worker import EngineStopped
 
@@ -44,11 +48,19 @@ def test_what_a_server_warms_up_follows_its_limits(pair, graphs, shapes):
     assert Service(pair, settings, "cpu").warm_up() == shapes
 
 
+def test_a_device_that_is_too_small_for_the_server_is_named(pair, monkeypatch):
+    def warm_up(service):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+    monkeypatch.setattr(Service, "warm_up", warm_up)
+
+    with pytest.raises(BadSetting, match="too little memory for 1 sequences of 64 tokens"):
+        serve(pair, Settings(k=2, slots=1, capacity=64), "cpu", print)
+
+
 @pytest.mark.parametrize(("flags", "graphs"), [([], None), (["--no-graphs"], False)])
 @pytest.mark.parametrize("command", ["serve", "bench"])
 def test_graphs_can_be_turned_off(command, flags, graphs):
-    from argparse import ArgumentParser
-
     parser = ArgumentParser()
     add_parser(parser.add_subparsers())
 

@@ -1,0 +1,48 @@
+"""Text is given out when nothing that may still come can change it."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specscope.engine.text_stream import TextStream
+
+
+def test_a_character_of_several_tokens_is_given_out_whole():
+    stream = TextStream(lambda ids: bytes(ids).decode(errors="replace"), ())
+
+    pieces = [stream.feed([byte]) for byte in "aé→b".encode()]
+
+    assert pieces == ["a", "", "é", "", "", "→", "b"]
+
+
+def test_what_may_become_a_stop_string_is_kept_back():
+    stream = TextStream(lambda ids: bytes(ids).decode(), ("END",))
+
+    pieces = [stream.feed(part.encode()) for part in ("aE", "N", "x", "yEN", "Dz")]
+
+    assert pieces == ["a", "", "ENx", "y", ""]
+    assert stream.finish() == ""
+
+
+@given(
+    st.text("ab→", max_size=20),
+    st.lists(st.text("ab→", min_size=1, max_size=4), max_size=2),
+    st.lists(st.integers(0, 30)),
+)
+def test_the_pieces_are_the_text_up_to_its_first_stop_string(text, stops, cuts):
+    raw = text.encode()
+    # An engine's text ends with the token that completes a stop string.
+    ends = [text.encode().index(stop.encode()) + len(stop.encode()) for stop in stops
+            if stop in text]  # fmt: skip
+    raw = raw[: min(ends, default=len(raw))]
+    stream = TextStream(lambda ids: bytes(ids).decode(errors="replace"), tuple(stops))
+    places = [0, *sorted(cut for cut in cuts if cut < len(raw)), len(raw)]
+
+    pieces = [stream.feed(raw[a:b]) for a, b in pairwise(places)]
+
+    whole = raw.decode(errors="replace")
+    first = min((whole.index(stop) for stop in stops if stop in whole), default=len(whole))
+    given = "".join(pieces)
+    assert whole[:first].startswith(given)
+    assert given + stream.finish() == whole[:first]
