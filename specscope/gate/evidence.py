@@ -13,6 +13,7 @@ from specscope.evaluate.blocks import BlockClass, BlockPart, BlockTime
 from specscope.evaluate.machine import Machine, machines_of
 from specscope.evaluate.outputs import OutputCheck
 from specscope.evaluate.pairs import pair_key
+from specscope.evaluate.prices import prices
 from specscope.gate.anchor import under_newest_table
 from specscope.gate.sides import Crossing, Policies, crossings, sides_of, without_crossovers
 from specscope.gate.voids import Hold, read_holds, void_pairs
@@ -29,7 +30,7 @@ class Evidence:
     """Block rows of one epoch, whether its arms changed outputs, and the epochs left out.
 
     crossings: by router, of configurations whose epochs differ by what is compared. machines: by
-    epoch, for the causes of a loss.
+    epoch, for the causes of a loss. of_hour: prices of an hour, by epoch.
     """
 
     epoch: str
@@ -39,6 +40,7 @@ class Evidence:
     outputs: tuple[OutputCheck, ...] = ()
     crossings: tuple[Crossing, ...] = ()
     machines: Mapping[str, Machine] = field(default_factory=dict)
+    of_hour: Mapping[str, float] = field(default_factory=dict)
 
     def since(self, ns: int) -> Evidence:
         """Only the blocks that began at or after a time, ns since 1970."""
@@ -71,12 +73,14 @@ def read_evidence(store: Store, epoch: str | None = None, since: int = 0) -> Evi
     """
     blocks, parts = read_blocks(store, evidence_condition(since))
     policies = read_bodies(store)
+    boots = store.rows(queries.boots())
     found = of_epoch(without_crossovers(blocks, policies), parts, epoch)
     return replace(
         found,
         outputs=tuple(read_outputs(store, since)),
         crossings=tuple(read_crossings(store, blocks, policies)),
-        machines=machines_of(store.rows(queries.boots())),
+        machines=machines_of(boots),
+        of_hour=prices(boots),
     )
 
 

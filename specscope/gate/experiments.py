@@ -10,7 +10,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from specscope.errors import StoreError, UsageError
-from specscope.evaluate.untried import untried
 from specscope.gate import calibration
 from specscope.gate import plan as planning
 from specscope.gate import swap as swaps
@@ -31,21 +30,19 @@ def plan(args: Namespace) -> int:
         reading = read_store(store, args)
         proposed = proposed_blocks(store, time.time_ns() - args.since)
     blocks = reading.evidence.since(time.time_ns() - args.since).blocks
-    verdicts = advise(args, reading).verdicts  # by the rules by which the gate will decide
-    design = "closed_loop" if args.closed_loop else reading.design
-    others = untried(reading.evidence.blocks, reading.evidence.parts, verdicts, design)
+    found = advise(args, reading)
     steps = planning.plan(
-        verdicts,
+        found.verdicts,  # by the rules by which the gate will decide
         replicas=args.replicas or planning.replica_count(blocks),
         block_s=args.block_s or planning.block_seconds(blocks),
         share=args.share,
     )
     plain = {
         "steps": [asdict(step) for step in steps],
-        "untried": [asdict(one) for one in others],
+        "untried": [asdict(one) for one in found.untried],
         "blocks": proposed.as_json() if proposed else None,
     }
-    lines = [*planning.plan_lines(steps), *planning.untried_lines(others)]
+    lines = [*planning.plan_lines(steps), *planning.untried_lines(found.untried)]
     return say(args, lines + ([str(proposed)] if proposed else []), plain)
 
 

@@ -11,6 +11,7 @@ from specscope.evaluate.checks import Design, usable_pairs
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.shared_batch import ClassDelay
+from specscope.evaluate.untried import Untried
 from specscope.evaluate.verdicts import Verdict, decide
 from specscope.gate.along_load import look_along_load
 from specscope.gate.evidence import Evidence
@@ -46,6 +47,10 @@ class Recommendation:
     crossovers: tuple[Verdict, ...] = ()
     """Of engines that cannot change k while they run: what to start them with."""
     delays: tuple[ClassDelay, ...] = ()
+    untried: tuple[Untried, ...] = ()
+    """Draft lengths that nobody ran; nothing recommends them."""
+    of_hour: Mapping[str, float] = field(default_factory=dict)
+    """Price of an hour of a replica, by epoch; empty where none was given."""
 
     @property
     def changes(self) -> list[Move]:

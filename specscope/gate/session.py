@@ -10,6 +10,7 @@ from specscope.evaluate.blocks import BlockClass
 from specscope.evaluate.checks import Design
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.shared_batch import judge_delays
+from specscope.evaluate.untried import untried
 from specscope.gate.anchor import reaches_back
 from specscope.gate.crossover import judge_crossovers
 from specscope.gate.evidence import Evidence, read_evidence
@@ -99,10 +100,11 @@ def recommendation(
 
     allowances: what the 95th percentile of a class's time per output token may be. [ms]
     """
+    evidence = reading.evidence
     design: Design = "closed_loop" if closed_loop else reading.design
     rules = Rules(looked_at_often=reading.looked_at_often, tpot_allowance_ms=allowances)
     found = recommend(
-        reading.evidence,
+        evidence,
         reading.table,
         history(reading.policies),
         now=time.time_ns() if now is None else now,
@@ -114,9 +116,10 @@ def recommendation(
         found,
         notes=(*found.notes, *reading.notes, *_caveats(reading, found)),
         delays=tuple(judge_delays(reading.shared, rules)),
+        untried=tuple(untried(evidence.blocks, evidence.parts, found.verdicts, design)),
+        of_hour=evidence.of_hour,
         crossovers=tuple(
-            one.verdict
-            for one in judge_crossovers(reading.evidence.crossings, closed_loop=closed_loop)
+            one.verdict for one in judge_crossovers(evidence.crossings, closed_loop=closed_loop)
         ),
     )
 

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from specscope.evaluate.prices import costs
 from specscope.evaluate.sentences import describe
 from specscope.evaluate.verdicts import Verdict
+from specscope.gate.plan import untried_lines
 from specscope.gate.recommend import Recommendation
 from specscope.gate.rules import Move
 from specscope.gate.table import GateTable
@@ -27,11 +29,12 @@ def recommendation_lines(found: Recommendation) -> list[str]:
     """Every place with its rule and evidence, then flags, routes and notes."""
     lines: list[str] = []
     for move in found.moves:
-        lines += _move_lines(move)
+        lines += _move_lines(move) + _cost_lines(move.place.verdict, found)
     for verdict in found.crossovers:
-        lines += crossover_lines(verdict)
+        lines += crossover_lines(verdict) + _cost_lines(verdict, found)
     if not found.moves and not found.crossovers:
         lines.append("no experiment has run: nothing to recommend")
+    lines += untried_lines([one for one in found.untried if one.worth == "worth_exploring"])
     lines += list(found.flags)
     lines += [f"{one.class_}: {one.action} ({one.reason})" for one in found.delays]
     lines += [f"route {name}: to a pool of its own" for name in found.routes]
@@ -73,6 +76,15 @@ def _move_lines(move: Move) -> list[str]:
     return lines
 
 
+def _cost_lines(verdict: Verdict, found: Recommendation) -> list[str]:
+    """What the tokens of each arm cost, where the replica has a price."""
+    lines = []
+    for arm, cost in costs(verdict, found.of_hour).items():
+        more = "" if cost.difference is None else f", {cost.difference:+.3f} against target-only"
+        lines.append(f"    {arm}: {cost.per_million:.3f} a million output tokens{more}")
+    return lines
+
+
 def diff_lines(old: GateTable, new: GateTable) -> list[str]:
     """Cells that go with -, that come with +, in the order of the tables; empty where equal."""
     before, after = _cell_lines(old), _cell_lines(new)
@@ -92,8 +104,8 @@ def _cell_lines(table: GateTable) -> list[str]:
     return [*lines, f"otherwise: k = {table.default_k}"]
 
 
-def move_json(move: Move) -> Mapping[str, Any]:
-    """A move as plain values."""
+def move_json(move: Move, of_hour: Mapping[str, float]) -> Mapping[str, Any]:
+    """A move as plain values. of_hour: prices, by epoch."""
     segment, one = move.place.verdict.segment, move.evidence
     return {
         "class": segment.class_,
@@ -107,6 +119,7 @@ def move_json(move: Move) -> Mapping[str, Any]:
         "pairs": move.place.verdict.pairs,
         "grade": move.place.verdict.grade,
         "primary": move.place.verdict.primary,
+        "costs": _costs_json(move.place.verdict, of_hour),
         "evidence": None
         if one is None
         else {
@@ -127,7 +140,7 @@ def recommendation_json(found: Recommendation) -> Mapping[str, Any]:
         "schema": "specscope.gate/1",
         "epoch": found.epoch,
         **found.new.as_json(),
-        "moves": [move_json(move) for move in found.moves],
+        "moves": [move_json(move, found.of_hour) for move in found.moves],
         "flags": list(found.flags),
         "routes": found.routes,
         "delays": [
@@ -141,11 +154,16 @@ def recommendation_json(found: Recommendation) -> Mapping[str, Any]:
             for one in found.delays
         ],
         "notes": list(found.notes),
-        "crossovers": [_crossover_json(verdict) for verdict in found.crossovers],
+        "crossovers": [_crossover_json(verdict, found.of_hour) for verdict in found.crossovers],
+        "untried": [asdict(one) for one in found.untried],
     }
 
 
-def _crossover_json(verdict: Verdict) -> Mapping[str, Any]:
+def _costs_json(verdict: Verdict, of_hour: Mapping[str, float]) -> Mapping[str, Any]:
+    return {arm: asdict(cost) for arm, cost in costs(verdict, of_hour).items()}
+
+
+def _crossover_json(verdict: Verdict, of_hour: Mapping[str, float]) -> Mapping[str, Any]:
     return {
         "class": verdict.segment.class_,
         "load": verdict.segment.load,
@@ -156,6 +174,7 @@ def _crossover_json(verdict: Verdict) -> Mapping[str, Any]:
         "pairs": verdict.pairs,
         "metric": verdict.metric,
         "reasons": list(verdict.reasons),
+        "costs": _costs_json(verdict, of_hour),
         "contrasts": [
             {"arm": e.arm, "baseline": e.baseline, "ratio": e.value, "low": e.low, "high": e.high}
             for e in verdict.speedups

@@ -16,8 +16,10 @@ from specscope.evaluate.choice import Rules
 from specscope.evaluate.fleet import fleet_verdict, segment_names
 from specscope.evaluate.machine import machines_of
 from specscope.evaluate.outputs import OutputCheck, worst
+from specscope.evaluate.prices import prices
 from specscope.evaluate.strata import over_the_fleet
 from specscope.evaluate.switch import Story, tell
+from specscope.evaluate.untried import Untried, untried
 from specscope.evaluate.verdicts import Verdict, decide
 from specscope.gate.anchor import reaches_back
 from specscope.gate.crossover import judge_crossovers
@@ -32,10 +34,10 @@ from specscope.report.views import (
     fleet_row,
     headline,
     output_row,
-    prices,
     segment_row,
     story_row,
     turned_around,
+    untried_row,
 )
 from specscope.store import Store
 from specscope_hook.records import LOSS_REASONS
@@ -65,7 +67,7 @@ def collect(
     policies = read_bodies(store)
     crossed = read_crossings(store, blocks, policies)
     paired = without_crossovers(blocks, policies)
-    verdicts, stories = _judge(store, paired, parts, rules or Rules(), boots, outputs)
+    verdicts, stories, others = _judge(store, paired, parts, rules or Rules(), boots, outputs)
     verdicts += [one.verdict for one in judge_crossovers(crossed, rules)]
     outputs = [*outputs, *(check for one in crossed for check in one.outputs)]
     fleet = fleet_verdict(verdicts, names)
@@ -82,7 +84,7 @@ def collect(
         global_action=fleet.action,
         still_needed=list(fleet.still_needed),
         would_change=list(fleet.would_change),
-        segments=[segment_row(v, called[v.epoch, v.segment], price.get(v.epoch)) for v in verdicts],
+        segments=[segment_row(v, called[v.epoch, v.segment], price) for v in verdicts],
         stories=[story_row(story, names) for story in stories],
         replicas=[
             _replica(boot)
@@ -96,6 +98,7 @@ def collect(
         outputs_differing=sum(check.differing for check in outputs),
         outputs_state=worst(outputs),
         outputs=[output_row(check) for check in outputs],
+        untried=[untried_row(one) for one in others],
         fleet=[fleet_row(one) for one in ratios],
         findings=turned_around(ratios),
         notes=[*notes, *reaches_back(blocks, since)],
@@ -109,17 +112,20 @@ def _judge(
     rules: Rules,
     boots: Sequence[Mapping[str, Any]],
     outputs: Sequence[OutputCheck],
-) -> tuple[list[Verdict], list[Story]]:
-    """Verdicts and stories of each kind of experiment, by the design that it ran under."""
+) -> tuple[list[Verdict], list[Story], list[Untried]]:
+    """What each kind of experiment says, by the design that it ran under: verdicts, stories, and
+    lengths that nobody ran."""
     kinds = {policy.number: policy.kind for policy in read_policies(store)}
     machines = machines_of(boots)
-    verdicts, stories = [], []
+    verdicts, stories, others = [], [], []
     for kind, (design, often) in DESIGNS.items():
         mine = [block for block in blocks if kinds.get(block.policy, "cohort") == kind]
         looked = replace(rules, looked_at_often=often)
-        verdicts += decide(mine, parts, looked, design, machines, outputs)
+        decided = decide(mine, parts, looked, design, machines, outputs)
+        verdicts += decided
+        others += untried(mine, parts, decided, design)
         stories += tell(mine, parts, looked, design)
-    return verdicts, stories
+    return verdicts, stories, others
 
 
 def _accounting(store: Store, since: int) -> model.Accounting:

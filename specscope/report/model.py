@@ -147,6 +147,19 @@ class FleetRow:
 
 
 @dataclass(frozen=True, slots=True)
+class UntriedRow:
+    """A draft length that a segment never ran. at_best: of its speedup over target-only, modelled.
+
+    worth: worth_exploring, below_best (than a length that ran) or cannot_pay.
+    """
+
+    segment: str
+    k: int
+    at_best: float
+    worth: str
+
+
+@dataclass(frozen=True, slots=True)
 class Replica:
     """What was measured: one boot of one serving process."""
 
@@ -205,5 +218,6 @@ class Report:
     outputs: list[OutputRow] = field(default_factory=list)
     would_change: list[str] = field(default_factory=list)
     fleet: list[FleetRow] = field(default_factory=list)
+    untried: list[UntriedRow] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

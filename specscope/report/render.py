@@ -13,8 +13,8 @@ from specscope.report import plots
 from specscope.report.model import SCHEMA, ArmRow, FleetRow, LossCauses, Report, SegmentRow
 
 ACTION_WORDS = {
-    "keep": "keep, k = {k}",
-    "set_k": "set k = {k}",
+    "keep": "keep, {what}",
+    "set_k": "set {what}",
     "disable": "disable",
     "route": "route elsewhere",
     "no_difference": "no difference",
@@ -58,7 +58,8 @@ def to_json(report: Report) -> str:
 
 def verdict(segment: SegmentRow) -> str:
     """The verdict in words."""
-    return ACTION_WORDS[segment.action].format(k=segment.k)
+    what = "the table" if segment.k is None else f"k = {segment.k}"
+    return ACTION_WORDS[segment.action].format(what=what)
 
 
 def deciding_arm(segment: SegmentRow) -> ArmRow | None:
@@ -186,6 +187,23 @@ def priced(report: Report) -> list[tuple[str, ArmRow]]:
     ]
 
 
+def cost_said(name: str, arm: ArmRow) -> str:
+    """What an arm's tokens cost, in a line."""
+    more = arm.cost_difference
+    beside = "" if more is None else f", {more:+.3f} against target-only"
+    return f"{name}, {arm.arm}: {number(arm.cost_per_million, 3)} a million output tokens{beside}"
+
+
+def worth_trying(report: Report) -> list[str]:
+    """Draft lengths that nobody ran and that a trial may show to be better, a line each."""
+    return [
+        f"{row.segment}: k = {row.k} was not tried; at best {number(row.at_best)}x of target-only, "
+        "worth exploring"
+        for row in report.untried
+        if row.worth == "worth_exploring"
+    ]
+
+
 def fleet_said(row: FleetRow) -> str:
     """An arm over the whole fleet, in a line."""
     return (
@@ -216,6 +234,7 @@ def _template(name: str) -> Any:
         outputs_said=outputs_said,
         fleet_said=fleet_said,
         priced=priced,
+        worth_trying=worth_trying,
     )
     return environment.get_template(name)
 

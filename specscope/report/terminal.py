@@ -10,13 +10,16 @@ from rich.text import Text
 
 from specscope.report.model import Report, SegmentRow, Story
 from specscope.report.render import (
+    cost_said,
     deciding_arm,
     fleet_said,
     interval,
     number,
     outputs_said,
+    priced,
     verdict,
     why,
+    worth_trying,
 )
 
 COLOURS = {"keep": "green", "set_k": "green", "disable": "red", "engine_fault": "red"}
@@ -34,6 +37,10 @@ def show(report: Report, console: Console) -> None:
     ):
         if lines:
             console.print(f"{title}: {'; '.join(lines)}", markup=False, highlight=False)
+    for line in worth_trying(report):
+        console.print(line, markup=False, highlight=False)
+    for name, arm in priced(report):
+        console.print(cost_said(name, arm), markup=False, highlight=False)
     for row in report.fleet:
         console.print(fleet_said(row), markup=False, highlight=False)
     for story in report.stories:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from specscope.evaluate.blocks import BASELINE
-from specscope.evaluate.closed_forms import cost_per_million_tokens
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.diagnosis import Diagnosis
 from specscope.evaluate.fleet import LOSSES, WINS, FleetVerdict
-from specscope.evaluate.objectives import METRICS
 from specscope.evaluate.outputs import OutputCheck
+from specscope.evaluate.prices import Cost, costs
 from specscope.evaluate.strata import FleetRatio
 from specscope.evaluate.summary import ArmSummary
 from specscope.evaluate.switch import Story
+from specscope.evaluate.untried import Untried
 from specscope.evaluate.verdicts import Verdict
 from specscope.report import model
 
@@ -51,9 +47,12 @@ def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
     )
 
 
-def segment_row(verdict: Verdict, name: str, price: float | None = None) -> model.SegmentRow:
-    """A verdict with its arms. name: what the report calls its segment. price: of an hour."""
+def segment_row(
+    verdict: Verdict, name: str, of_hour: Mapping[str, float] | None = None
+) -> model.SegmentRow:
+    """A verdict with its arms. name: what the report calls it. of_hour: prices by epoch."""
     speedups = {one.arm: one for one in verdict.speedups}
+    cost = costs(verdict, of_hour or {})
     return model.SegmentRow(
         name=name,
         label=verdict.segment.class_ or "mixed",
@@ -65,48 +64,10 @@ def segment_row(verdict: Verdict, name: str, price: float | None = None) -> mode
         grade=verdict.grade,
         confidence=verdict.confidence,
         reasons=list(verdict.reasons),
-        arms=_priced(
-            [_arm(a, speedups.get(a.arm)) for a in verdict.arms],
-            price if verdict.metric == METRICS["throughput"] else None,
-        ),
+        arms=[_arm(a, speedups.get(a.arm), cost.get(a.arm)) for a in verdict.arms],
         primary=verdict.primary,
         causes=_losses(verdict.diagnoses),
     )
-
-
-def prices(boots: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """What an hour of a replica costs, by epoch; epochs whose boots say two prices are left out.
-
-    boots: rows of `boot`. One that says no price is of the same configuration as those that do.
-    """
-    said: dict[str, set[float]] = {}
-    for boot in boots:
-        price = boot["price_per_hour"]
-        if price is not None and math.isfinite(price) and price > 0:
-            said.setdefault(boot["epoch"], set()).add(float(price))
-    return {epoch: min(found) for epoch, found in said.items() if len(found) == 1}
-
-
-def _priced(arms: list[model.ArmRow], price: float | None) -> list[model.ArmRow]:
-    """The arms with what their tokens cost, and how much more than target-only's."""
-    costs = {
-        arm.arm: cost
-        for arm in arms
-        if price is not None
-        and arm.tokens_per_second
-        and math.isfinite(cost := cost_per_million_tokens(price, arm.tokens_per_second))
-    }
-    base = costs.get(BASELINE)
-    return [
-        replace(
-            arm,
-            cost_per_million=costs[arm.arm],
-            cost_difference=None if base is None or arm.arm == BASELINE else costs[arm.arm] - base,
-        )
-        if arm.arm in costs
-        else arm
-        for arm in arms
-    ]
 
 
 def _losses(diagnoses: Sequence[Diagnosis]) -> list[model.LossCauses]:
@@ -137,6 +98,11 @@ def output_row(check: OutputCheck) -> model.OutputRow:
         low=check.low,
         high=check.high,
     )
+
+
+def untried_row(found: Untried) -> model.UntriedRow:
+    """What a draft length that nobody ran could reach."""
+    return model.UntriedRow(found.segment, found.k, found.at_best, found.worth)
 
 
 def fleet_row(found: FleetRatio) -> model.FleetRow:
@@ -179,7 +145,7 @@ def _switch(one: Estimate) -> model.Ratio:
     return model.Ratio(k=one.k, value=one.value, low=one.low, high=one.high)
 
 
-def _arm(arm: ArmSummary, speedup: Estimate | None) -> model.ArmRow:
+def _arm(arm: ArmSummary, speedup: Estimate | None, cost: Cost | None) -> model.ArmRow:
     return model.ArmRow(
         arm=arm.arm,
         k=arm.k,
@@ -194,6 +160,8 @@ def _arm(arm: ArmSummary, speedup: Estimate | None) -> model.ArmRow:
         ms_per_token=dict(arm.ms_per_token),
         survival=[float(value) for value in arm.survival.survival] if arm.survival else [],
         at_risk=[int(value) for value in arm.survival.at_risk] if arm.survival else [],
+        cost_per_million=cost.per_million if cost else None,
+        cost_difference=cost.difference if cost else None,
         held_equal=speedup.held_equal if speedup else "",
         unadjusted=speedup.raw.value if speedup and speedup.raw else None,
     )

@@ -202,3 +202,23 @@ def test_a_closed_loop_is_judged_by_tokens_however_idle_the_engines_are():
 
     assert judged(idle).metric.startswith("mean over requests of time per output token")
     assert judged(idle, closed_loop=True).metric.startswith("output tokens per second")
+
+
+def test_tokens_of_a_crossover_have_a_cost_beside_the_engine_without_speculation(tmp_path, capsys):
+    where = stored(tmp_path, SWAPPED)
+    with Store.open(where) as store:
+        store.command("ALTER TABLE boot UPDATE price_per_hour = 3.6 WHERE 1 "
+                      "SETTINGS mutations_sync = 1")  # fmt: skip
+
+    _, out, _ = run(capsys, "recommend", "--store", where, "--json")
+    _, text, _ = run(capsys, "recommend", "--store", where)
+
+    (found,) = json.loads(out)["crossovers"]
+    clean, fast = found["costs"]["clean"], found["costs"]["k4"]
+    assert clean["difference"] is None
+    assert fast["difference"] == pytest.approx(fast["per_million"] - clean["per_million"])
+    assert clean["per_million"] / fast["per_million"] == pytest.approx(1.3, rel=0.02)
+    line = (
+        f"k4: {fast['per_million']:.3f} a million output tokens, {fast['difference']:+.3f} against"
+    )
+    assert line in text

@@ -8,6 +8,7 @@ import pytest
 from evaluate.block_rows import Kind, rows
 from gate.test_gate_commands import put_rows, run
 
+from specscope.cli import main
 from specscope.evaluate.untried import draft_time
 from specscope.store import Store
 
@@ -71,6 +72,17 @@ def test_a_plan_bounds_the_lengths_that_nobody_ran(tmp_path, capsys):
     assert f"k = 6 was not tried; at best {at['sql', 6]['at_best']:.2f}x; worth exploring" in text
     assert "k = 6 was not tried; at best 0." in text
     assert {move["new_k"] for move in json.loads(out)["moves"]} <= {0, 2, 4}
+    assert json.loads(out)["untried"] == found
+    _, advised, _ = run(capsys, "recommend", "--store", where)
+    main(["report", "--store", where, "--out", str(tmp_path / "report"), "--json"])
+    report = json.loads(capsys.readouterr().out)
+    rows_ = {(one["segment"].split()[0], one["k"]): one["worth"] for one in report["untried"]}
+    assert rows_ == {key: one["worth"] for key, one in at.items()}
+    worth = f"k = 6 was not tried; at best {at['sql', 6]['at_best']:.2f}x"
+    for view in (advised, *((tmp_path / "report" / f"report.{kind}").read_text()
+                            for kind in ("md", "html"))):  # fmt: skip
+        assert worth in view
+        assert "prose 0-1k 65-256 at load 5-16: k = 6 was not tried" not in view
 
 
 def test_without_the_parts_of_a_round_nothing_is_bounded(tmp_path, capsys):

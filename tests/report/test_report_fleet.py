@@ -83,7 +83,7 @@ def boot(store, number, price):
     store.insert("boot", typed(store, "boot", [row]))
 
 
-def test_tokens_have_a_cost_where_the_boot_has_a_price(store):
+def test_tokens_have_a_cost_where_the_boot_has_a_price(store, tmp_path):
     put(store, {"short": 23, "long": 0})
     free = collect(store, title="x")
     boot(store, 0, None)
@@ -102,6 +102,12 @@ def test_tokens_have_a_cost_where_the_boot_has_a_price(store):
     page = to_html(report)
     assert f'<td>k4</td><td class="n">{fast.cost_per_million:.3f}</td>' in page
     assert f"{fast.cost_difference:+.3f}" in page
+    write(report, tmp_path)
+    said = f"{fast.cost_per_million:.3f} | {fast.cost_difference:+.3f}"
+    assert f"k4 | {said}" in (tmp_path / "report.md").read_text()
+    line = f"k4: {fast.cost_per_million:.3f} a million output tokens, {fast.cost_difference:+.3f}"
+    assert line in seen(report)
+    assert "a million output tokens" not in seen(free)
 
 
 def test_an_epoch_with_two_prices_has_none(store):
