@@ -15,7 +15,7 @@ outputs, lossless                                whether speculation left the ou
 shared_batch                                     whether each class of a batch is served in time
 facts, surroundings, machine, reread             what is known about an arm beside its k0
 causes, causes_of_*, cause, diagnosis            why it loses: a table of causes, looked through
-steptime, objectives, planning, crossover        costs, metrics, time, a router's experiment
+steptime, objectives, planning, crossover, prices costs, metrics, time, a router's experiment, money
 untried                                          what a length that nobody ran could reach at best
 
 Nothing here offers a contrast between requests of one batch as a speedup: they share the
