@@ -163,8 +163,11 @@ class RingReader:
         return max(seq, next_seq)
 
     def release(self, cursor: Cursor) -> None:
-        """Give the writer the space up to a cursor; it can then not be pulled again."""
-        if cursor.position > self._words[at.W_READ]:
+        """Give the writer the space up to a cursor; it can then not be pulled again.
+
+        A cursor that lies ahead of the writer is none of this ring, and gives nothing.
+        """
+        if self._words[at.W_READ] < cursor.position <= self._words[at.W_WRITE]:
             self._words[at.W_READ] = cursor.position
 
     @property

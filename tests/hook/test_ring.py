@@ -382,3 +382,12 @@ def test_a_client_that_names_half_a_character_is_named_as_far_as_it_goes(ring, r
     id_ = ring.name_id(NAME_CLASS, "a\ud800b")
 
     assert reader.names(NAME_CLASS) == {id_: "a?b"}
+
+
+def test_a_cursor_of_another_ring_gives_the_writer_no_space_that_is_unread(ring, reader):
+    kept = filled(ring)
+
+    reader.release(Cursor(1 << 30, 7))
+
+    assert not ring.push(ROUND, b"x" * 100, 1)
+    assert len(drained(reader)[0]) == kept

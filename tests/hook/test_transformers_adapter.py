@@ -549,6 +549,28 @@ def test_something_else_than_a_model_is_refused(rig):
         TransformersHook(rig.model, rig.recorder)
 
 
+def test_a_model_that_generates_in_its_own_way_is_refused(rig):
+    with pytest.raises(NotSupported, match="takes input_features"):
+        TransformersHook(transformers.WhisperForConditionalGeneration(tiny_whisper()), rig.recorder)
+
+    class Twice(type(rig.model)):
+        def generate(self, inputs=None, generation_config=None, **values):
+            super().generate(inputs, generation_config, **values)
+            return super().generate(inputs, generation_config, **values)
+
+    with pytest.raises(NotSupported, match="a generate of its own"):
+        TransformersHook(Twice(rig.model.config), rig.recorder)
+
+
+def tiny_whisper():
+    sizes = {"encoder_layers": 1, "decoder_layers": 1}
+    return transformers.WhisperConfig(
+        vocab_size=64, d_model=16, encoder_attention_heads=2, decoder_attention_heads=2,
+        encoder_ffn_dim=16, decoder_ffn_dim=16, num_mel_bins=8, max_source_positions=8,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=3, **sizes,
+    )  # fmt: skip
+
+
 def test_adapters_that_are_active_are_named_and_are_part_of_the_content(rig):
     rig.generate(max_new_tokens=3)
     rig.model._hf_peft_config_loaded = True

@@ -70,5 +70,8 @@ def check(model: Any) -> None:
         parameters = tuple(inspect.signature(getattr(model, name)).parameters)
         if parameters[: len(expected)] != expected:
             raise NotSupported(f"{type(model).__name__}.{name} takes {', '.join(parameters)}")
+    # One that goes around it, such as Whisper's, may generate several times within a call.
+    if type(model).generate.__qualname__ != "GenerationMixin.generate":
+        raise NotSupported(f"{type(model).__name__} has a generate of its own")
     if isinstance(vars(model).get("generate"), Wrapped):
         raise NotSupported(f"this {type(model).__name__} is recorded already")
