@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specscope.evaluate.blocks import BASELINE
+from specscope.evaluate.objectives import METRICS
 from specscope.evaluate.verdicts import Verdict
 
 
@@ -54,13 +55,15 @@ def over_the_fleet(verdicts: Sequence[Verdict]) -> list[FleetRatio]:
     """Every arm that ran beside target-only in at least two segments, in the order of names.
 
     Descriptive, without an interval: verdicts rest on pairs. A stratum is a segment of an epoch;
-    those whose input is not believed are left out, and so are those without counted requests.
+    those whose input is not believed are left out, and so are those without counted requests, and
+    those that keep up with their arrivals, where every arm yields what was offered.
     """
     served: dict[str, dict[str, tuple[Arm, Arm]]] = {}
     for verdict in verdicts:
         arms = {a.arm: a for a in verdict.arms if a.requests > 0 and a.tokens_per_s > 0}
         base = arms.pop(BASELINE, None)
-        if base is None or verdict.action in _UNBELIEVED:
+        pinned = verdict.metric != METRICS["throughput"]
+        if base is None or pinned or verdict.action in _UNBELIEVED:
             continue
         for name, arm in arms.items():
             served.setdefault(name, {})[f"{verdict.epoch} {verdict.segment}"] = (

@@ -22,6 +22,7 @@ from specscope.evaluate.blocks import BASELINE, BlockPart, BlockTime, arm_k
 from specscope.evaluate.checks import Design
 from specscope.evaluate.choice import Choice, Rules, choose, count_comparisons
 from specscope.evaluate.contrast import Estimate
+from specscope.evaluate.objectives import objective_for
 from specscope.evaluate.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.ratio import t_quantile
 from specscope.evaluate.segments import Segment
@@ -69,7 +70,8 @@ def tell(
 ) -> list[Story]:
     """One story for every epoch and load at which at least two segments ran all arms.
 
-    Segments whose pairs lack an arm, or of which fewer than two pairs are whole, stay out.
+    Segments whose pairs lack an arm, or of which fewer than two pairs are whole, stay out, and so
+    do those that keep up with their arrivals: there every arm yields what was offered.
     """
     rules = rules or Rules()
     pairs_found = pairs_of(blocks, parts, closed_loop=design == "closed_loop")
@@ -80,6 +82,9 @@ def tell(
     comparisons = count_comparisons(grouped.values())
     loads: dict[tuple[str, str | None], list[_Traffic]] = defaultdict(list)
     for (epoch, segment), pairs in sorted(grouped.items(), key=lambda item: str(item[0])):
+        blocks_ = [block for pair in pairs for block in pair.blocks.values()]
+        if objective_for(design, blocks_) != "throughput":
+            continue
         traffic = _traffic(segment, pairs, rules, comparisons)
         if traffic is not None:
             loads[epoch, segment.load].append(traffic)

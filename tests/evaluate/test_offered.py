@@ -1,6 +1,7 @@
 """Offered traffic held equal: truer by a known truth, and left alone where the arm made it."""
 
 import dataclasses
+import json
 import math
 import random
 
@@ -16,6 +17,8 @@ from specscope.evaluate.measures import Measure
 from specscope.evaluate.offered import offered_to
 from specscope.evaluate.pairs import pairs_of
 from specscope.evaluate.ratio import paired_log_ratio
+from specscope.evaluate.strata import over_the_fleet
+from specscope.evaluate.switch import tell
 from specscope.evaluate.verdicts import decide
 
 
@@ -163,3 +166,36 @@ def test_a_covariate_asks_for_a_pair_more_before_the_first_look():
         assert sequential.interval(plain) is not None
         assert (better.freedom, better.spent) == (pairs - 2, 1)
         assert (sequential.interval(better) is not None) is seen
+
+
+ODD = (None, 0, 1, 10**12)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_odd_counts_neither_crash_nor_leave_anything_undefined(blocks, seed):
+    drawn = random.Random(seed)
+
+    def odd(block):
+        names = ("waiting", "ended_requests", "output_tokens")
+        changes = {name: drawn.choice(ODD) for name in names if drawn.random() < 0.5}
+        if drawn.random() < 0.3:
+            changes["requests"] = drawn.choice(ODD[1:])
+        if drawn.random() < 0.3:
+            changes["last_at"] = drawn.choice((0, block.first_at))
+        return dataclasses.replace(block, **changes)
+
+    for few in (False, True):  # every block, or one in ten
+        given = [odd(b) if drawn.random() < (0.1 if few else 1.0) else b for b in blocks]
+        rules = Rules(objective="latency", looked_at_often=few)
+        for verdict in decide(given, [], rules, "switchback"):
+            json.dumps(dataclasses.asdict(verdict), allow_nan=False)
+
+
+def test_a_story_and_a_fleet_s_ratio_are_of_engines_that_do_not_keep_up():
+    kinds = {name: Kind({0: 1.0, 4: 2.5}, {0: 1.0, 4: 1.6}) for name in ("chat", "sql")}
+    times, parts = rows(kinds)
+    busy = changed(times, tpot_bins=lambda b: (100,), tpot_counts=lambda b: (b.requests,))
+    for waits, told in ((0, 0), (1, 1)):
+        given = changed(busy, waiting=lambda b, n=waits: n * b.request_rounds)
+        assert len(tell(given, parts, None, "switchback")) == told
+        assert len(over_the_fleet(decide(given, parts, None, "switchback"))) == told
