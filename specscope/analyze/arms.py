@@ -61,6 +61,10 @@ def grouped(arms: Sequence[Arm]) -> tuple[list[Group], list[Finding]]:
         settled, found = _roles(members)
         findings += found
         speculative = {(scope, arm.arm) for arm in settled if arm.role == "speculative"}
+        lengths: dict[str, set[int | None]] = defaultdict(set)
+        for arm in settled:
+            if arm.role == "speculative":
+                lengths[arm.arm].add(arm.k)
         for arm in settled:
             klass = dict(sorted(arm.conditions.items()))
             key = (scope, *klass.items())
@@ -68,6 +72,8 @@ def grouped(arms: Sequence[Arm]) -> tuple[list[Group], list[Finding]]:
             name = arm.arm
             if arm.role == "target_only" and (scope, name) in speculative:
                 name += " (no speculation)"  # one file may hold both kinds of runs under one name
+            if arm.role == "speculative" and len(lengths[name]) > 1 and arm.k is not None:
+                name += f" k={arm.k}"  # runs of one drafter with other lengths are other arms
             fresh = Trials(name, arm.role, arm.k, arm.settings)
             trials = group.trials.setdefault(name, fresh)
             trials.rows.append(arm.metrics)
@@ -110,7 +116,10 @@ def output_tokens(trials: Trials) -> float | None:
 def _roles(arms: list[Arm]) -> tuple[list[Arm], list[Finding]]:
     roles = {arm.role for arm in arms}
     if "target_only" in roles:
-        return [_speculative(arm) if arm.role == "unknown" else arm for arm in arms], []
+        blank = sorted({arm.arm for arm in arms if "inferred" in arm.settings})
+        said = f"{', '.join(blank)}: no acceptance is given for it, taken as target-only"
+        found = [Finding("BASELINE_INFERRED", said, {"arms": blank})] if blank else []
+        return [_speculative(arm) if arm.role == "unknown" else arm for arm in arms], found
     with_fields = [arm for arm in arms if arm.role == "speculative"]
     without = [arm for arm in arms if arm.settings.get("speculation_fields") is False]
     if with_fields and without:

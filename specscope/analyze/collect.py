@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from dataclasses import replace
 
 from specscope.analyze.conclude import conclude
 from specscope.analyze.evidence import Evidence
@@ -12,6 +13,7 @@ from specscope.analyze.pool import Pool
 from specscope.analyze.result import Analysis, InputInfo
 from specscope.analyze.scrapes import Scrapes
 from specscope.errors import InputError
+from specscope.readers.document import Part, is_document, part_records, parts
 from specscope.readers.records import (
     Arm,
     DeviceSample,
@@ -24,7 +26,7 @@ from specscope.readers.records import (
     Unparsed,
     Window,
 )
-from specscope.readers.registry import reader_for, readers, shape
+from specscope.readers.registry import Reader, reader_for, readers, shape
 from specscope.readers.source import Source, open_source, walk
 
 _NOTHING_READ = ("LONG_LINE", "TORN_LINE")
@@ -45,6 +47,10 @@ def analyze(paths: list[str]) -> Analysis:
     return collector.result()
 
 
+_OF_DOCUMENTS = ("text", "bench-csv")
+"""Readers whose files may be documents with more in them."""
+
+
 class Collector:
     """Takes inputs in, one after the other."""
 
@@ -54,9 +60,25 @@ class Collector:
 
     def read(self, source: Source) -> None:
         """Read one file with the surest reader; a file that breaks off keeps what came before."""
+        reader = reader_for(source.head)
+        if (reader is None or reader.format in _OF_DOCUMENTS) and is_document(source.head):
+            found = parts(source)
+            if found is not None and self._read_parts(source.name, found):
+                return
+        self._read_whole(source, reader)
+
+    def _read_parts(self, path: str, found: list[Part]) -> bool:
+        """Read what a document holds; False where nothing in it is known."""
+        known = [part for part in found if _says(part_records(part)[1])]
+        if len(known) == 1:  # a document with one block in it is that block
+            known = [replace(known[0], source=replace(known[0].source, name=path))]
+        for part in known:
+            self.take(part.source.name, *part_records(part))
+        return bool(known)
+
+    def _read_whole(self, source: Source, reader: Reader | None) -> None:
         info = InputInfo(source.name)
         self._evidence.inputs.append(info)
-        reader = reader_for(source.head)
         if reader is None:
             self._not_recognised(info, source)
             return
@@ -126,7 +148,9 @@ class Collector:
                 self._scrapes.add(record)
             case Arm():
                 (
-                    self._evidence.scraped if "scope" in record.settings else self._evidence.arms
+                    self._evidence.scraped
+                    if record.settings.get("scope") == "inputs"
+                    else self._evidence.arms
                 ).append(record)
             case TimeParts():
                 self._evidence.times.add(record)
@@ -154,6 +178,11 @@ class Collector:
         more = f" (and {len(inputs) - 1} more files)" if len(inputs) > 1 else ""
         tried = ", ".join(reader.format for reader in readers())
         return f"{first.path}: {said}{more}; tried {tried}"
+
+
+def _says(records: Iterable[Record]) -> bool:
+    """Whether a block gave anything but remarks on itself."""
+    return any(not isinstance(record, Format | Unparsed | Finding) for record in records)
 
 
 def _engines(known: str | None, engine: str) -> str | None:

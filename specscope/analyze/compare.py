@@ -144,7 +144,15 @@ def _verdict(
     confidence = "medium" if abs(math.log(speedup)) > UNSURE else "low"
     if interval:
         confidence = "high" if interval[0] > 1 or interval[1] < 1 else "low"
-    grade: str | None = "replayed"
+    grade: str | None = str(arm.settings.get("grade", "replayed"))
+    flag = arm.settings.get("flag")
+    if grade == "modelled":
+        confidence = "low" if flag else "medium"
+        reasons = [
+            *reasons,
+            *([str(flag)] if flag else []),
+            "arithmetic of phase times, not two runs: run both arms under one load to prove it",
+        ]
     if group.scope == INPUTS:
         grade, confidence = None, "low"
         reasons = [*reasons, "two inputs of their own, not one trace: repeat both under one load"]

@@ -12,6 +12,7 @@ from specscope.analyze.pool import Pool
 from specscope.analyze.result import InputInfo
 from specscope.analyze.sums import Sums
 from specscope.readers.records import Arm, Window
+from specscope.readers.source import SEPARATOR
 
 
 def arms_of_inputs(
@@ -40,7 +41,7 @@ def arms_of_inputs(
 def _arms(info: InputInfo, pool: Pool) -> list[Arm]:
     """The input's arm; two where it holds a run without speculation beside one with it."""
     baseline = pool.baseline()
-    name = Path(info.path).name
+    name = Path(info.path).name.rpartition(SEPARATOR)[2]
     if baseline is None:
         return [_arm(info, name, pool.best())]
     return [

@@ -6,6 +6,8 @@ import os
 import textwrap
 from collections.abc import Iterator, Sequence
 
+from specscope.readers.source import SEPARATOR
+
 WIDTH = 80
 LONGEST_NAME = 44
 
@@ -38,6 +40,8 @@ def short_names(paths: Sequence[str]) -> dict[str, str]:
     """Short names: the part of each path that the others do not share."""
     shared = os.path.commonpath(list(map(os.path.dirname, paths))) if _local(paths) else ""
     names = {path: os.path.relpath(path, shared) if shared else path for path in paths}
+    if len({path.partition(SEPARATOR)[0] for path in paths}) == 1 < len(paths):
+        names = {path: path.partition(SEPARATOR)[2] or name for path, name in names.items()}
     return {
         p: n if len(n) <= LONGEST_NAME else "..." + n[3 - LONGEST_NAME :] for p, n in names.items()
     }

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from specscope.readers.json_file import count, dicts, documents, looks_like_json, real
 from specscope.readers.records import LONGEST_DRAFT, Arm, Finding, Record, Window
-from specscope.readers.roles import role_of
-from specscope.readers.source import Source
+from specscope.readers.roles import k_of, role_of
+from specscope.readers.source import Source, arm_name
 
 _KEYS = (b'"output_throughput"', b'"spec_decode_', b'"output_token_throughput"', b'"accept_length"')
 _OFFLINE = (b'"elapsed_time"', b'"tokens_per_second"')
@@ -84,7 +83,7 @@ def flat(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
         input,
         name,
         "speculative" if speculated else role_of(name, None),
-        k=len(positions) if positions else None,
+        k=len(positions) if positions else k_of(name) if speculated else None,
         conditions={key: value for key, value in conditions.items() if value is not None},
         metrics={key: value for key, value in metrics.items() if value is not None},
         settings={"speculation_fields": drafts is not None or length is not None},
@@ -174,7 +173,7 @@ def _name(input: str, result: dict[str, Any]) -> str:
     label = result.get("label")
     if isinstance(label, str) and label:
         return label
-    return Path(input).name.split(".")[0]
+    return arm_name(input)
 
 
 def _traffic(result: dict[str, Any]) -> str | None:

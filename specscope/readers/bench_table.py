@@ -1,22 +1,36 @@
-"""A plain benchmark table: CSV with an arm column, or a draft length, and something measured.
+"""A plain benchmark table: an arm or a draft length in each row, and something measured.
 
-Columns and aliases are in `columns.py`. A row is one arm under its conditions; a row with counts of
-accepted tokens is a window too.
+Columns and aliases are in `columns.py`, names in no list in `column_rules.py`, other shapes of
+tables in `table_shape.py`. A row is one arm under its conditions; a row that speaks of acceptance
+is a window too.
 """
 
 from __future__ import annotations
 
+import io
+import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from specscope.readers import columns
+from specscope.readers.cells import bare, quantity
 from specscope.readers.csv_file import header, name_of, rows
-from specscope.readers.lines import number
-from specscope.readers.records import Arm, Finding, Record, Window
+from specscope.readers.impossible import Impossible
+from specscope.readers.records import Arm, Record, Window
 from specscope.readers.roles import k_of, role_of
+from specscope.readers.round_parts import PERCENT, modelled, round_parts
 from specscope.readers.source import Source
-from specscope.readers.wide_table import arms_in, unfolded
+from specscope.readers.table_schema import Row, Schema, is_blank, measured, resolve
+from specscope.readers.table_shape import Table, is_transposed, long_rows
 
-_MEASURES = {**columns.HIGHER, **columns.LOWER, **columns.OUTCOME}
+TOGETHER = 10_000
+"""Rows that are looked at together; a longer table is read in stretches of so many."""
+
+LONGEST_DRAFT_NAMED = 256
+LONGEST_NAME = 80
+_VALUE = re.compile(r"[:=]\s*['\"]?\d[\d.:]{2}|: \d|\d\d:\d\d|[{}]|#\w+-req")
+_AMBIGUOUS_K = {"draft_tokens", "num_draft_tokens", "steps"}
+"""Names of k that also count: proposed tokens, or steps, of a whole run."""
 
 
 class BenchTable:
@@ -25,140 +39,204 @@ class BenchTable:
     format = "bench-csv"
 
     def sniff(self, head: bytes) -> float:
-        """0.6 for a header with a measure and an arm, a draft length or a class."""
-        names = {name_of(column) for column in header(head)}
-        measures = {alias for group in _MEASURES.values() for alias in group}
-        measures |= {alias for group in columns.SECONDS.values() for alias in group}
-        arms = {*columns.ARM, *columns.K, *(a for group in columns.CLASS.values() for a in group)}
-        return 0.6 if (names & measures and names & arms) or arms_in(names) else 0.0
+        """0.6 for columns that name a measure and an arm, a draft length or a class."""
+        printed = header(head)
+        names = [name_of(column) for column in printed]
+        if len(set(names)) < 2 or not is_header(printed):
+            return 0.0
+        first = _table(printed, itertools.islice(_rows_of(head), 50))
+        return 0.6 if is_known(first) else 0.0
 
     def read(self, source: Source) -> Iterator[Record]:
-        """One arm per row, and a window where the row counts accepted tokens."""
+        """One arm per row, and a window where the row speaks of acceptance."""
         impossible = Impossible()
-        for line, row in enumerate(rows(source.stream), start=1):
-            named = {name_of(column): value for column, value in row.items()}
-            arms = arms_in(named)
-            for one in unfolded(named, arms) if arms else [named]:
-                yield from _row(source.name, one, line, impossible)
+        line = 1
+        every = rows(source.stream)
+        while together := list(itertools.islice(every, TOGETHER)):
+            table = _table(list(together[0]), iter(together))
+            yield from records(source.name, table, impossible, line)
+            line += len(together)
         yield from impossible.findings()
 
 
-class Impossible:
-    """Values that cannot be, by column: left out, and said once a column."""
+def is_header(cells: Sequence[str]) -> bool:
+    """Whether cells are names: a log line with commas has values in its own."""
+    return all(len(cell) <= LONGEST_NAME and not _VALUE.search(cell) for cell in cells)
 
-    def __init__(self) -> None:
-        self._seen: dict[str, list[tuple[int, float]]] = {}
 
-    def keeps(self, column: str, value: float, line: int, *, above_zero: bool) -> bool:
-        """Whether the value may be; a speed or a time is above zero, a count or a rate may be 0."""
-        if value > 0 or (value == 0 and not above_zero):
-            return True
-        self._seen.setdefault(column, []).append((line, value))
+def is_known(table: Table) -> bool:
+    """Whether the table names a measure, and arms or classes."""
+    schema = resolve(table.names, table.rows)
+    if schema.measures and schema.arms:
+        return True
+    unfolded = long_rows(table)
+    if not unfolded:
         return False
-
-    def findings(self) -> Iterator[Finding]:
-        """One for each column with such values: how many, and the first of them."""
-        for column, seen in self._seen.items():
-            line, value = seen[0]
-            where = f"in row {line}" if len(seen) == 1 else f"in {len(seen)} rows, first in {line}"
-            text = f"{column} is {value:g} {where}: not possible, stored as unknown"
-            evidence = {"column": column, "rows": len(seen), "first_row": line, "value": value}
-            yield Finding("IMPOSSIBLE_VALUE", text, evidence)
+    if is_transposed(table):
+        return resolve(list(unfolded[0])).measures
+    return set(unfolded[0]) != set(table.names)
 
 
-def _row(input: str, row: Mapping[str, str], line: int, impossible: Impossible) -> Iterator[Record]:
-    arm_column = next((name for name in columns.ARM if name in row), None)
-    arm = row[arm_column] if arm_column else ""
-    k = _k(row)
-    metrics = _metrics(row, line, impossible)
+def records(
+    input: str, table: Table, impossible: Impossible, first_line: int = 1
+) -> Iterator[Record]:
+    """Arms and windows of one table, in the order of its rows."""
+    unfolded = long_rows(table)
+    names = list(dict.fromkeys(name for row in unfolded for name in row))
+    schema = resolve(names, unfolded)
+    read = [
+        _row(input, schema, row, line, impossible)
+        for line, row in enumerate(unfolded, start=first_line)
+    ]
+    _infer_baseline(schema, unfolded, read)
+    arms = [arm for arm, _ in read]
+    by_times = list(modelled(input, arms))
+    yield from by_times
+    stood_for = any(isinstance(record, Arm) for record in by_times)
+    for arm, positions in read:
+        if not stood_for:
+            yield arm
+        if arm.role != "target_only" and _speaks(arm.metrics, positions):
+            yield _window(input, arm, positions)
+
+
+def _table(printed: Sequence[str], found: Iterator[Mapping[str, str]]) -> Table:
+    rows = [{name_of(name): bare(cell) for name, cell in row.items()} for row in found]
+    names = list(dict.fromkeys(name_of(name) for name in printed))
+    return Table(names, rows, printed={name_of(name): bare(name) for name in printed})
+
+
+def _rows_of(head: bytes) -> Iterator[dict[str, str]]:
+    return rows(io.BytesIO(head))
+
+
+def _row(
+    input: str, schema: Schema, row: Row, line: int, impossible: Impossible
+) -> tuple[Arm, tuple[float, ...] | None]:
+    """The arm of a row, and its acceptance by position."""
+    arm = row.get(schema.arm, "") if schema.arm else ""
+    metrics = _metrics(schema, row, line, impossible)
+    k = _k(schema, row, metrics)
     role = role_of(arm, k)
     if role in ("unknown", "speculative") and metrics.get("drafted_delta") == 0:
         role = "k0"
-    if arm_column is None:
+    if not arm:
         arm = f"k={k}" if k is not None else f"row {line}"
-    conditions = _conditions(row)
-    settings = {name: row[name] for name in columns.SETTINGS if row.get(name)}
-    speculated = metrics.get("accepted") is not None or metrics.get("mean_length") is not None
+    settings = {name: row[name] for name in schema.settings if row.get(name)}
     if metrics.get("accepted") or metrics.get("proposed") or metrics.get("mean_length", 0) > 1:
         role = "speculative"  # whatever its name says: `mtp_on_tq_off` is no baseline
     if role in ("unknown", "speculative") and k is None:
         k = k_of(arm)
-    yield Arm(input, arm, role, None if role == "target_only" else k, conditions, metrics, settings)
-    if speculated and role != "target_only":
-        yield _window(input, arm, k, metrics)
+    conditions = _conditions(schema, row)
+    found = Arm(
+        input, arm, role, None if role == "target_only" else k, conditions, metrics, settings
+    )
+    return found, _positions(schema, row)
 
 
-def _k(row: Mapping[str, str]) -> int | None:
-    for name in columns.K:
-        value = number(row.get(name))
-        if value is not None and 0 <= value <= 256 and value == int(value):
-            return int(value)
+def _k(schema: Schema, row: Row, metrics: dict[str, float]) -> int | None:
+    for name in schema.k:
+        found = quantity(row.get(name))
+        if found is None or found.value < 0 or found.value != int(found.value):
+            continue
+        counted = name in _AMBIGUOUS_K and ("accepted" in metrics or "drafts" in metrics)
+        if counted or found.value > LONGEST_DRAFT_NAMED:
+            if "draft" in name:
+                metrics.setdefault("proposed", found.value)
+            continue
+        return int(found.value)
     return None
 
 
-def _conditions(row: Mapping[str, str]) -> dict[str, int | float | str]:
+def _conditions(schema: Schema, row: Row) -> dict[str, int | float | str]:
     found: dict[str, int | float | str] = {}
-    for dimension, aliases in columns.CLASS.items():
+    for dimension, aliases in schema.dimensions.items():
         text = next((row[alias] for alias in aliases if row.get(alias)), None)
         if text is None:
             continue
-        value = number(text)
-        numeric = value is not None and dimension not in ("label", "engine", "version")
-        found[dimension] = (
-            (int(value) if value == int(value) else value)
-            if numeric and value is not None
-            else text
-        )
+        value = quantity(text)
+        words = dimension in ("label", "engine", "version")
+        if value is None or words or value.unit:
+            found[dimension] = text  # `8K` is no exact size
+        else:
+            whole = value.value == int(value.value)
+            found[dimension] = int(value.value) if whole else value.value
+    labels = [row[name] for name in schema.labels if row.get(name)]
+    if labels:
+        found["label"] = ", ".join([*([str(found["label"])] if "label" in found else []), *labels])
     return found
 
 
-def _metrics(row: Mapping[str, str], line: int, impossible: Impossible) -> dict[str, float]:
+def _metrics(schema: Schema, row: Row, line: int, impossible: Impossible) -> dict[str, float]:
     found: dict[str, float] = {}
-    for metric, aliases in _MEASURES.items():
-        column, value = _first(row, aliases)
-        positive = metric not in columns.OUTCOME
+    for metric, places in schema.metrics.items():
+        column, value = measured(row, places, metric)
+        positive = metric not in columns.OUTCOME and metric != "draft_ms"
         if value is not None and impossible.keeps(column, value, line, above_zero=positive):
             found[metric] = value
-    for metric, aliases in columns.SECONDS.items():
-        column, value = _first(row, aliases)
-        if metric in found or value is None:
-            continue
-        if impossible.keeps(column, value, line, above_zero=True):
-            found[metric] = 1000 * value
-    rate = found.get("acceptance_rate")
-    if rate is not None and 1 < rate <= 100:
-        found["acceptance_rate"] = rate / 100
     return found
 
 
-def _first(row: Mapping[str, str], aliases: Sequence[str]) -> tuple[str, float | None]:
-    """The first column among the aliases that holds a number, and that number."""
-    values = ((alias, number(row.get(alias))) for alias in aliases)
-    return next((found for found in values if found[1] is not None), ("", None))
+def _positions(schema: Schema, row: Row) -> tuple[float, ...] | None:
+    rates: list[float] = []
+    for column in schema.positions.values():
+        found = quantity(row.get(column))
+        if found is None:
+            break
+        rates.append(found.value)
+    percent = any(rate > 1 for rate in rates)
+    rates = [rate / PERCENT if percent else rate for rate in rates]
+    return tuple(rates) if len(rates) > 1 else None
 
 
-def _window(input: str, arm: str, k: int | None, metrics: Mapping[str, float]) -> Window:
+def _infer_baseline(
+    schema: Schema, rows: Sequence[Row], read: list[tuple[Arm, tuple[float, ...] | None]]
+) -> None:
+    """Rows whose acceptance is left blank, in a table that gives it for others, drafted nothing."""
+    outcomes = ("acceptance_rate", "mean_length", "accepted")
+    places = [c for metric in outcomes for c, _ in schema.metrics.get(metric, [])]
+    if not places or any(arm.role in ("target_only", "k0") for arm, _ in read):
+        return
+    blank = [all(is_blank(row.get(column)) for column in places) for row in rows]
+    given = any(any(metric in arm.metrics for metric in outcomes) for arm, _ in read)
+    if not given or not 0 < sum(blank) < len(read):
+        return
+    for place, (arm, positions) in enumerate(read):
+        if blank[place] and arm.k in (None, 0):
+            settings = {**arm.settings, "inferred": "no acceptance is given for it"}
+            plain = Arm(
+                arm.input, arm.arm, "target_only", None, arm.conditions, arm.metrics, settings
+            )
+            read[place] = (plain, positions)
+
+
+def _speaks(metrics: Mapping[str, float], positions: tuple[float, ...] | None) -> bool:
+    said = ("accepted", "mean_length", "acceptance_rate")
+    return positions is not None or any(metrics.get(name) is not None for name in said)
+
+
+def _window(input: str, arm: Arm, positions: tuple[float, ...] | None) -> Window:
+    metrics = arm.metrics
     drafts, length = metrics.get("drafts"), metrics.get("mean_length")
-    tok_s = metrics.get("throughput_tok_s")
-    verify, draft = metrics.get("verify_total_ms"), metrics.get("draft_total_ms")
-    # A column of milliseconds beside a count of rounds is a sum over them.
-    verify_ms = verify / drafts if verify is not None and drafts else None
-    emitted = round(length * drafts) if length and drafts else None
+    if length is None and positions is not None:
+        length = 1 + sum(positions)
+    parts = round_parts(arm)
     return Window(
         input,
         "unknown",
         grain="run",
-        label=arm,
-        k=k,
+        label=arm.arm,
+        k=arm.k,
         drafts=round(drafts) if drafts is not None else None,
         proposed=_whole(metrics.get("proposed")),
         accepted=_whole(metrics.get("accepted")),
-        came_out=emitted,
+        came_out=round(length * drafts) if length and drafts else None,
         printed_rate=metrics.get("acceptance_rate"),
         printed_length=length,
-        throughput_tok_s=tok_s,
-        round_ms=verify_ms,
-        draft_ms=draft / drafts if draft is not None and drafts else None,
+        printed_positions=positions,
+        throughput_tok_s=metrics.get("throughput_tok_s"),
+        round_ms=parts.round_ms,
+        draft_ms=parts.draft_ms,
         # The table's own length may leave out the first token or cut the last round.
         tolerance=max(0.05, 1.5 / drafts) if drafts else 0.05,
     )

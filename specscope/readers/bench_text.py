@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from specscope.readers.bench_json import flat
 from specscope.readers.lines import number, plain
 from specscope.readers.records import Record
+from specscope.readers.source import arm_name
 
 _LINE = re.compile(r"^\W*([A-Z][A-Za-z0-9 \-()%/.]*?):\s+(\S+)")
 _POSITION = re.compile(r"^\W*Position (\d{1,3}):\s+(\S+)")
@@ -95,4 +95,4 @@ class BenchText:
             return
         if positions:
             found["spec_decode_per_position_acceptance_rates"] = positions
-        yield from flat(self._input, Path(self._input).name.split(".")[0], found)
+        yield from flat(self._input, arm_name(self._input), found)

@@ -253,6 +253,11 @@ CODES: dict[str, Code] = {
         "what a target-only step would have to cost for speculation to be even",
         "measure it",
     ),
+    "INCONSISTENT_BASELINE": Code(
+        "error",
+        "a verification pass is shorter than a target-only step of the same model and load",
+        "take both times in one state of the machine, at the same batch and context",
+    ),
     # time
     "TIME_PARTS": Code("info", "where the time of a round goes", "start with the largest part"),
     "DRAFT_SHARE": Code("info", "how much of a round is drafting", "see the text"),

@@ -36,6 +36,8 @@ K = (
     "draft_max",
     "n_draft",
     "draft_n_max",
+    "n_max",
+    "depth",
     "speculative_num_steps",
     "draft_tokens",
     "num_draft_tokens",
@@ -181,6 +183,40 @@ SECONDS = {
     "tpot_ms": ("tpot_s",),
 }
 
+PARTS = {
+    "draft_ms": (
+        "draft_ms",
+        "drafter_ms",
+        "draft_time_ms",
+        "draft_ms_per_round",
+        "draft_per_round_ms",
+        "t_draft_ms",
+        "proposal_ms",
+    ),
+    "verify_ms": (
+        "verify_ms",
+        "backbone_ms",
+        "verify_time_ms",
+        "verification_ms",
+        "verify_ms_per_round",
+        "verify_per_round_ms",
+        "target_verify_ms",
+        "t_verify_ms",
+    ),
+    "target_step_ms": (
+        "target_ms",
+        "step_ms",
+        "target_step_ms",
+        "target_only_ms",
+        "target_only_time",
+        "target_ms_per_token",
+        "baseline_step_ms",
+        "decode_step_ms",
+        "t_target_ms",
+    ),
+}
+"""Milliseconds of a round's parts, and of a target-only step at the same load."""
+
 OUTCOME = {
     "output_tokens": (
         "output_tokens",
@@ -221,7 +257,5 @@ OUTCOME = {
         "acceptance_pct",
         "draft_acceptance_rate",
     ),
-    "verify_total_ms": ("backbone_ms", "verify_ms", "target_ms"),
-    "draft_total_ms": ("draft_ms", "drafter_ms"),
     "drafted_delta": ("num_draft_tokens_delta", "draft_tokens_delta"),
 }

@@ -8,8 +8,19 @@ import re
 from collections.abc import Iterator
 from typing import BinaryIO
 
+from specscope.readers.cells import bare
+
 _UNIT = re.compile(r"[\[(]([^\])]*)[\])]")
 _OTHER = re.compile(r"[^a-z0-9]+")
+_WORDS = {
+    "%": " pct ", "/": " per ", "δ": " delta ", "×": " x ", "τ": " tau ", "γ": " gamma ",
+    "接受长度": " accept length ", "接受率": " acceptance rate ", "吞吐量": " throughput ",
+    "吞吐": " throughput ", "加速比": " speedup ", "并发": " concurrency ",
+    "基线": " baseline ", "批大小": " batch ", "方法": " method ", "配置": " config ",
+    "指标": " metric ", "上下文": " context ", "延迟": " latency ",
+}  # fmt: skip
+"""Signs and words of other scripts that column names are made of."""
+
 ROW_LIMIT = 5_000_000
 
 
@@ -39,7 +50,9 @@ def delimiter(line: str) -> str:
 
 def name_of(column: str) -> str:
     """`Mean TPOT (ms)` to `mean_tpot_ms`, `memory.used [MiB]` to `memory_used_mib`."""
-    text = column.strip().lower().replace("%", " pct ").replace("/", " per ")
+    text = bare(column).lower()
+    for word, meaning in _WORDS.items():
+        text = text.replace(word, meaning)
     text = _UNIT.sub(lambda m: f" {m.group(1)} ", text)
     return _OTHER.sub("_", text).strip("_")
 

@@ -18,7 +18,12 @@ _DRAFTERS = {
     "lookup", "suffix", "dflash", "dspark", "spec", "sd", "speculation", "speculative",
 }  # fmt: skip
 _IN_ENGINE = re.compile(r"(?:^|[^a-z0-9])k[=_]?0(?:$|[^0-9])")
-_K = re.compile(r"(?:^|[^a-z0-9])(?:k|gamma|steps)[=_]?(\d{1,2})(?:$|[^0-9])")
+_K = re.compile(r"(?:^|[^a-z0-9])(?:k|gamma|steps)\s?[=_:]?\s?(\d{1,2})(?:$|[^0-9])")
+_OPTION = re.compile(
+    r"(?:^|[^a-z0-9])(?:n[-_ ]?max|draft[-_ ]max|num[-_]spec(?:ulative)?[-_]tokens|depth|mtp|"
+    r"draft|num[-_]steps)\s?[=:_ ]?\s?(\d{1,2})(?:$|[^0-9.a-z])"
+)
+"""An engine's own option or a drafter with its length behind it: `n_max=3`, `MTP 2`, `draft_1`."""
 
 
 def role_of(name: str, k: int | None) -> str:
@@ -47,6 +52,7 @@ def role_of(name: str, k: int | None) -> str:
 
 
 def k_of(name: str) -> int | None:
-    """The draft length that a name states (`static_k3`), or None."""
-    match = _K.search(name.strip().lower())
+    """The draft length that a name states (`static_k3`, `--spec-draft-n-max 2`), or None."""
+    text = name.strip().lower()
+    match = _K.search(text) or _OPTION.search(text)
     return int(match.group(1)) if match else None

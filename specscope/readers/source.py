@@ -12,6 +12,9 @@ from typing import BinaryIO
 from specscope.errors import InputError
 
 HEAD_BYTES = 1 << 18
+SEPARATOR = "::"
+"""Between a document's path and the name of its part."""
+
 _GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -24,6 +27,12 @@ class Source:
     head: bytes
     stream: BinaryIO
     path: Path | None = None
+
+
+def arm_name(input: str) -> str:
+    """What an arm is called that has no name of its own: its part's label, or its file's name."""
+    _, mark, label = input.partition(SEPARATOR)
+    return label if mark else Path(input).name.split(".")[0]
 
 
 def walk(paths: list[str]) -> list[Path]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from specscope.readers import columns
-from specscope.readers.roles import role_of
+from specscope.readers.column_rules import metric_of
+from specscope.readers.roles import k_of, role_of
 
 _MEASURES = sorted(
     {
@@ -38,5 +39,14 @@ def unfolded(
     by_arm: dict[str, dict[str, str]] = {}
     for name, (arm, measure) in arms.items():
         by_arm.setdefault(arm, {})[measure] = row.get(name, "")
+    speculative = [arm for arm in by_arm if role_of(arm, k_of(arm)) not in ("target_only", "k0")]
     for arm, measures in by_arm.items():
-        yield {**shared, "arm": arm, **measures}
+        # An acceptance that stands once in the row is that of the one arm that speculated.
+        alone = arm in speculative and len(speculative) == 1
+        own = shared if alone else {n: v for n, v in shared.items() if not _outcome(n)}
+        yield {**own, "arm": arm, **measures}
+
+
+def _outcome(name: str) -> bool:
+    listed = any(name in names for names in columns.OUTCOME.values())
+    return listed or metric_of(name) in columns.OUTCOME

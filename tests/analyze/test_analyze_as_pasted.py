@@ -45,3 +45,95 @@ def test_quoted_rates_alone_say_what_each_draft_length_keeps(tmp_path):
     assert actions(found) == ["collect_baseline"]
     assert found["totals"]["mean_length"] == pytest.approx(2.301)
     assert "K_TOO_LONG" in codes(found)
+
+
+ISSUE = """### Describe the bug
+
+without eagle:
+```
+{plain}```
+with eagle:
+```
+{spec}```
+I expected more.
+
+| Config | Decode tok/s | Draft acceptance |
+|---|---:|---:|
+| no speculation | 100.0 | — |
+| `--spec-draft-n-max 3` | 80.0 | 34% |
+| **`--spec-draft-n-max 1`** | **125.0** | 94% |
+"""
+
+
+def test_a_pasted_issue_is_read_block_by_block(tmp_path):
+    plain = "".join(sglang(n, "", 100.0) for n in range(4))
+    spec = "".join(sglang(30 + n, "accept len: 1.50, ", 60.0) for n in range(4))
+
+    found = judge(tmp_path, ISSUE.format(plain=plain, spec=spec))
+
+    by_arm = {c["arm"]: c["speedup"] for c in found["comparisons"]}
+    assert by_arm == pytest.approx(
+        {"with eagle": 0.6, "--spec-draft-n-max 3": 0.8, "--spec-draft-n-max 1": 1.25}
+    )
+    assert sorted(actions(found)) == ["disable", "set_k"]
+    assert {v["grade"] for v in found["verdicts"]} == {"replayed", None}
+    assert len(found["inputs"]) == 3
+
+
+def test_one_block_in_a_document_is_the_document(tmp_path):
+    spec = "".join(sglang(n, "accept len: 1.50, ", 60.0) for n in range(4))
+
+    found = judge(tmp_path, f"My log:\n```\n{spec}```\n", "note.md")
+
+    assert found["inputs"][0]["path"].endswith("note.md")
+    assert found["totals"]["mean_length"] == pytest.approx(1.5)
+
+
+def test_runs_of_one_drafter_with_other_lengths_are_not_pooled(tmp_path):
+    table = (
+        "Method | Batch Size | Num Spec Tokens | Decode Throughput (toks/sec)\n-- | -- | -- | --\n"
+    )
+    rows = "eagle | 1 | 1 | 150\neagle | 1 | 32 | 50\nvanilla | 1 | - | 100\n"
+
+    found = judge(tmp_path, table + rows)
+
+    assert {c["arm"]: c["speedup"] for c in found["comparisons"]} == pytest.approx(
+        {"eagle k=1": 1.5, "eagle k=32": 0.5}
+    )
+    assert (found["verdicts"][0]["action"], found["verdicts"][0]["k"]) == ("set_k", 1)
+
+
+TRACE = """Request class\tTarget-only time\tDraft time\tVerify time\tMean output per round\tResult
+2,000-token context, batch 1\t1.00 ms/token\t0.50 ms\t0.65 ms\t4.2 tokens\t3.5 tokens/ms
+32,000-token context, batch 1\t1.00 ms/token\t0.90 ms\t1.20 ms\t1.4 tokens\t0.67 tokens/ms
+"""
+
+
+def test_phase_times_of_a_trace_are_arithmetic_and_never_measured(tmp_path):
+    found = judge(tmp_path, TRACE, "trace.tsv")
+
+    short, long = found["verdicts"]
+    # 4.2 tokens in 1.15 ms against one in 1.00 ms; 1.4 in 2.10 ms.
+    assert [c["speedup"] for c in found["comparisons"]] == pytest.approx([4.2 / 1.15, 1.4 / 2.1])
+    assert (short["action"], short["grade"], short["confidence"]) == ("keep", "modelled", "low")
+    assert (long["action"], long["grade"], long["confidence"]) == ("disable", "modelled", "medium")
+    flagged = [f for f in found["findings"] if f["code"] == "INCONSISTENT_BASELINE"]
+    assert [f["evidence"]["verify_ms"] for f in flagged] == [0.65]
+    assert any("0.65 ms is shorter than a target-only step" in r for r in short["reasons"])
+
+
+def test_a_printed_benchmark_in_two_fences_is_a_comparison(tmp_path):
+    def block(tok_s, more=""):
+        return (
+            "```\n============ Serving Benchmark Result ============\n"
+            "Maximum request concurrency:             8\n"
+            f"Output token throughput (tok/s):         {tok_s}\n{more}```\n"
+        )
+
+    found = judge(
+        tmp_path, "no spec:\n" + block(100.0) + "MTP = 2:\n" + block(130.0, "Accept length: 1.9\n")
+    )
+
+    (comparison,) = found["comparisons"]
+    assert (comparison["arm"], comparison["baseline"], comparison["k"]) == ("MTP = 2", "no spec", 2)
+    assert comparison["speedup"] == pytest.approx(1.3)

@@ -24,7 +24,14 @@ def test_every_column_that_the_page_names_is_known():
     rows = [line for line in section.splitlines() if line.startswith("| `")]
     cells = [cell for row in rows for cell in row.split("|")[1:3]]
     named = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
-    groups = (columns.CLASS, columns.HIGHER, columns.LOWER, columns.SECONDS, columns.OUTCOME)
+    groups = (
+        columns.CLASS,
+        columns.HIGHER,
+        columns.LOWER,
+        columns.SECONDS,
+        columns.PARTS,
+        columns.OUTCOME,
+    )
     known = {alias for group in groups for aliases in group.values() for alias in aliases}
     known |= {*columns.ARM, *columns.K}
 

@@ -1,0 +1,56 @@
+"""What stands in a cell of a table that a person made: markup, units, thousands, remarks."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_TAG = re.compile(r"</?[a-zA-Z][^>]{0,60}>")
+_MARKUP = re.compile(r"\*\*|__|~~|`|\\(?=[|*_~])")
+_GROUPED = r"\d{1,3}(?:[, \u00a0\u202f]\d{3})+(?!\d)(?:\.\d+)?"
+_SEPARATORS = str.maketrans("", "", ", \u00a0\u202f")
+_QUANTITY = re.compile(
+    rf"^[\s~≈<>≤≥=+\\*]*(?P<number>-?(?:{_GROUPED}|\d+,\d{{1,2}}(?!\d)|\d+(?:\.\d+)?(?:[eE][-+]?\d+)?))"
+    r"(?!-[a-zA-Z]|\d|,\d)"
+    r"(?P<range>\s*(?:-|–|—|to|…|\.\.)\s*~?\d)?"
+    r"\s*(?P<unit>[^\d\s(+,;|*][^\s(,;]*)?"
+)
+
+LARGEST = 1e15
+"""No quantity of a benchmark comes near it; arithmetic stays finite below it."""
+
+
+class Quantity(NamedTuple):
+    """A number and the unit behind it, in lower case; `` where there is none."""
+
+    value: float
+    unit: str
+
+
+def bare(text: str) -> str:
+    """A cell without the marks of Markdown and HTML."""
+    if not set(text).isdisjoint("*_`~<[\\"):
+        text = _MARKUP.sub("", _TAG.sub(" ", _LINK.sub(r"\1", text)))
+    return text.strip()
+
+
+def quantity(text: str | None) -> Quantity | None:
+    """The number that a cell begins with, and its unit; None for a range, words or nothing.
+
+    `1,234.5 tok/s`, `~62%`, `1.6x`, `94 ms`, `58.8 / 54.3 %` (the first). A comma with three digits
+    behind it separates thousands, with one or two it is a decimal comma. No size is stated exactly
+    by `2K`, whose unit is left to the caller.
+    """
+    if not text:
+        return None
+    match = _QUANTITY.match(text)
+    if match is None or match.group("range"):
+        return None
+    number = match.group("number")
+    grouped = re.fullmatch(rf"-?{_GROUPED}", number)
+    value = float(number.translate(_SEPARATORS) if grouped else number.replace(",", "."))
+    if not abs(value) < LARGEST:  # nor infinity
+        return None
+    unit = (match.group("unit") or "").strip("*±/|.").lower()
+    return Quantity(value, "" if unit[:1].isdigit() else unit)

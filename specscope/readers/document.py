@@ -1,0 +1,155 @@
+"""A pasted issue or a note: prose with fenced logs, tables and JSON between, each read by its own
+reader.
+
+The parts of a document are sources of their own, named after the line above them, because an issue
+shows what is to be compared: one block with speculation, one without.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from specscope.readers.bench_table import is_known, records
+from specscope.readers.impossible import Impossible
+from specscope.readers.json_file import looks_like_json
+from specscope.readers.records import Record
+from specscope.readers.registry import reader_for
+from specscope.readers.source import SEPARATOR, Source
+from specscope.readers.table_shape import Table
+from specscope.readers.text_tables import caption_above, tables
+
+LARGEST = 1 << 24
+"""16 MiB: a larger file is a log, and is read line by line."""
+
+MOST_PARTS = 256
+_FENCE = re.compile(r"^\s*(?:>\s*)*(`{3,}|~{3,})\s*([\w+-]*)")
+_FENCED = re.compile(rb"^[ \t>]*(?:```|~~~)", re.MULTILINE)
+_RULED = re.compile(
+    rb"^[ \t>]*\|?[ \t]*:?-{2,}:?[ \t]*\|[-: |\t]*\r?$"  # Markdown
+    rb"|^[ \t]*-{2,}(?:[ \t]+-{2,})+[ \t]*\r?$"  # aligned columns
+    rb"|^[ \t]*\+[-=]{3}"  # a grid
+    rb"|^[^\t\n]+\t[^\t\n]+\t[^\t\n]+",  # tabs
+    re.MULTILINE,
+)
+_JSON_START = re.compile(r"^\s*[{\[]", re.MULTILINE)
+_NAME = re.compile(r"[^\w .=+:,()%-]+")
+
+
+_NOTHING = Source("", b"", io.BytesIO())
+
+
+@dataclass(slots=True)
+class Part:
+    """One block of a document: its own text, or a table."""
+
+    label: str
+    source: Source = _NOTHING
+    table: Table | None = None
+    lines: list[str] = field(default_factory=list)
+
+
+def is_document(head: bytes) -> bool:
+    """Whether the text has fences or tables; UTF-8 only, and not JSON or binary as a whole."""
+    if b"\0" in head[:4096] or (looks_like_json(head) and head.lstrip()[:2] != b"[!"):
+        return False
+    return bool(_FENCED.search(head) or _RULED.search(head) or "┃".encode() in head)
+
+
+def parts(source: Source) -> list[Part] | None:
+    """The blocks of a document in order; None for a file that is too large for one.
+
+    Everything outside fences is one part, without its tables.
+    """
+    data = source.stream.read(LARGEST + 1)
+    source.stream.seek(0)
+    if len(data) > LARGEST:
+        return None
+    lines = data.decode("utf-8-sig", "replace").splitlines()
+    found: list[Part] = []
+    prose: list[str] = []
+    for label, block, fenced in _blocks(lines):
+        kept = list(_tables_out(block, label if fenced else None, found))
+        if fenced:
+            text = "\n".join(kept)
+            found += [Part(label, lines=piece.splitlines()) for piece in _json_apart(text)]
+        else:
+            prose += kept
+    found.append(Part("", lines=prose))
+    return _named(source.name, found[:MOST_PARTS])
+
+
+def part_records(part: Part) -> tuple[str, list[Record]]:
+    """(format, all records) of a part; no records where no reader knows it."""
+    source = part.source
+    if part.table is not None:
+        if not is_known(part.table):
+            return "table", []
+        impossible = Impossible()
+        found = list(records(source.name, part.table, impossible))
+        return "table", [*found, *impossible.findings()]
+    reader = reader_for(source.head)
+    if reader is None:
+        return "", []
+    source.stream.seek(0)
+    return reader.format, list(reader.read(source))
+
+
+def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str], bool]]:
+    """(label, lines, whether fenced); an unclosed fence goes to the end."""
+    block: list[str] = []
+    fence, label = "", ""
+    for place, line in enumerate(lines):
+        match = _FENCE.match(line)
+        if match and not fence:
+            yield "", block, False
+            fence, label, block = match.group(1), caption_above(lines, place), []
+        elif fence and match and match.group(1).startswith(fence) and not match.group(2):
+            yield label, block, True
+            fence, block = "", []
+        else:
+            block.append(line)
+    yield label, block, bool(fence)
+
+
+def _tables_out(block: list[str], label: str | None, found: list[Part]) -> Iterator[str]:
+    """The lines of a block without its tables, which become parts."""
+    taken: set[int] = set()
+    for table, place in tables(block):
+        taken.update(place)
+        found.append(Part(table.caption or label or "", table=table))
+    yield from (line for number, line in enumerate(block) if number not in taken)
+
+
+def _json_apart(text: str) -> Iterator[str]:
+    """A block as it is; one that holds a JSON document behind a command is given from there on."""
+    start = _JSON_START.search(text)
+    if start is None or looks_like_json(text.encode()):
+        yield text
+        return
+    before = text[: start.start()]
+    rest = text[start.start() :]
+    end = max(rest.rfind("}"), rest.rfind("]")) + 1
+    if '"' in rest and end:
+        yield before
+        yield rest[:end]
+    else:
+        yield text
+
+
+def _named(path: str, found: list[Part]) -> list[Part]:
+    """Names that tell the parts apart: `issue.md::with eagle`."""
+    seen: dict[str, int] = {}
+    for number, part in enumerate(found, start=1):
+        label = " ".join(_NAME.sub(" ", part.label).split())[:60]
+        if not label and number < len(found):
+            label = f"part {number}"
+        seen[label] = seen.get(label, 0) + 1
+        part.label = label if seen[label] == 1 else f"{label} {seen[label]}".strip()
+        text = "\n".join(part.lines) + "\n" if part.lines else ""
+        name = f"{path}{SEPARATOR}{part.label}" if part.label else path
+        data = text.encode()
+        part.source = Source(name, data[: 1 << 18], io.BytesIO(data))
+    return [part for part in found if part.table is not None or any(part.lines)]

@@ -1,0 +1,128 @@
+"""Tables drawn in text: Markdown with or without outer bars, grids of `+--+`, box characters, and
+columns aligned by blanks below a line of dashes, and columns parted by tabs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from specscope.readers.cells import bare, quantity
+from specscope.readers.csv_file import name_of
+from specscope.readers.table_shape import Table
+
+MOST_COLUMNS = 64
+MOST_ROWS = 10_000
+_BOX = str.maketrans({"│": "|", "┃": "|", "║": "|", "¦": "|"})
+_GRID = re.compile(r"^[\s+|\-=:─━═┏┓┗┛┡┩┳┻╇┷┴┬├┤┼╋└┘┌┐╞╡╪╔╗╚╝╠╣╦╩╬┠┨┿┢┪┣┫]+$")
+_DASHES = re.compile(r"^\s*-{2,}(?:\s+-{2,})+\s*$")
+_QUOTE = re.compile(r"^(?:\s*>)+ ?")
+_HEADING = re.compile(r"^\s*(?:#+\s*|<summary>\s*|[-*]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
+
+
+def tables(lines: Sequence[str]) -> Iterator[tuple[Table, range]]:
+    """(a table, its lines' numbers) in order; a table has a header, a rule below it, and rows."""
+    place = 0
+    while place < len(lines):
+        found = _barred(lines, place) or _aligned(lines, place) or _tabbed(lines, place)
+        if found is None:
+            place += 1
+            continue
+        yield found
+        place = found[1].stop
+
+
+def caption_above(lines: Sequence[str], place: int) -> str:
+    """The nearest line above that says something, without its marks; empty if it is far away."""
+    for number in range(place - 1, max(place - 4, -1), -1):
+        text = _HEADING.sub(r"\1", bare(_QUOTE.sub("", lines[number])))
+        if text and not _GRID.match(text):
+            return text[:120].strip()
+    return ""
+
+
+def _cells(line: str) -> list[str] | None:
+    """The cells of a line with bars; None for any other."""
+    text = _QUOTE.sub("", line).translate(_BOX).strip()
+    if "|" not in text:
+        return None
+    text = text.replace("\\|", "\0")
+    cells = text.removeprefix("|").removesuffix("|").split("|")
+    return [cell.replace("\0", "|").strip() for cell in cells]
+
+
+def _is_rule(line: str) -> bool:
+    text = _QUOTE.sub("", line).strip()
+    return len(text) > 2 and bool(_GRID.match(text)) and not set(text) <= {"|", " "}
+
+
+def _barred(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+    header = _cells(lines[place])
+    if header is None or _is_rule(lines[place]) or len(header) < 2 or len(header) > MOST_COLUMNS:
+        return None
+    if place + 1 >= len(lines) or not _is_rule(lines[place + 1]):
+        return None
+    rows: list[list[str]] = []
+    end = place + 2
+    while end < len(lines) and len(rows) < MOST_ROWS:
+        if _is_rule(lines[end]):
+            end += 1
+            continue
+        cells = _cells(lines[end])
+        if cells is None or len(cells) < 2:
+            break
+        rows.append((cells + [""] * len(header))[: len(header)])
+        end += 1
+    return _made(header, rows, caption_above(lines, place)), range(place, end)
+
+
+def _aligned(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+    if place + 1 >= len(lines) or not _DASHES.match(lines[place + 1]):
+        return None
+    starts = [match.start() for match in re.finditer(r"-+", lines[place + 1])]
+    if not 2 <= len(starts) <= MOST_COLUMNS:
+        return None
+    spans = list(zip(starts, [*starts[1:], None], strict=True))
+    header = [lines[place][start:end].strip() for start, end in spans]
+    rows: list[list[str]] = []
+    end = place + 2
+    while end < len(lines) and lines[end].strip() and len(rows) < MOST_ROWS:
+        if not _is_rule(lines[end]):
+            rows.append([lines[end][start:stop].strip() for start, stop in spans])
+        end += 1
+    return _made(header, rows, caption_above(lines, place)), range(place, end)
+
+
+def _tabbed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+    """Rows with tabs, as copied from a rendered table; blank lines may stand between."""
+    header = [cell.strip() for cell in lines[place].split("\t")]
+    if not 3 <= len(header) <= MOST_COLUMNS or any(quantity(cell) for cell in header):
+        return None
+    rows: list[list[str]] = []
+    end = place + 1
+    while end < len(lines) and len(rows) < MOST_ROWS:
+        cells = [cell.strip() for cell in lines[end].split("\t")]
+        if lines[end].strip() and len(cells) < 3:
+            break
+        if len(cells) >= 3:
+            rows.append((cells + [""] * len(header))[: len(header)])
+        end += 1
+    if not rows:
+        return None
+    return _made(header, rows, caption_above(lines, place)), range(place, end)
+
+
+def _made(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:
+    printed: dict[str, str] = {}
+    for place, cell in enumerate(header):
+        name = name_of(cell) or ("" if place == 0 else f"column_{place}")
+        printed.setdefault(name, bare(cell))
+    names = list(printed)
+    if len(names) < len(header):  # two columns of one name cannot be told apart
+        names = [name_of(cell) or f"column_{place}" for place, cell in enumerate(header)]
+        names = [
+            f"{name}_{place}" if names.index(name) != place else name
+            for place, name in enumerate(names)
+        ]
+        printed = {name: bare(cell) for name, cell in zip(names, header, strict=True)}
+    made = [dict(zip(names, map(bare, row), strict=True)) for row in rows]
+    return Table(names, made, caption, printed)
