@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from specscope.evaluate import checks, contrast
+from specscope.evaluate import checks, contrast, objectives
 from specscope.evaluate.blocks import BASELINE, BlockTime, arm_k
 from specscope.evaluate.checks import Design
 from specscope.evaluate.pairs import Pair
@@ -27,7 +27,11 @@ def find_flags(
     pairs: Sequence[Pair], arms: Sequence[str], design: Design, level: float
 ) -> set[str]:
     """INCONSISTENT_BASELINE, SAMPLE_RATIO, TWINS_DIFFER, BASELINE_DRAFTS and IMPOSSIBLE_COUNTS,
-    where they hold."""
+    where they hold.
+
+    Where open traffic queues, how many requests a block admits follows from how fast its arm is,
+    and says nothing about who was sent where.
+    """
     flags = set()
     if _baseline_drafts(pairs):
         flags.add(BASELINE_DRAFTS)
@@ -36,8 +40,10 @@ def find_flags(
             flags.add(IMPOSSIBLE_COUNTS)
         if _verify_too_fast(pairs, arm, level):
             flags.add(INCONSISTENT_BASELINE)
+        queue = objectives.queue_share([b for pair in pairs for b in pair.blocks.values()])
         if (
             design == "switchback"
+            and (queue is None or queue <= objectives.QUEUE)
             and checks.sample_ratio_p(pairs, arm, BASELINE) < checks.SRM_LEVEL
         ):
             flags.add("SAMPLE_RATIO")

@@ -43,11 +43,15 @@ def keeps_up(blocks: Sequence[BlockTime]) -> bool:
     By how many wait beside those that run; an engine with a few dozen requests in flight is always
     busy, long before it is saturated. Of blocks whose queue is not known, by idle time alone.
     """
-    waiting = [block.waiting for block in blocks]
-    known = [count for count in waiting if count is not None]
-    if known and len(known) == len(waiting):
-        return sum(known) <= QUEUE * sum(block.request_rounds for block in blocks)
-    return busy_share(blocks) < SATURATED
+    waiting = queue_share(blocks)
+    return busy_share(blocks) < SATURATED if waiting is None else waiting <= QUEUE
+
+
+def queue_share(blocks: Sequence[BlockTime]) -> float | None:
+    """Requests that wait, over those that run; None where a block does not know. [ratio]"""
+    waiting = [block.waiting for block in blocks if block.waiting is not None]
+    running = sum(block.request_rounds for block in blocks)
+    return sum(waiting) / running if running and len(waiting) == len(blocks) else None
 
 
 def busy_share(blocks: Sequence[BlockTime]) -> float:

@@ -263,6 +263,19 @@ def test_a_router_that_sees_the_arm_voids_a_switchback():
     assert "SAMPLE_RATIO" in verdict.flags
 
 
+def test_where_requests_queue_a_faster_arm_rightly_admits_more():
+    times, parts = rows({"sql": WIN}, requests=100)
+    queued = [
+        dataclasses.replace(t, requests=40 if t.arm == "k0" else 60, waiting=t.request_rounds)
+        for t in times
+    ]
+
+    (verdict,) = decide(queued, parts, design="switchback")
+
+    assert "tokens per second" in verdict.metric
+    assert (verdict.action, verdict.k, verdict.flags) == ("set_k", 4, ())
+
+
 def test_the_summary_of_an_arm_adds_up():
     verdict = verdict_of(WIN)
     arm = next(a for a in verdict.arms if a.arm == "k4")
