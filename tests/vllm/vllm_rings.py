@@ -94,9 +94,19 @@ def read_ring(rings: Path, run: Run | None = None) -> Run:
     """What the one ring in a directory holds; unchanged where there is none."""
     run = run or Run({}, "")
     paths = list(rings.glob("*.ring"))
-    if not paths:
-        return run
-    (path,) = paths
+    if paths:
+        (path,) = paths
+        _read(path, run)
+    return run
+
+
+def read_rings(rings: Path) -> list[Run]:
+    """What each of a directory's rings holds, by data-parallel rank."""
+    runs = [_read(path, Run({}, "")) for path in rings.glob("*.ring")]
+    return sorted(runs, key=lambda run: run.boot["rank"])
+
+
+def _read(path: Path, run: Run) -> Run:
     reader = RingReader.open(path)
     raw, _, gaps = reader.pull(Cursor(), 1 << 40)
     assert gaps == []
