@@ -57,6 +57,8 @@ def main() -> None:
         "metrics": metrics,
     }
     Path(sys.argv[2]).write_text(json.dumps(result))
+    # At its exit vLLM gives its core 5 s to end the ring, which a busy machine may need.
+    llm.llm_engine.engine_core.shutdown(timeout=300)
 
 
 def _sampling(kind: type, job: dict, number: int) -> object:
