@@ -20,7 +20,8 @@ LARGEST_BATCH = 1024
 @dataclass(frozen=True, slots=True)
 class Exported:
     """Settings for one engine. regret: share of the full table's throughput that is left behind,
-    None where unknown; routed_regret: the same behind a router that follows `router`."""
+    None where unknown, for the reasons in `unknown`; routed_regret: the same behind a router that
+    follows `router`."""
 
     engine: str
     settings: Mapping[str, Any]
@@ -28,6 +29,7 @@ class Exported:
     routed_regret: float | None
     router: tuple[Mapping[str, str], ...]
     limits: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
 
 
 def export(
@@ -43,9 +45,9 @@ def export(
     """
     if engine == OWN:
         return Exported(engine, table.as_json(), 0.0, 0.0, _routes(moves, routed), ())
-    schedule = best_schedule(moves)
+    schedule = best_schedule(moves, largest_batch=largest_batch)
     speculating, _ = pool_split(moves)
-    behind = best_schedule(moves, speculating) if speculating else schedule
+    behind = best_schedule(moves, speculating, largest_batch) if speculating else schedule
     return Exported(
         engine=engine,
         settings=ENGINES[engine](schedule, largest_batch),
@@ -53,6 +55,7 @@ def export(
         routed_regret=behind.regret,
         router=_routes(moves, routed),
         limits=LIMITS[engine],
+        unknown=schedule.unknown,
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specscope.gate.rules import Move
+from specscope.gate.table import REPLAYED
 
 Kind = tuple[str | None, str | None, str | None]
 
@@ -27,10 +28,11 @@ class Step:
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Steps from batch 1 without a gap. regret: 0..1, of the full table's throughput; None
-    where some of the traffic is not decided."""
+    where it is not known, and then `unknown` says why, in words."""
 
     steps: tuple[Step, ...]
     regret: float | None
+    unknown: tuple[str, ...] = ()
 
     @property
     def k_max(self) -> int:
@@ -38,12 +40,17 @@ class Schedule:
         return max(step.k for step in self.steps)
 
 
-def best_schedule(moves: Sequence[Move], classes: Sequence[str | None] | None = None) -> Schedule:
+def best_schedule(
+    moves: Sequence[Move],
+    classes: Sequence[str | None] | None = None,
+    largest_batch: int | None = None,
+) -> Schedule:
     """For every stretch of the batch, the k that serves all kinds of traffic best together.
 
     Only traffic that is decided takes part, and only draft lengths that all of it tried at that
     load; where there is none in common, speculation is off. Where nothing is decided, the
-    shortest draft in force stays. classes: only these, None for all.
+    shortest draft in force stays. classes: only these, None for all. largest_batch: that the
+    engine runs; what would follow above it is left out, and costs nothing.
     """
     chosen = [
         move for move in moves if classes is None or move.place.verdict.segment.class_ in classes
@@ -53,22 +60,32 @@ def best_schedule(moves: Sequence[Move], classes: Sequence[str | None] | None = 
         segment = move.place.verdict.segment
         kinds[segment.class_, segment.context, segment.output].append(move)
     if not kinds:
-        return Schedule((Step(1, None, 0),), None)
-    cuts = sorted({_low(move) for move in chosen} | {1})
+        return Schedule((Step(1, None, 0),), None, ("nothing ran",))
+    cuts = sorted({low for move in chosen if (low := _low(move)) <= (largest_batch or low)} | {1})
     ks, full, reached = [], 0.0, 0.0
-    known = True
+    unknown: dict[str, None] = {}
     for low in cuts:
         here = [_at(group, low) for group in kinds.values()]
         decided = [move for move in here if move.place.verdict.applicable]
         k, cost, best = _cheapest(decided)
         ks.append(k if decided else min(move.new_k for move in here))
-        known = known and len(decided) == len(here)
-        if cost is None or best is None:
-            known = False
-        else:
-            reached += cost
-            full += best
-    return Schedule(_steps(cuts, ks), max(0.0, 1.0 - full / reached) if known else None)
+        unknown |= dict.fromkeys(_untimed(move) for move in here if move not in decided)
+        if decided and cost is None:
+            unknown[f"no draft length was tried by all traffic from batch {low} on"] = None
+        elif decided and best is None:
+            unknown[f"a length of the full table never ran from batch {low} on"] = None
+        reached += cost or 0.0
+        full += best or 0.0
+    regret = None if unknown else max(0.0, 1.0 - full / reached)
+    return Schedule(_steps(cuts, ks), regret, tuple(unknown))
+
+
+def _untimed(move: Move) -> str:
+    """Why nobody knows what a token of this traffic takes at each draft length."""
+    verdict = move.place.verdict
+    if verdict.grade == REPLAYED:
+        return f"{verdict.segment} rests on a replay, which tells a ratio and no time per token"
+    return f"{verdict.segment} is not decided"
 
 
 def pool_split(moves: Sequence[Move]) -> tuple[list[str], list[str]]:

@@ -1,15 +1,22 @@
 """What engines can be told of a table, and what is lost in telling."""
 
-from itertools import pairwise
+from itertools import pairwise, product
+from types import SimpleNamespace
 
 import pytest
 from evaluate.block_rows import Kind, rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from specscope.evaluate.segments import Segment
+from specscope.evaluate.verdicts import Verdict
 from specscope.gate.evidence import of_epoch
 from specscope.gate.export import NAMES, export
+from specscope.gate.places import Place
 from specscope.gate.recommend import recommend
+from specscope.gate.rules import Move
 from specscope.gate.schedule import Schedule, Step, best_schedule, pool_split
-from specscope.gate.table import GateTable
+from specscope.gate.table import REPLAYED, Cell, GateTable, State
 
 COST = {0: 1.0, 2: 1.3, 4: 1.6}
 WIN = Kind({0: 1.0, 2: 2.2, 4: 3.6}, COST)  # 1.69, 2.25
@@ -146,6 +153,93 @@ def test_only_draft_lengths_that_all_traffic_tried_are_compared():
     assert schedule.regret == pytest.approx(1 - (1.4 / 2.5 + 1.6 / 3.0) / 2, abs=5e-3)
 
 
+def a_move(label, batch, speeds, new_k, grade="measured"):
+    """A decided place. speeds: tokens a second, by the draft lengths that ran."""
+    arms = tuple(SimpleNamespace(arm=f"k{k}", k=k, tokens_per_s=speeds[k]) for k in sorted(speeds))
+    verdict = Verdict(
+        epoch="e", segment=Segment(label), action="keep", k=new_k, grade=grade, confidence="high",
+        reasons=(), speedups=(), metric="", arms=arms, best=(), pairs=40, pairs_needed=None,
+        flags=(), left_out=(),
+    )  # fmt: skip
+    place = Place(verdict, Cell(0, label, batch=batch), State(label), 1.0, 1)
+    return Move(place, "keep", new_k, new_k, "")
+
+
+@st.composite
+def full_tables(draw):
+    """Two kinds of traffic, each with its own ranges of the batch and lengths that ran there."""
+    moves = []
+    for label in draw(st.sampled_from([["sql"], ["sql", "prose"]])):
+        cuts = draw(st.lists(st.integers(2, 40), max_size=2, unique=True).map(sorted))
+        for low, high in pairwise([0, *cuts, None]):
+            ks = [0, *draw(st.lists(st.sampled_from([1, 2, 4]), max_size=3, unique=True))]
+            speeds = {k: draw(st.integers(10, 500)) / 10 for k in ks}
+            moves.append(a_move(label, (low, high), speeds, draw(st.sampled_from(ks))))
+    return moves
+
+
+LOOKUPS = {
+    "vllm": lambda settings, batch: vllm_lookup(settings, batch) if settings else 0,
+    "sglang": sglang_lookup,
+    "tensorrt-llm": lambda settings, batch: tensorrt_lookup(settings, batch) if settings else 0,
+}
+
+
+@settings(derandomize=True, max_examples=150, deadline=None)
+@given(full_tables(), st.integers(1, 64), st.sampled_from(sorted(LOOKUPS)))
+def test_no_table_that_an_engine_can_be_told_beats_the_exported_one(moves, largest, engine):
+    lows = sorted({max(1, move.place.cell.batch[0]) for move in moves})
+    lows = [low for low in lows if low <= largest]
+    there = [
+        [
+            (
+                {arm.k: 1 / arm.tokens_per_s for arm in move.place.verdict.arms},
+                move.new_k,
+            )
+            for move in moves
+            if move.place.cell.batch[0] <= low
+            and (move.place.cell.batch[1] is None or low < move.place.cell.batch[1])
+        ]
+        for low in lows
+    ]
+
+    def time_of(table):
+        return sum(ms[k] for traffic, k in zip(there, table, strict=True) for ms, _ in traffic)
+
+    tried = [set.intersection(*(set(ms) for ms, _ in traffic)) for traffic in there]
+    best = min(time_of(table) for table in product(*map(sorted, tried)))
+    full = sum(ms[k] for traffic in there for ms, k in traffic)
+
+    out = export(engine, GateTable(), moves, largest)
+
+    told = [
+        {LOOKUPS[engine](out.settings, batch) for batch in range(low, following)}
+        for low, following in pairwise([*lows, largest + 1])
+    ]
+    assert all(len(lengths) == 1 for lengths in told)
+    assert time_of([k for (k,) in told]) == pytest.approx(best)
+    assert out.regret == pytest.approx(max(0.0, 1 - full / best))
+    assert out.unknown == ()
+
+
+def test_a_regret_that_is_unknown_says_why():
+    sql = a_move("sql", (0, None), {0: 10.0, 4: 20.0}, 4)
+    logs = a_move("logs", (0, None), {}, 2, grade=REPLAYED)
+
+    out = export("vllm", GateTable(), [sql, logs])
+
+    assert out.regret is None
+    assert out.unknown == ("logs rests on a replay, which tells a ratio and no time per token",)
+    other = a_move("logs", (0, None), {2: 10.0}, 2)
+    assert best_schedule([sql, other]).unknown == (
+        "no draft length was tried by all traffic from batch 1 on",
+    )
+    held = a_move("sql", (0, None), {0: 10.0, 4: 20.0}, 3)
+    assert best_schedule([held]).unknown == (
+        "a length of the full table never ran from batch 1 on",
+    )
+
+
 def test_undecided_traffic_is_not_told_to_speculate():
     evidence = of_epoch(*rows({"sql": WIN}, pairs=3))
     moves = recommend(evidence, GateTable((), 0), now=10**18).moves
@@ -154,3 +248,4 @@ def test_undecided_traffic_is_not_told_to_speculate():
 
     assert schedule.steps == (Step(1, None, 0),)
     assert schedule.regret is None
+    assert schedule.unknown == ("sql 0-1k 65-256 at load 5-16 is not decided",)
