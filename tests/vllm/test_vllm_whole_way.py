@@ -47,7 +47,7 @@ def start_watching(processes, tmp_path):
     return f"http://{http}", environ
 
 
-def until(done, processes, seconds=150):
+def until(done, processes, seconds=600):
     """Wait for what must come; the answer that was not false."""
     end = time.monotonic() + seconds
     while not (answer := done()):
@@ -85,7 +85,7 @@ def offer(address, prompts, every_s, running):
 def report(store, environ, out):
     """The verdicts that a report gives now."""
     command = [*COMMAND, "report", "--store", store, "--since", "1h", "--out", str(out)]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads((out / "report.json").read_text())
 

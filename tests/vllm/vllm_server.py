@@ -73,7 +73,7 @@ def complete(address: str, name: str, **body) -> int:
     data = json.dumps({"model": "tiny", **body}).encode()
     headers = {"Content-Type": "application/json", "X-Request-Id": name}
     request = urllib.request.Request(f"{address}/v1/completions", data, headers)
-    with urllib.request.urlopen(request, timeout=200) as answer:
+    with urllib.request.urlopen(request, timeout=600) as answer:
         return json.load(answer)["usage"]["completion_tokens"]
 
 
