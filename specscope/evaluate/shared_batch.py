@@ -23,9 +23,9 @@ IN_FORCE = "current"
 class ClassDelay:
     """One class of a shared batch under the arm in force.
 
-    action: keep where its 95th percentile of time per output token surely lies within the
-    allowance, route where it surely lies above, inconclusive between the two or with too few
-    blocks. tpot_p95_ms: by arm, of all that ran in such blocks, for comparison. [ms]
+    action: route where its 95th percentile of time per output token surely lies above the
+    allowance; keep, which changes nothing, where it lies within; inconclusive between the two or
+    with too few blocks. tpot_p95_ms: by arm, of all that ran in such blocks, for comparison. [ms]
     """
 
     epoch: str
@@ -102,7 +102,7 @@ def _judge(
     elif mine.low > allowance_ms:
         action = "route"
     else:
-        action = "keep" if mine.high <= allowance_ms else "inconclusive"
+        action = "keep" if mine.value <= allowance_ms else "inconclusive"
     return ClassDelay(epoch, class_, action, allowance_ms, requests, p95)
 
 
