@@ -16,6 +16,13 @@ KEEPS = 0.98
 DEAD_PROPOSALS = 200
 """So many rejections in a row do not happen to a drafter that works at all: 0.98^200 is 2 %."""
 
+NO_ROOM = 1.05
+"""Below so many tokens per round the gain is under 5 % even if a round cost one target step, and
+drafting and verifying more than one token cost more than that."""
+
+ENOUGH_DRAFTS = 50
+MOSTLY_WASTED = 0.2
+LONG_DRAFT = 4.0
 SAME_ROUND = 0.15
 SPREAD = 1.3
 
@@ -39,6 +46,7 @@ def of_totals(total: Window, sums: Sums, by_throughput: bool = True) -> Iterator
             f"none of {total.proposed} proposals was accepted",
             {"proposed": total.proposed},
         )
+    yield from _no_room(total)
     k, drafts, proposed = total.k, total.drafts, total.proposed
     if k and drafts and proposed and total.position_rates and proposed < 0.98 * k * drafts:
         yield Finding(
@@ -113,9 +121,45 @@ def _break_even(total: Window, by_throughput: bool) -> Iterator[Finding]:
         )
 
 
+def _no_room(total: Window) -> Iterator[Finding]:
+    tokens, drafts = total.mean_length, total.drafts
+    few = drafts is not None and drafts < ENOUGH_DRAFTS
+    if tokens is None or tokens >= NO_ROOM or few or total.accepted == 0:
+        return
+    rates = total.position_rates
+    first = f"; the first proposal is kept {rates[0]:.1%} of the time" if rates and rates[0] else ""
+    yield Finding(
+        "NO_ROOM",
+        f"{tokens:.2f} tokens per round: even if drafting were free and verification as cheap as "
+        f"one target-only step, the gain is at most {tokens - 1:.1%}{first}",
+        {"tokens_per_round": round(tokens, 4), "gain_bound": round(tokens, 4)},
+    )
+
+
+def _wasted(total: Window) -> Iterator[Finding]:
+    """A long draft of which little is kept, where no positions say which part of it."""
+    tokens, rate = total.mean_length, total.acceptance_rate
+    if tokens is None or not rate or tokens <= NO_ROOM or rate >= MOSTLY_WASTED:
+        return
+    kept = tokens - 1
+    proposed = kept / rate
+    if proposed < LONG_DRAFT:
+        return
+    hazard = kept / (1 + kept)  # of an endless draft whose positions are all kept alike
+    enough = math.ceil(math.log((1 - KEEPS) * tokens / kept) / math.log(hazard))
+    if 0 < enough < proposed:
+        yield Finding(
+            "K_TOO_LONG",
+            f"{proposed:.1f} tokens are proposed per round and {kept:.1f} of them kept: if every "
+            f"position is kept alike, k = {enough} keeps {KEEPS:.0%} of the tokens (an estimate)",
+            {"proposed_per_round": round(proposed, 2), "enough": enough, "estimate": True},
+        )
+
+
 def _ladder(total: Window) -> Iterator[Finding]:
     rates = total.position_rates
     if total.k is None or not rates or len(rates) < 2 or any(rate is None for rate in rates):
+        yield from _wasted(total)
         return
     tokens = [1.0]
     for rate in rates:

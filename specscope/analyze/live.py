@@ -19,7 +19,7 @@ from specscope.readers.trtllm_json import TrtllmJson
 
 TIMEOUT_S = 10.0
 LARGEST_ANSWER = 1 << 26
-ENGINES = ("vllm:", "sglang:", "llamacpp:", "trtllm_", "DCGM_FI_")
+ENGINES = ("vllm:", "sglang:", "llamacpp:", "trtllm_", "tgi_", "lmdeploy:", "DCGM_FI_")
 
 
 def watch(

@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
-from specscope.readers import dcgm, scrape_counters, scrape_sglang
+from specscope.readers import dcgm, scrape_counters, scrape_sglang, scrape_tgi
 from specscope.readers.records import Finding, Record, Scrape
 from specscope.readers.scrape_counters import Change
 
@@ -38,6 +38,7 @@ class Scrapes:
                     for change in _changes(boot):
                         yield from scrape_counters.windows(change)
                         yield from scrape_sglang.windows(change)
+                        yield from scrape_tgi.windows(change)
                         yield from dcgm.devices(change)
 
 
@@ -46,7 +47,7 @@ def _target(scrape: Scrape) -> tuple[str, ...]:
     names = {name.partition(":")[0].partition("_")[0] for name, _ in scrape.samples}
     models = {dict(labels).get("model_name", "") for _, labels in scrape.samples}
     return (
-        *sorted(names & {"vllm", "sglang", "llamacpp", "trtllm", "DCGM"}),
+        *sorted(names & {"vllm", "sglang", "llamacpp", "trtllm", "tgi", "lmdeploy", "DCGM"}),
         *sorted(models - {""}),
     )
 

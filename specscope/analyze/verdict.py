@@ -10,6 +10,7 @@ from specscope.readers.records import TimeParts, Window
 
 _SAID = (
     "SPEC_DEAD",
+    "NO_ROOM",
     "LOW_COVERAGE",
     "DRAFTER_NEVER_USED",
     "EOS_OVERCOUNT",
@@ -55,6 +56,10 @@ def alone(
     reasons = [text for code in _SAID if (text := findings.text(code, info.path))]
     if findings.has("SPEC_DEAD", info.path):
         return Verdict(klass, "engine_fault", None, None, "high", tuple(reasons[:MOST_REASONS]))
+    if findings.has("NO_ROOM", info.path) and total is not None:
+        reasons.insert(0, _shown(total))
+        told = tuple(dict.fromkeys(reasons[:MOST_REASONS]))
+        return Verdict(klass, "disable", 0, "modelled", "medium", told)
     speculated = total is not None and (
         bool(total.drafts) or bool(total.proposed) or total.mean_length is not None
     )

@@ -54,8 +54,13 @@ def _result(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
     yield from flat(input, name, result)
 
 
-def flat(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
-    """The arm and, where speculation was measured, the window of one flat result."""
+def flat(
+    input: str, name: str, result: dict[str, Any], engine: str | None = None
+) -> Iterator[Record]:
+    """The arm and, where speculation was measured, the window of one flat result.
+
+    engine: as the caller knows it; else vLLM is told by its counts, and SGLang is what is left.
+    """
     tok_s = real(result, "output_throughput", "output_token_throughput", "tokens_per_second")
     tpot = real(result, "mean_tpot_ms", "median_tpot_ms")
     drafts = count(result, "spec_decode_num_drafts")
@@ -94,7 +99,7 @@ def flat(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
         return
     window = Window(
         input,
-        "vllm" if drafts is not None else "sglang",
+        engine or ("vllm" if drafts is not None else "sglang"),
         grain="run",
         label=name,
         seconds=real(result, "duration"),
@@ -104,7 +109,8 @@ def flat(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
         accepted=count(result, "spec_decode_accepted_tokens"),
         generated=output,
         printed_positions=positions,
-        printed_rate=_percent(real(result, "spec_decode_acceptance_rate")),
+        printed_rate=_percent(real(result, "spec_decode_acceptance_rate"))
+        or real(result, "draft_acceptance_rate"),
         printed_length=length,
         throughput_tok_s=tok_s,
         tolerance=0.011,

@@ -13,7 +13,7 @@ from specscope.readers.lines import number, plain
 from specscope.readers.records import Record
 from specscope.readers.source import arm_name
 
-_LINE = re.compile(r"^\W*([A-Z][A-Za-z0-9 \-()%/.]*?):\s+(\S+)")
+_LINE = re.compile(r"^\W*([A-Z][A-Za-z0-9 \-()%/.\[\]]*?):\s+(\S+)")
 _POSITION = re.compile(r"^\W*Position (\d{1,3}):\s+(\S+)")
 _KEYS = {
     "successful requests": "completed",
@@ -37,23 +37,42 @@ _KEYS = {
     "drafts": "spec_decode_num_drafts",
     "draft tokens": "spec_decode_draft_tokens",
     "accepted tokens": "spec_decode_accepted_tokens",
+    # trtllm-bench
+    "number of requests": "completed",
+    "number of concurrent requests": "max_concurrency",
+    "total output throughput (tokens/sec)": "output_throughput",
+    "request throughput (req/sec)": "request_throughput",
+    "average request latency (ms)": "mean_e2el_ms",
+    "average time-to-first-token [ttft] (ms)": "mean_ttft_ms",
+    "average time-per-output-token [tpot] (ms)": "mean_tpot_ms",
+    "al] average": "accept_length",
+    "ar] average": "accept_length",  # as versions of 2025 call it
+    "dar] average": "draft_acceptance_rate",
 }
-_HEADER = "Serving Benchmark Result"
+_HEADERS = ("Serving Benchmark Result", "= REQUEST DETAILS")
+_TRTLLM = ("Total Output Throughput (tokens/sec)", "= REQUEST DETAILS")
 
 
 class BenchText:
     """One arm per printed block; blocks of one file and one concurrency are repetitions."""
 
     name = "bench-text"
-    gates = (b"Serving Benchmark Result", b"Output token throughput (tok/s):")
+    gates = (
+        b"Serving Benchmark Result",
+        b"Output token throughput (tok/s):",
+        b"Total Output Throughput (tokens/sec):",
+    )
     marks = (
         b"Serving Benchmark Result",
+        b"= REQUEST DETAILS",
         b"requests:",
         b"concurrency:",
         b"(RPS):",
         b"(s):",
         b"generated tokens:",
-        b"throughput (",
+        b"hroughput (",
+        b"latency (",
+        b"] AVERAGE",
         b"(ms):",
         b"cceptance ",
         b"Accept length:",
@@ -67,11 +86,16 @@ class BenchText:
         self._input = input
         self._found: dict[str, float] = {}
         self._positions: list[float] = []
+        self._engine: str | None = None
 
     def feed(self, line: bytes, torn: bool) -> Iterable[Record]:  # noqa: ARG002
         text = plain(line)
-        if _HEADER in text:
-            return list(self.finish())
+        if any(header in text for header in _HEADERS):
+            ended = list(self.finish())
+            self._engine = "tensorrt-llm" if _TRTLLM[1] in text else None
+            return ended
+        if _TRTLLM[0] in text:
+            self._engine = "tensorrt-llm"
         position = _POSITION.match(text)
         if position:
             value = number(position.group(2))
@@ -95,4 +119,4 @@ class BenchText:
             return
         if positions:
             found["spec_decode_per_position_acceptance_rates"] = positions
-        yield from flat(self._input, arm_name(self._input), found)
+        yield from flat(self._input, arm_name(self._input), found, self._engine)

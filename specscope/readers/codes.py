@@ -242,6 +242,12 @@ CODES: dict[str, Code] = {
         "verifying several tokens costs more than one target step",
         "predict from the measured cost by number of tokens, never from one step",
     ),
+    "NO_ROOM": Code(
+        "warning",
+        "so few tokens come out of a round that even free drafting and verification gain nothing",
+        "check the drafter's weights, tokenizer, template, quantisation and context limit; if they "
+        "are right (no n-gram matches), switch speculation off for this traffic",
+    ),
     "K_LADDER": Code(
         "info", "tokens per round that each draft length would keep", "try the shorter ones first"
     ),

@@ -22,7 +22,7 @@ class Exposition:
     """Samples of the engines and of dcgm-exporter; a series seen again starts the next scrape."""
 
     name = "prometheus"
-    gates = (b"_total", b"sglang:", b"DCGM_FI_")
+    gates = (b"_total", b"sglang:", b"DCGM_FI_", b"tgi_request_")
     marks = (
         b"vllm:",
         b"vllm_",
@@ -31,6 +31,8 @@ class Exposition:
         b"llamacpp:",
         b"llamacpp_",
         b"trtllm_",
+        b"tgi_",
+        b"lmdeploy:",
         b"DCGM_FI_",
         b"process_start_time_seconds",
     )

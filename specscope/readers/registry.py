@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from specscope.readers.bench_json import BenchJson
-from specscope.readers.bench_table import BenchTable
+from specscope.readers.bench_table import BenchTable, is_header
 from specscope.readers.clickhouse_errors import ClickHouseErrors
 from specscope.readers.cost_model import CostModel
 from specscope.readers.csv_file import header
@@ -75,11 +75,17 @@ def shape(head: bytes) -> str:
     for magic, name in _PACKED.items():
         if head.startswith(magic):
             return f"a {name} archive: unpack it first"
-    if looks_like_json(head):
-        return "JSON without a known key"
-    columns = header(head)
     if b"\0" in head[:4096]:
         return "a binary file"
-    if len(columns) > 2:
+    if looks_like_json(head) and b'"' in head[:4096]:
+        return "JSON without a known key"
+    columns = header(head)
+    if len(columns) > 2 and is_header(columns):
         return f"a table without a known arm or measure ({', '.join(columns)[:80]})"
-    return "text without a known line"
+    speaks = any(word in head.lower() for word in (b"accept", b"draft", b"speculat", b"mtp"))
+    return "text without a known line" + (
+        "; it speaks of speculation in words only: give the engine's own lines or figures, a table "
+        "with a column for what ran and one for its tok/s, or a /metrics scrape"
+        if speaks
+        else ""
+    )

@@ -56,7 +56,7 @@ class RequestJson:
                         printed_length=real(found, "avg_spec_accept_length"),
                     )
                 elif any(key.startswith("spec_") for key in found):
-                    yield from _sglang(source.name, found)
+                    yield from sglang_request(source.name, found)
 
 
 def _steps(input: str, found: dict[str, Any]) -> Window:
@@ -96,7 +96,8 @@ def _survivals(histogram: object, steps: int | None) -> tuple[int, ...] | None:
     return tuple(sum(histogram[j:]) for j in range(1, len(histogram))) or None
 
 
-def _sglang(input: str, found: dict[str, Any]) -> Iterator[Record]:
+def sglang_request(input: str, found: dict[str, Any]) -> Iterator[Record]:
+    """The window of one `meta_info`; nothing where it says nothing of speculation."""
     length = real(found, "spec_accept_length")
     steps = count(found, "spec_verify_ct")
     proposed = count(found, *_SGLANG_PROPOSED)

@@ -16,7 +16,12 @@ from specscope.readers.records import LONGEST_DRAFT, Arm, Finding, Record, Windo
 
 Samples = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
-FAMILIES = {"vllm:": "vllm", "llamacpp:": "llama.cpp", "trtllm_": "tensorrt-llm"}
+FAMILIES = {
+    "vllm:": "vllm",
+    "llamacpp:": "llama.cpp",
+    "trtllm_": "tensorrt-llm",
+    "lmdeploy:": "lmdeploy",
+}
 ENOUGH_TOKENS = 200
 """After so many tokens a drafter that works has proposed something."""
 

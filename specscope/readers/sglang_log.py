@@ -14,8 +14,9 @@ from statistics import median
 from typing import Any
 
 from specscope.readers.accept_rate import Definition, RateDefinition
-from specscope.readers.lines import INTEGER, fields, number, plain, whole
+from specscope.readers.lines import INTEGER, REAL, fields, number, plain, whole
 from specscope.readers.records import Finding, Origin, Record, Unparsed, Window
+from specscope.readers.request_json import sglang_request
 
 HOLD = 256
 """Windows held back until the definition of the rate and the usual round are settled."""
@@ -27,6 +28,9 @@ IDLE_FACTOR = 3.0
 """A window whose round seems this much longer than the usual one covers idle time."""
 
 _PREFIX = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\]]*?((?: (?:DP|TP|PP|EP)\d+)*)\]")
+_META = re.compile(rf"'(spec_\w+|completion_tokens)': {REAL}(?=[,}}])")
+"""Figures of the `meta_info` that the log of a finished request shows as Python writes it."""
+
 _RANK = re.compile(rf"(DP|TP|PP|EP){INTEGER}")
 _VERSION = re.compile(r"sglang[^\n]{0,40}?version[=: ]+'?(\d+\.\d[\w.]*)")
 
@@ -35,8 +39,8 @@ class SglangLog:
     """Decode lines of one file; ranks of one engine beside rank 0 are left out."""
 
     name = "sglang-log"
-    gates = (b"Decode batch",)
-    marks = (b"Decode batch", b"speculative_algorithm=")
+    gates = (b"Decode batch", b"'spec_verify_ct'")
+    marks = (b"Decode batch", b"speculative_algorithm=", b"'spec_verify_ct'")
 
     def __init__(self, input: str) -> None:
         self._input = input
@@ -45,6 +49,9 @@ class SglangLog:
     def feed(self, line: bytes, torn: bool) -> Iterable[Record]:
         text = plain(line)
         head, mark, body = text.partition("Decode batch")
+        if "'spec_verify_ct'" in text:
+            found = {name: float(value) for name, value in _META.findall(text)}
+            return list(sglang_request(self._input, found))
         if not mark:
             version = _VERSION.search(text)
             return [Origin("sglang", version.group(1) if version else None)]

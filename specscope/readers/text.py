@@ -13,6 +13,7 @@ from specscope.readers.prometheus import Exposition
 from specscope.readers.records import Finding, Format, Record
 from specscope.readers.sglang_log import SglangLog
 from specscope.readers.source import Source
+from specscope.readers.spec_summary import SpecSummary
 from specscope.readers.trtllm_log import TrtllmLog
 from specscope.readers.vllm_log import VllmLog
 
@@ -38,7 +39,16 @@ class LineParser(Protocol):
     def finish(self) -> Iterable[Record]: ...
 
 
-PARSERS = (VllmLog, SglangLog, LlamaCppLog, LlamaCppPrint, TrtllmLog, Exposition, BenchText)
+PARSERS = (
+    VllmLog,
+    SglangLog,
+    LlamaCppLog,
+    LlamaCppPrint,
+    TrtllmLog,
+    Exposition,
+    BenchText,
+    SpecSummary,
+)
 
 
 class TextReader:

@@ -137,3 +137,56 @@ def test_a_printed_benchmark_in_two_fences_is_a_comparison(tmp_path):
     (comparison,) = found["comparisons"]
     assert (comparison["arm"], comparison["baseline"], comparison["k"]) == ("MTP = 2", "no spec", 2)
     assert comparison["speedup"] == pytest.approx(1.3)
+
+
+def speculation(accepted, drafted, mean, rates):
+    return (
+        f"SpecDecoding metrics: Mean acceptance length: {mean}, Accepted: {accepted} tokens, "
+        f"Drafted: {drafted} tokens, Per-position acceptance rate: {rates}, "
+        f"Avg Draft acceptance rate: {100 * accepted / drafted:.1f}%\n"
+    )
+
+
+def test_a_drafter_that_is_hardly_ever_right_cannot_pay_whatever_a_step_costs(tmp_path):
+    found = judge(tmp_path, speculation(20, 2000, "1.04", "0.040, 0.000, 0.000, 0.000"), "a.log")
+
+    (verdict,) = found["verdicts"]
+    assert (verdict["action"], verdict["k"], verdict["grade"]) == ("disable", 0, "modelled")
+    assert any("at most 4.0%" in reason for reason in verdict["reasons"])
+
+
+def test_a_drafter_with_room_is_not_judged_by_its_acceptance(tmp_path):
+    found = judge(tmp_path, speculation(30, 2000, "1.06", "0.060, 0.000, 0.000, 0.000"), "a.log")
+
+    assert actions(found) == ["collect_baseline"]
+
+
+def test_few_rounds_do_not_condemn_a_drafter(tmp_path):
+    found = judge(tmp_path, speculation(1, 160, "1.03", "0.025, 0.000, 0.000, 0.000"), "a.log")
+
+    assert actions(found) == ["collect_baseline"]
+
+
+def test_a_long_draft_of_which_little_is_kept_is_called_too_long_without_positions(tmp_path):
+    text = (
+        "       eval time =   10000.00 ms /   200 tokens\n"
+        "draft acceptance rate = 0.06667 (  100 accepted /  1500 generated)\n"
+    )
+
+    found = judge(tmp_path, text, "a.log")
+
+    # 100 steps propose 15 each and keep 1: with h / (1 - h) = 1, h = 0.5, five positions keep 98 %.
+    told = next(f["evidence"] for f in found["findings"] if f["code"] == "K_TOO_LONG")
+    assert (told["proposed_per_round"], told["enough"]) == (15, 5)
+
+
+def test_tgis_histogram_of_skipped_tokens_is_its_length(tmp_path):
+    text = (
+        "tgi_request_skipped_tokens_sum 900\ntgi_request_skipped_tokens_count 1000\n"
+        "tgi_request_generated_tokens_sum 1900\n"
+    )
+
+    found = judge(tmp_path, text, "m.prom")
+
+    assert found["totals"]["mean_length"] == pytest.approx(1.9)
+    assert found["inputs"][0]["engine"] == "tgi"

@@ -1,7 +1,7 @@
 """Lines as people paste them: older spellings, cut blocks, several runs, prose between."""
 
 import pytest
-from reading import codes, read, scrapes, unparsed, windows
+from reading import arms, codes, read, scrapes, unparsed, windows
 
 from specscope.readers.records import Finding, TimeParts
 
@@ -124,3 +124,104 @@ def test_steps_and_tokens_of_a_request_give_what_was_accepted():
 
     # 1 token from the prompt's pass, 80 from verification, the rest are accepted drafts.
     assert (window.drafts, window.accepted, window.estimated) == (80, 120, ("accepted",))
+
+
+OFFLINE = (
+    "--------------------------------------------------\n"
+    "total_num_output_tokens: 2,500\nnum_drafts: 1000\nnum_draft_tokens: 3000\n"
+    "num_accepted_tokens: 1500\nmean acceptance length: 2.50\n"
+    "seq normalized acceptance length: 2.10\n"
+    "acceptance at token 0: 0.80\nacceptance at token 1: 0.45\nacceptance at token 2: 0.26\n"
+)
+
+
+def test_the_summary_of_vllms_offline_script_is_a_run():
+    (window,) = windows(OFFLINE)
+
+    assert (window.k, window.drafts, window.proposed, window.accepted) == (3, 1000, 3000, 1500)
+    assert window.coverage == 1
+    # Two decimals sum to 1.51; the counts say 1.5.
+    assert sum(window.position_rates) == pytest.approx(1.5)
+    assert "position_rates" in window.estimated
+
+
+def test_two_summaries_in_one_text_are_two_runs():
+    assert [window.drafts for window in windows(OFFLINE + OFFLINE.replace("1000", "900"))] == [
+        1000,
+        900,
+    ]
+
+
+def test_figures_in_sentences_and_lists_are_read():
+    text = (
+        "Number of draft proposals: 100\nNumber of draft tokens generated: 300\n"
+        "Number of accepted tokens: 150\n"
+    )
+    telemetry = "- cycles=40\n- drafted=40\n- accepted_drafts=30\n- emitted=70\n"
+
+    assert [(w.drafts, w.proposed, w.accepted) for w in windows(text)] == [(100, 300, 150)]
+    assert [(w.drafts, w.proposed, w.accepted) for w in windows(telemetry)] == [(40, 40, 30)]
+
+
+def test_sglangs_question_benchmark_prints_length_1_without_speculation():
+    line = "#questions: 80, Throughput: {} token/s, Acceptance length: {}\n"
+
+    plain, spec = arms(line.format("150.00", "1.00") + line.format("240.00", "2.50"))
+
+    assert plain.settings["speculation_fields"] is False
+    assert (spec.role, spec.metrics["throughput_tok_s"]) == ("speculative", 240)
+
+
+def test_requests_of_an_mtp_script_are_read_with_and_without_drafts():
+    text = (
+        "code  pred= 192 draft= 171 acc= 132 rate=0.772 tok/s=17.8\n"
+        "code  pred= 192 draft=   0 acc=   0 rate=n/a tok/s=10.1\n"
+    )
+
+    spec, plain = windows(text)
+
+    # 192 tokens with 132 of them accepted took 60 steps.
+    assert (spec.proposed, spec.accepted, spec.mean_length) == (171, 132, pytest.approx(3.2))
+    assert (plain.target_only, plain.throughput_tok_s, plain.mean_length) == (True, 10.1, None)
+
+
+def test_a_block_of_bench_serve_is_not_read_twice():
+    text = (
+        "============ Serving Benchmark Result ============\n"
+        "Output token throughput (tok/s):         100.0\n"
+        "---------------Speculative Decoding---------------\n"
+        "Acceptance length:                       2.50\nDrafts:  100\nDraft tokens:  300\n"
+        "Accepted tokens:                         150\n"
+    )
+
+    assert len(windows(text)) == 1
+
+
+def test_a_report_of_trtllm_bench_is_a_run():
+    text = (
+        "= REQUEST DETAILS\nNumber of requests:             100\n"
+        "Number of concurrent requests:  16.0000\n"
+        "= PERFORMANCE OVERVIEW\n"
+        "Total Output Throughput (tokens/sec):             3200.0000\n"
+        "Total Token Throughput (tokens/sec):              9999.0000\n"
+        "Average time-per-output-token [TPOT] (ms):        5.0000\n"
+        "[DAR] MINIMUM: 0.10\n[DAR] AVERAGE: 0.25\n[AL] MAXIMUM: 3.10\n[AL] AVERAGE: 2.00\n"
+    )
+
+    (arm,), (window,) = arms(text), windows(text)
+
+    assert (arm.metrics["throughput_tok_s"], arm.conditions) == (3200, {"concurrency": 16})
+    assert (window.engine, window.mean_length, window.acceptance_rate) == ("tensorrt-llm", 2, 0.25)
+    assert window.round_ms == 10
+
+
+def test_a_finished_request_in_sglangs_log_gives_its_acceptance():
+    line = (
+        "[2025-10-02 23:42:16] Finish: obj=Gen(rid='5'), out={'meta_info': {'id': '5', "
+        "'completion_tokens': 91, 'spec_accept_rate': 0.5, 'spec_accept_length': 2.28, "
+        "'spec_verify_ct': 40, 'e2e_latency': 0.7}}\n"
+    )
+
+    (window,) = windows(line)
+
+    assert (window.engine, window.drafts, window.accepted) == ("sglang", 40, 50)
