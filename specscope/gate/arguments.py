@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentTypeError
 
 from specscope.arguments import positive
+
+NAME = r"[\w.:-]+"  # what a router calls a server
+ADDRESS = r"([\w.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}"
 
 
 def share(text: str) -> float:
@@ -30,17 +34,20 @@ def lengths(text: str) -> list[int]:
 
 
 def replicas(text: str) -> tuple[str, ...]:
-    """Names of replicas, such as r0,r1."""
-    found = tuple(name for name in text.split(",") if name)
+    """Names of replicas, such as r0,r1, that a router's configuration can hold."""
+    found = tuple(dict.fromkeys(name for name in text.split(",") if name))
     if not found:
         raise ArgumentTypeError(f"{text!r} names no replica")
+    for name in found:
+        if not re.fullmatch(NAME, name):
+            raise ArgumentTypeError(f"{name!r} is not a replica's name: letters, digits, . _ : -")
     return found
 
 
 def address(text: str) -> tuple[str, str]:
     """A replica and where it listens, such as r0=10.0.0.1:8000."""
-    name, equals, where = text.partition("=")
-    if not name or not equals or ":" not in where:
+    name, _, where = text.partition("=")
+    if not name or not re.fullmatch(ADDRESS, where):
         raise ArgumentTypeError(f"{text!r} is not an address such as r0=10.0.0.1:8000")
     return name, where
 

@@ -117,7 +117,7 @@ def _calibrate(verbs: Any) -> None:
         "--block-s",
         type=positive,
         help="length of a block; by default what the residence of last week's requests asks for, "
-        "120 where none was measured and for a crossover",
+        "120 where none was measured; 240 for a crossover, as in its plan",
     )
     parser.add_argument(
         "--default-k",

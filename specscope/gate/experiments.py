@@ -47,13 +47,15 @@ def plan(args: Namespace) -> int:
 
 
 def _plan_crossover(args: Namespace) -> int:
-    swap = _swap(args, args.block_s or 240.0)
+    swap = _swap(args)
     if 3600 * args.hours / swap.block_s > MOST_BLOCKS:
         raise UsageError(
             f"{args.hours:g} hours in blocks of {swap.block_s} s are more than {MOST_BLOCKS} blocks"
         )
     slots = swaps.schedule(swap, swap.first_block(time.time_ns()), args.hours)
     addresses = dict(args.address)
+    if stray := sorted(set(addresses) - {*swap.left, *swap.right}):
+        raise UsageError(f"an address of {stray[0]}, which is on neither side")
     text = (
         swaps.haproxy(swap, addresses) if args.router == "haproxy" else swaps.nginx(swap, addresses)
     )
@@ -81,19 +83,24 @@ def _write_router(folder: Path, name: str, text: str, swap_map: str) -> None:
         raise UsageError(f"cannot write to {folder}: {error}") from error
 
 
-def _swap(args: Namespace, block_s: float) -> swaps.Swap:
+def _swap(args: Namespace) -> swaps.Swap:
+    """The same for `plan` and `calibrate`, so that router and hooks number the same blocks."""
     left, right = args.crossover
-    return swaps.Swap(left, right, max(1, round(block_s)), args.seed)
+    block_s = args.block_s or swaps.BLOCK_S
+    if block_s != round(block_s):
+        raise UsageError(f"a router swaps on whole seconds, not every {block_s:g} s")
+    return swaps.Swap(left, right, round(block_s), args.seed)
 
 
 def calibrate(args: Namespace) -> int:
     """Run every block as an experiment for a while, then put the table back."""
     if bool(args.k) == bool(args.crossover):
         raise UsageError("either draft lengths (--k) or two sides (--crossover) are compared")
+    swap = _swap(args) if args.crossover else None
     # The router of a crossover has its own schedule, whose length nothing here may change.
-    proposed = None if args.block_s or args.crossover else _proposed(args)
-    block_s = args.block_s or (proposed.length_s if proposed else planning.DEFAULT_BLOCK_S)
-    swap = _swap(args, block_s) if args.crossover else None
+    proposed = None if args.block_s or swap else _proposed(args)
+    block_s = swap.block_s if swap else args.block_s
+    block_s = block_s or (proposed.length_s if proposed else planning.DEFAULT_BLOCK_S)
     window = calibration.Window(tuple(args.k or ()), args.minutes, block_s, swap)
     lines = calibration.describe(window) + ([str(proposed)] if proposed else [])
     if args.minutes > LONGEST_MIN:

@@ -25,6 +25,7 @@ from specscope_hook.gate import Gate
 
 # A cohort driver runs fixed lengths and has no table in force.
 WITH_TABLE = ("table", "blocks")
+LONGEST_BLOCK_S = 7 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +112,22 @@ def next_table(
 
 @dataclass(frozen=True, slots=True)
 class HoldOut:
-    """Blocks that keep comparing. share: of pairs; block_s, burn_in_s: of a block. [s]"""
+    """Blocks that keep comparing. share: of pairs; block_s, burn_in_s: of a block. [s]
+
+    Raises UsageError for blocks so short or so long that no hook can number them.
+    """
 
     share: float
     block_s: float
     burn_in_s: float
     arms: tuple[str, ...] = ("current", "k0")
+
+    def __post_init__(self) -> None:
+        if self.block_s * len(self.arms) < 1.0 or self.block_s > LONGEST_BLOCK_S:
+            raise UsageError(
+                f"blocks of {self.block_s:g} s: a pair takes a second at least, a block a week at "
+                "most"
+            )
 
 
 def first_pair(now: int, block_s: float, arms: int) -> int:

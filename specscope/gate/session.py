@@ -114,7 +114,12 @@ def recommendation(
     )
     return replace(
         found,
-        notes=(*found.notes, *reading.notes, *_caveats(reading, found)),
+        notes=(
+            *found.notes,
+            *reading.notes,
+            *_caveats(reading, found),
+            *_never_served(reading, allowances or {}),
+        ),
         delays=tuple(judge_delays(reading.shared, rules)),
         untried=tuple(untried(evidence.blocks, evidence.parts, found.verdicts, design)),
         of_hour=evidence.of_hour,
@@ -122,6 +127,16 @@ def recommendation(
             one.verdict for one in judge_crossovers(evidence.crossings, closed_loop=closed_loop)
         ),
     )
+
+
+def _never_served(reading: Reading, allowances: Mapping[str, float]) -> list[str]:
+    """A note for each allowance of a class that nothing was measured of, as of one misspelt."""
+    served = {name for block in reading.evidence.blocks for name in block.classes}
+    served |= {row.class_ for row in reading.shared}
+    return [
+        f"nothing was held against the allowance of {name}: no block served that class"
+        for name in sorted(set(allowances) - served)
+    ]
 
 
 def _caveats(reading: Reading, found: Recommendation) -> Sequence[str]:

@@ -19,6 +19,7 @@ from specscope.gate.policies import StoredPolicy, checked, newest_with_table, ne
 from specscope.gate.table import GateTable
 
 MAP = "specscope-swap.map"
+BLOCK_S = 240  # of a block, where nobody says otherwise
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,6 +224,129 @@ def test_what_cannot_be_done_is_one_line(dsn, capsys, words, said, monkeypatch):
     assert len(err.splitlines()) == 1
 
 
+FILES = {
+    "list.json": "[1]", "empty.json": "{}", "report.json": '{"schema": "specscope.report/1"}',
+    "cut.json": '{"table": [', "low.json": '{"table": [], "default_k": -1}',
+    "turned.json": '{"table": [{"k": 4, "batch": [5, 2]}]}', "null.json": '{"table": null}',
+    "nan.json": '{"table": [{"k": 4, "batch": [NaN, 2]}]}', "deep.json": "[" * 100_000,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def in_force(tmp_path_factory):
+    """A folder of files that are no tables, and a store with a table in force that stays."""
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "folder").mkdir()
+    (folder / "binary.json").write_bytes(b"\xff\xfe")
+    for file, text in FILES.items():
+        (folder / file).write_text(text)
+    where = f"chdb://{folder}/store"
+    with Store.open(where) as store:
+        store.migrate()
+        write_policy(store, next_table([], GateTable((), 4), now=NOW), "", NOW)
+    return where, folder
+
+
+@pytest.mark.parametrize("name", [*FILES, "binary.json", "missing.json", "folder"])
+@pytest.mark.parametrize("verb", ["apply", "diff"])
+def test_a_file_that_is_no_table_is_one_line_and_changes_nothing(in_force, capsys, verb, name):
+    where, folder = in_force
+
+    code, out, err = run(capsys, verb, "--store", where, str(folder / name))
+
+    assert (code, out) == (1, "")
+    assert len(err.splitlines()) == 1
+    assert f"{name} is not a table" in err
+    with Store.open(where) as store:
+        assert [policy.table.default_k for policy in read_policies(store)] == [4]
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory):
+    """A store with evidence and no policy, which no test here may change."""
+    where = f"chdb://{tmp_path_factory.mktemp('untouched')}/store"
+    with Store.open(where) as store:
+        put_blocks(store, {"sql": WIN, "prose": LOSE})
+    return where
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["plan", "--crossover", "r0", "r0"], "none on both"),
+        (["plan", "--crossover", "r0", "r1", "--hours", "1e8"], "more than 100000 blocks"),
+        (["plan", "--crossover", "r0", "r1", "--block-s", "1.5"], "whole seconds"),
+        (["plan", "--crossover", "r0", "r1", "--address", "r9=h:1"], "r9, which is on neither"),
+        (["plan", "--crossover", "r0", "r1", "--out", "/proc/none"], "cannot write to /proc/none"),
+        (["apply", "--hold-out", "1%", "--block-s", "1e-4"], "a pair takes a second"),
+        (["apply", "--hold-out", "1%", "--block-s", "1e7"], "a block a week at most"),
+        (["calibrate", "--k", "0,4", "--minutes", "1e8", "--approve"], "longer than a year"),
+        (["calibrate", "--k", "0,4", "--minutes", "3", "--approve"], "hold no pair of 2 blocks"),
+        (["calibrate", "--k", "0,4", "--minutes", "30", "--approve"], "--default-k"),
+        (
+            ["calibrate", "--k", "0,4", "--minutes", "30", "--approve", "--default-k", "4",
+             "--block-s", "0.1"],
+            "a pair takes a second",
+        ),
+        (["calibrate", "--crossover", "r0", "r1", "--minutes", "30", "--approve"], "--default-k"),
+        (["rollback"], "no table was ever applied"),
+        (["recommend", "--out", "/proc/none/x"], "cannot write"),
+        (["recommend", "--accept-replayed", "/proc/none"], "/proc/none"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said_in_a_line_before_anything_changes(untouched, capsys, words, said):
+    code, out, err = run(capsys, words[0], "--store", untouched, *words[1:])
+
+    assert (code, out) == (1, "")
+    assert len(err.splitlines()) == 1
+    assert said in err
+    with Store.open(untouched) as store:
+        assert read_policies(store) == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "--replicas", "0"], ["plan", "--share", "101%"], ["plan", "--block-s", "nan"],
+        ["recommend", "--default-k", "-1"], ["recommend", "--default-k", "999"],
+        ["recommend", "--tpot-ms", "sql"], ["export", "vllm", "--largest-batch", "0"],
+        ["plan", "--crossover", "a;b", "r1"], ["plan", "--crossover", "", "r1"],
+        ["plan", "--crossover", "r0", "r1", "--address", "r0=h:1;b"],
+        ["calibrate", "--k", "4", "--minutes", "9"], ["calibrate", "--k", "0,4"],
+    ],
+)  # fmt: skip
+def test_wrong_words_are_wrong_usage(untouched, capsys, words):
+    with pytest.raises(SystemExit) as usage:
+        main(["gate", words[0], "--store", untouched, *words[1:]])
+
+    assert usage.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_router_and_hooks_number_the_same_blocks_where_nobody_says_how_long(untouched, capsys):
+    _, planned, _ = run(capsys, "plan", "--crossover", "r0", "r1", "--json")
+    _, window, _ = run(
+        capsys,
+        "calibrate",
+        "--store",
+        untouched,
+        "--crossover",
+        "r0",
+        "r1",
+        "--minutes",
+        "60",
+        "--json",
+    )
+
+    assert json.loads(planned)["block_s"] == json.loads(window)["swap"]["block_s"] == 240
+
+
+def test_an_allowance_of_a_class_that_nobody_serves_is_named(untouched, capsys):
+    _, out, _ = run(capsys, "recommend", "--store", untouched, "--tpot-ms", "sqll=40")
+
+    assert "nothing was held against the allowance of sqll: no block served that class" in out
+
+
 def test_an_empty_store_has_nothing_to_say(tmp_path, capsys):
     where = f"chdb://{tmp_path}/store"
     with Store.open(where) as store:
