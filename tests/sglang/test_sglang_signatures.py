@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from specscope_hook.adapters import sglang as adapter
-from specscope_hook.adapters import sglang_worker
+from specscope_hook.adapters import sglang_requests, sglang_worker
 from specscope_hook.errors import NotSupported
 
 HERE = Path(__file__).parent
@@ -82,6 +82,14 @@ def test_the_source_has_the_tables_parameters(sglang_source, file, owner, method
         each.annotation = None
 
     assert ast.unparse(found) == parameters
+
+
+def test_the_table_has_all_that_makes_a_requests_content():
+    named = TABLE["attributes"]
+    shapes = named["sampling/sampling_params.py"]["SamplingParams"]
+
+    assert set(sglang_requests._SHAPES) <= set(shapes)
+    assert set(sglang_requests._BESIDES) <= set(named["managers/schedule_batch.py"]["Req"])
 
 
 @pytest.mark.sglang
