@@ -3,10 +3,12 @@
 CUDA's side of a capture is played by a few stand-ins: a GPU is not at hand.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from engine.test_engine_graphs import LENGTHS, Unread, captured, engine_of, params_of
-from engine.tiny_models import Record, prompts, run
+from engine.tiny_models import Record, prompts, random_gate, run
 
 from specscope.engine import engine as engine_module
 from specscope.engine import graphs as graphs_module
@@ -15,8 +17,10 @@ from specscope.engine.api import SamplingParams, fixed_gate
 from specscope.engine.draft import ModelDrafter
 from specscope.engine.engine import Engine
 from specscope.engine.errors import BadSetting
-from specscope.engine.graphs import CaptureFailed, CudaReplay
+from specscope.engine.events import CudaTimer
+from specscope.engine.graphs import CaptureFailed, CudaReplay, EagerReplay, Graphs
 from specscope.engine.ngram import NgramDrafter
+from specscope.engine.timing import HostTimer
 
 __all__ = ["captured"]  # a fixture
 
@@ -230,3 +234,97 @@ def test_an_engine_works_on_its_own_device_whatever_the_threads_is(target, draft
 
     assert set(seen) == {1}
     assert not entered
+
+
+class LateEvent:
+    """A CUDA event of which one sees only at the third look that it has passed."""
+
+    now_us = 0
+    made = 0
+
+    def __init__(self, enable_timing, external=False):
+        LateEvent.made += 1
+
+    def record(self):
+        LateEvent.now_us += 10
+        self.at, self.looks = LateEvent.now_us, 0
+
+    def query(self):
+        self.looks += 1
+        return self.looks > 2
+
+    def elapsed_time(self, later):
+        return 1e-3 * (later.at - self.at)
+
+
+class PlayedReplay(CudaReplay):
+    """A graph that is played: capturing marks its parts, replaying does the work."""
+
+    def __init__(self, work):
+        def capture(parts):
+            for name in ("verify", "sample"):
+                with parts.part(name):
+                    pass
+            return ()
+
+        super().__init__(capture)
+        self.eager = EagerReplay(work)
+
+    def replay(self, timer):
+        assert self.ready(), "a graph's marks were recorded again before they were read"
+        for mark in self.inside.marks:
+            mark.start.record()
+            mark.stop.record()
+        self.outputs = self.eager.replay(HostTimer())
+        return super().replay(timer)
+
+
+def in_graphs(engine):
+    """Events that belong to graphs."""
+    copies = [copy for shape in engine.graphs.shapes.values() for copy in shape.copies]
+    return sum(2 * len(copy.inside.marks) for copy in copies)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_rounds_on_a_played_gpu_say_the_same_and_their_times_add_up(
+    target, draft, depth, warm, cuda, monkeypatch
+):
+    texts, params = prompts(LENGTHS), params_of("mixed")
+    plain = run(target, ModelDrafter(draft), texts, params, gate=random_gate(4), depth=depth)
+    LateEvent.now_us = LateEvent.made = 0
+    monkeypatch.setattr(torch.cuda, "Event", LateEvent)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))
+    monkeypatch.setattr(rounds_module, "timer_for", lambda *_: CudaTimer())
+    monkeypatch.setattr(
+        rounds_module, "graphs_for", lambda _, buckets, timer, __: Graphs(
+            buckets, PlayedReplay, timer
+        ),
+    )  # fmt: skip
+    record = Record()
+    engine = Engine(
+        target, ModelDrafter(draft), k_max=4, slots=4, capacity=120, gate=random_gate(4),
+        observers=[record], depth=depth,
+    )  # fmt: skip
+    if warm:
+        engine.warm_up({0, 4}, [SamplingParams(), SamplingParams(1.0, mode="rejection")])
+    began, made, before = LateEvent.now_us, LateEvent.made, in_graphs(engine)
+    for index, text in enumerate(texts):
+        engine.submit(str(index), text, params(index))
+    for _ in range(500):
+        engine.step()
+
+    assert record.texts == plain.texts
+    assert {report.timing_source for report in record.rounds} == {"cuda"}
+    for report in record.rounds:
+        parts = (report.prefill_us, report.catchup_us, report.draft_us, report.verify_us,
+                 report.sample_us, report.idle_us, report.launch_us)  # fmt: skip
+        assert min(parts) >= 0
+        assert sum(parts) - report.launch_us == pytest.approx(report.wall_us)
+        assert report.launch_us <= report.idle_us + 1e-6
+    walls = sum(report.wall_us for report in record.rounds)
+    lasted = LateEvent.now_us - began - 10  # from the first event to the last
+    assert walls == pytest.approx(lasted) if depth == 0 else walls <= lasted + 1e-6
+    own = LateEvent.made - made - (in_graphs(engine) - before)
+    assert own <= 40 * (depth + 1)  # whatever is not in a graph is used again
+    assert not engine.timer.open
