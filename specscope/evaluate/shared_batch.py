@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate import quantiles
+from specscope.evaluate import objectives, quantiles
 from specscope.evaluate.blocks import BlockClass
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.multiplicity import bonferroni
@@ -97,9 +97,9 @@ def _judge(
         return None
     requests = sum(row.requests for row in arms[IN_FORCE])
     enough = mine.blocks >= rules.min_pairs and requests >= rules.min_requests
-    if not enough or mine.low is None or mine.high is None:
+    if not enough:
         action = "inconclusive"
-    elif mine.low > allowance_ms:
+    elif objectives.exceeds(mine, allowance_ms):
         action = "route"
     else:
         action = "keep" if mine.value <= allowance_ms else "inconclusive"

@@ -150,5 +150,5 @@ def test_evidence_that_is_looked_at_often_waits_for_its_first_look():
         "chat": "route",
         "sql": "keep",
     }
-    assert actions(short, often) == {"chat": "inconclusive", "sql": "inconclusive"}
+    assert actions(short, often) == {"chat": "inconclusive", "sql": "keep"}
     assert actions(long, often) == {"chat": "route", "sql": "keep"}
