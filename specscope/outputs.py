@@ -25,13 +25,17 @@ def read_outputs(store: Store, since: int = 0, most: int = MOST) -> list[OutputC
 
 
 def read_side_outputs(
-    store: Store, policy: int, ran: Mapping[tuple[str, str], str], baseline: str, most: int = MOST
+    store: Store,
+    policies: Iterable[int],
+    ran: Mapping[tuple[str, str], str],
+    baseline: str,
+    most: int = MOST,
 ) -> list[OutputCheck]:
     """The same of a crossover by router, whose arms are what its boots ran.
 
     ran: by replica and boot. Raises StoreError where the store cannot be read.
     """
-    where = f"policy = {policy:d}"
+    where = f"policy IN ({', '.join(f'{number:d}' for number in policies)})"
     rows = store.rows(queries.outputs(where, _every(store, where, most), ran, baseline))
     return check_outputs(_copies(rows), baseline)
 

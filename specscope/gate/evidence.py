@@ -90,7 +90,7 @@ def read_crossings(store: Store, blocks: Sequence[BlockTime], policies: Policies
         return []
     found = crossings(blocks, policies, store.rows(queries.boots()))
     return [
-        replace(one, outputs=tuple(read_side_outputs(store, one.policy, one.ran, one.baseline)))
+        replace(one, outputs=tuple(read_side_outputs(store, one.policies, one.ran, one.baseline)))
         for one in found
     ]
 

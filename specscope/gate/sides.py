@@ -33,10 +33,13 @@ NEARLY_ALWAYS = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Crossing:
-    """One crossover on one kind of engine. blocks: under the names of what their replicas ran;
-    void where a name stands for two things. outputs: of the configurations, compared."""
+    """A crossover of two sides on one kind of engine, over all policies that ran it.
 
-    policy: int
+    blocks: under the names of what their replicas ran; void where a name stands for two things.
+    ran: by replica and boot. outputs: of the configurations, compared.
+    """
+
+    policies: tuple[int, ...]
     sides: Mapping[str, Side]
     blocks: tuple[BlockTime, ...]
     ran: Boots
@@ -71,29 +74,60 @@ def without_crossovers(blocks: Iterable[BlockTime], policies: Policies) -> list[
 def crossings(
     blocks: Sequence[BlockTime], policies: Policies, boots: Iterable[Mapping[str, Any]]
 ) -> list[Crossing]:
-    """Each crossover on each kind of engine that it ran on. boots: rows of `boot`."""
+    """Each crossover on each kind of engine that it ran on. boots: rows of `boot`.
+
+    Runs of the same two sides are one crossover, whichever of them was called left: only the one
+    after the configurations were swapped tells the hardware.
+    """
     by_boot = {(boot["replica"], boot["boot"]): boot for boot in boots}
-    found = []
-    for number, sides in sorted(sides_of(policies).items()):
-        kinds: dict[tuple[Any, ...], dict[tuple[str, str], list[BlockTime]]] = {}
-        for block in dict.fromkeys(blocks):
-            key = block.replica, block.boot
-            if block.policy == number and block.replica in sides and key in by_boot:
-                kind = tuple(by_boot[key].get(name) for name in SAME)
-                kinds.setdefault(kind, defaultdict(list))[key].append(block)
-        for _, mine in sorted(kinds.items(), key=lambda item: str(item[0])):
-            ran = {
-                key: configuration(by_boot[key], theirs, policies[number])
-                for key, theirs in sorted(mine.items())
-            }
-            void = _ambiguous(ran, by_boot)
-            named = tuple(
-                replace(block, arm=ran[key], void=block.void or void.get(ran[key], ""))
-                for key, theirs in sorted(mine.items())
-                for block in theirs
-            )
-            found.append(Crossing(number, sides, named, ran))
-    return found
+    sides, same = sides_of(policies), dict[frozenset[frozenset[str]], int]()
+    for number in sorted(sides):
+        same.setdefault(_two(sides[number]), number)
+    found: dict[tuple[int, str], dict[tuple[int, str, str], list[BlockTime]]] = {}
+    for block in dict.fromkeys(blocks):
+        mine = sides.get(block.policy, {})
+        boot = by_boot.get((block.replica, block.boot))
+        if block.replica in mine and boot is not None:
+            kind = str(tuple(boot.get(name) for name in SAME))
+            start = block.policy, block.replica, block.boot
+            group = found.setdefault((same[_two(mine)], kind), defaultdict(list))
+            group[start].append(block)
+    return [_crossing(found[key], sides[key[0]], policies, by_boot) for key in sorted(found)]
+
+
+def _two(sides: Mapping[str, Side]) -> frozenset[frozenset[str]]:
+    """Which replicas stand together, whatever their side is called."""
+    return frozenset(
+        frozenset(replica for replica, one in sides.items() if one == side)
+        for side in ("left", "right")
+    )
+
+
+def _crossing(
+    starts: Mapping[tuple[int, str, str], Sequence[BlockTime]],
+    sides: Mapping[str, Side],
+    policies: Policies,
+    by_boot: Mapping[tuple[str, str], Mapping[str, Any]],
+) -> Crossing:
+    """starts: blocks by policy, replica and boot; what a boot runs may change with the policy."""
+    ran = {
+        start: configuration(by_boot[start[1:]], starts[start], policies[start[0]])
+        for start in sorted(starts)
+    }
+    void = _ambiguous(ran, by_boot)
+    names: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for start, name in ran.items():
+        names[start[1:]].add(name)
+    return Crossing(
+        policies=tuple(sorted({start[0] for start in ran})),
+        sides=sides,
+        blocks=tuple(
+            replace(block, arm=name, void=block.void or void.get(name, ""))
+            for start, name in ran.items()
+            for block in starts[start]
+        ),
+        ran={boot: name for boot, (name, *more) in names.items() if not more},
+    )
 
 
 def configuration(
@@ -120,12 +154,12 @@ def configuration(
 
 
 def _ambiguous(
-    ran: Boots, by_boot: Mapping[tuple[str, str], Mapping[str, Any]]
+    ran: Mapping[tuple[int, str, str], str], by_boot: Mapping[tuple[str, str], Mapping[str, Any]]
 ) -> Mapping[str, str]:
     """Names that stand for two things, each with a sentence: those are not alike on both sides."""
     meant: dict[str, set[str]] = defaultdict(set)
-    for key, name in ran.items():
-        boot = by_boot[key]
+    for start, name in ran.items():
+        boot = by_boot[start[1:]]
         if name != CLEAN:
             said = [boot["method"], boot.get("draft"), boot.get("k_schedule")]
             meant[name].add(" ".join(str(word) for word in said if word))

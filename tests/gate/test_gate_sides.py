@@ -10,7 +10,7 @@ from gate.test_gate_crossover import NOW, SWAP, SWAPPED, blocks, boot_of, stored
 from specscope.cli import main
 from specscope.gate.crossover import judge_crossovers
 from specscope.gate.sides import crossings
-from specscope.gate.swap import crossover_policy
+from specscope.gate.swap import Swap, crossover_policy
 from specscope.store import Store
 
 TABLE = [{"class": "sql", "k": 4}, {"class": None, "k": 1}]
@@ -99,6 +99,41 @@ def test_one_length_with_two_drafts_is_two_configurations():
         "48 pairs left out: k4 is two configurations, draft_model another and draft_model tiny" in r
         for r in verdict.reasons
     )
+
+
+def test_two_calibrations_of_the_same_sides_are_one_crossover_however_they_are_called():
+    first = blocks(SWAPPED[:1], 24)
+    second = [dataclasses.replace(b, policy=3) for b in blocks(SWAPPED[1:], 24, seed=1)]
+    other = [dataclasses.replace(b, policy=5) for b in blocks(SWAPPED[1:], 24, seed=2)]
+    bodies = {
+        number: crossover_policy([], Swap(*sides, 120), now=NOW, default_k=4)
+        for number, sides in (
+            (1, [("r0",), ("r1",)]), (3, [("r1",), ("r0",)]), (5, [("r0", "r9"), ("r1",)]),
+        )
+    }  # fmt: skip
+    boots = [boot_of(side, arm) for side in (0, 1) for arm in ("clean", "k4")]
+
+    found = crossings([*first, *second, *other], bodies, boots)
+    both, alone = judge_crossovers(found)
+
+    assert [one.policies for one in found] == [(1, 3), (5,)]
+    assert (both.verdict.action, both.verdict.grade, both.verdict.pairs) == ("keep", "measured", 48)
+    assert both.joint.hardware.value == pytest.approx(1.1, rel=0.02)
+    assert alone.verdict.flags == ("NOT_SWAPPED",)
+
+
+def test_a_boot_that_two_policies_kept_differently_is_named_in_each_by_what_it_ran():
+    first = drafting(blocks(SWAPPED, 24), 2)
+    second = [dataclasses.replace(b, policy=3) for b in blocks(SWAPPED, 24, seed=1)]
+    bodies = dict.fromkeys((1, 3), crossover_policy([], SWAP, now=NOW, default_k=4))
+    boots = [boot_of(side, arm) for side in (0, 1) for arm in ("clean", "k4")]
+
+    (found,) = crossings([*first, *second], bodies, boots)
+
+    assert {(b.policy, b.arm) for b in found.blocks} == {
+        (1, "clean"), (1, "k2"), (3, "clean"), (3, "k4"),
+    }  # fmt: skip
+    assert set(found.ran.values()) == {"clean"}  # whose outputs are whose is not known by boot
 
 
 # --- what requests got ---------------------------------------------------------------------

@@ -32,14 +32,19 @@ def readings(tmp_path_factory):
     found = []
     with Store.open(f"chdb://{folder}/store") as store:
         store.migrate()
-        swap = Swap(("left",), ("right",), block_s=1, seed=3)
-        body = crossover_policy(read_policies(store), swap, now=began, default_k=K)
-        write_policy(store, body, "walk", began)
         for name, ks in (("/1", {"left": 0, "right": K}), ("/2", {"left": K, "right": 0})):
+            calibrate(store, began)
             began = deploy(folder / "rings", store, name, COSTS, ks, RATES, CLIENTS, began, PAIRS)
             roll(store, everything=True)
             found.append(read(store, by_class=False))
     return found
+
+
+def calibrate(store, now):
+    """As `gate calibrate --crossover` does in each deploy: a policy of its own, the same sides."""
+    swap = Swap(("left",), ("right",), block_s=1, seed=3)
+    body = crossover_policy(read_policies(store), swap, now=now, default_k=K)
+    write_policy(store, body, "walk", now)
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +92,7 @@ def test_each_pair_gave_each_side_both_streams(readings):
 
     assert {tuple(sorted(served)) for served in streams.values()} == {(("easy",), ("hard",))}
     assert len(streams) == 4 * PAIRS
+    assert crossing.policies == (1, 2)
 
 
 def test_outputs_of_the_sides_are_compared_and_speculation_left_them_alone(readings):

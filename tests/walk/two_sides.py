@@ -134,7 +134,7 @@ def deploy(
     router = Router(policy, sides)
     router.begin(clients)
     pair_ns = 2 * router.swap.block_s * 10**9
-    first = max(-(-begins // pair_ns), policy.body["first_pair"] // 2)
+    first = max(-(-begins // pair_ns), policy.body["first_pair"] // 2)  # it counts blocks
     until = (first + pairs) * pair_ns
     router.serve(until)
     for side in sides.values():
