@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from specscope.analyze.arms import grouped
+from specscope.analyze.arms import Group, grouped
 from specscope.analyze.compare import judged, varying
 from specscope.analyze.diagnose import of_runs, of_totals
 from specscope.analyze.evidence import Evidence
 from specscope.analyze.input_arms import arms_of_inputs
+from specscope.analyze.pool import Pool
 from specscope.analyze.pool import total as pooled_total
 from specscope.analyze.result import Analysis, Comparison, Verdict
 from specscope.analyze.verdict import alone
@@ -77,6 +78,7 @@ def _compared(evidence: Evidence) -> tuple[list[Comparison], list[Verdict], set[
         findings += found
         if verdict:
             inputs |= group.inputs
+            verdict = _with_break_even(verdict, group, evidence)
             verdicts.append(verdict)
             scopes.setdefault(group.scope, []).append(verdict)
     for scoped in scopes.values():
@@ -110,7 +112,8 @@ def _alone(evidence: Evidence, judged_inputs: set[str]) -> list[Verdict]:
         total = sums.window(Window(info.path, info.engine or "unknown")) if sums else None
         if sums and total:
             by_throughput = not evidence.cumulative_v0(info.path)
-            for finding in of_totals(total, sums, by_throughput):
+            one = pool is None or len(_run_names(pool)) < 2
+            for finding in of_totals(total, sums, by_throughput, one_run=one):
                 evidence.findings.add(finding, info.path)
         if info.path not in judged_inputs:
             own = [time for time in times if time.input == info.path]
@@ -125,6 +128,21 @@ def _alone(evidence: Evidence, judged_inputs: set[str]) -> list[Verdict]:
     if len(found) == 1:
         found = [replace(found[0], klass=_without_label(found[0]))]
     return found
+
+
+def _with_break_even(verdict: Verdict, group: Group, evidence: Evidence) -> Verdict:
+    """Phase times of arms say what a baseline would have to cost, where none was run."""
+    texts = [evidence.findings.text("BREAK_EVEN", input) for input in sorted(group.inputs)]
+    told = tuple(text for text in texts if text)
+    if verdict.action != "collect_baseline" or not told:
+        return verdict
+    return replace(verdict, grade="modelled", reasons=verdict.reasons + told)
+
+
+def _run_names(pool: Pool) -> set[str | None]:
+    """The runs of an input: what holds of their pool need not hold of any of them."""
+    windows = (window for window in pool.windows() if not window.excluded)
+    return {window.label for window in windows if window.grain == "run"}
 
 
 def _without_label(verdict: Verdict) -> dict[str, object]:

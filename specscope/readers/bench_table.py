@@ -16,6 +16,7 @@ from specscope.readers import columns
 from specscope.readers.cells import bare, quantity
 from specscope.readers.csv_file import header, name_of, rows
 from specscope.readers.impossible import Impossible
+from specscope.readers.llama_bench import is_llama_bench, speeds
 from specscope.readers.records import Arm, Record, Window
 from specscope.readers.roles import k_of, role_of
 from specscope.readers.round_parts import PERCENT, modelled, round_parts
@@ -66,6 +67,8 @@ def is_header(cells: Sequence[str]) -> bool:
 
 def is_known(table: Table) -> bool:
     """Whether the table names a measure, and arms or classes."""
+    if is_llama_bench(table):
+        return True
     schema = resolve(table.names, table.rows)
     if schema.measures and schema.arms:
         return True
@@ -81,6 +84,9 @@ def records(
     input: str, table: Table, impossible: Impossible, first_line: int = 1
 ) -> Iterator[Record]:
     """Arms and windows of one table, in the order of its rows."""
+    if is_llama_bench(table):
+        yield from speeds(input, table)
+        return
     unfolded = long_rows(table)
     names = list(dict.fromkeys(name for row in unfolded for name in row))
     schema = resolve(names, unfolded)
@@ -93,8 +99,10 @@ def records(
     by_times = list(modelled(input, arms))
     yield from by_times
     stood_for = any(isinstance(record, Arm) for record in by_times)
-    for arm, positions in read:
-        if not stood_for:
+    told = [tuple(sorted(arm.conditions.items())) for arm, _ in read]
+    for place, (arm, positions) in enumerate(read):
+        nameless = schema.arm is None and not schema.k and not _speaks(arm.metrics, positions)
+        if not stood_for and not (nameless and told.count(told[place]) > 1):
             yield arm
         if arm.role != "target_only" and _speaks(arm.metrics, positions):
             yield _window(input, arm, positions)
@@ -120,9 +128,11 @@ def _row(
     role = role_of(arm, k)
     if role in ("unknown", "speculative") and metrics.get("drafted_delta") == 0:
         role = "k0"
-    if not arm:
-        arm = f"k={k}" if k is not None else f"row {line}"
     settings = {name: row[name] for name in schema.settings if row.get(name)}
+    if not arm:
+        drafter = settings.get("draft_model") or settings.get("drafter") or ""
+        length = f"k={k}" if k is not None else ""
+        arm = f"{drafter} {length}".strip() or f"row {line}"
     if metrics.get("accepted") or metrics.get("proposed") or metrics.get("mean_length", 0) > 1:
         role = "speculative"  # whatever its name says: `mtp_on_tq_off` is no baseline
     if role in ("unknown", "speculative") and k is None:

@@ -48,7 +48,7 @@ def metric_of(name: str) -> str | None:
     found = set(words)
     if any(_NO_MEAN.match(word) for word in words) or is_delta(name):
         return None
-    if any(word.startswith("accept") for word in words) or "tau" in found:
+    if any(word.startswith("accept") for word in words) or found & {"tau", "acc"}:
         return _acceptance(name, found)
     if _PER_ROUND.search(name) and found & {"tok", "tokens", "token", "emitted", "output"}:
         return "mean_length"

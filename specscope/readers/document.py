@@ -19,12 +19,15 @@ from specscope.readers.records import Record
 from specscope.readers.registry import reader_for
 from specscope.readers.source import SEPARATOR, Source
 from specscope.readers.table_shape import Table
-from specscope.readers.text_tables import caption_above, tables
+from specscope.readers.text_tables import caption_above, has_list, tables
 
 LARGEST = 1 << 24
 """16 MiB: a larger file is a log, and is read line by line."""
 
 MOST_PARTS = 256
+LISTED_IN = 1 << 13
+"""A list of speeds stands in a note of a few lines; in a log it would be looked for in vain."""
+
 _FENCE = re.compile(r"^\s*(?:>\s*)*(`{3,}|~{3,})\s*([\w+-]*)")
 _FENCED = re.compile(rb"^[ \t>]*(?:```|~~~)", re.MULTILINE)
 _RULED = re.compile(
@@ -55,7 +58,9 @@ def is_document(head: bytes) -> bool:
     """Whether the text has fences or tables; UTF-8 only, and not JSON or binary as a whole."""
     if b"\0" in head[:4096] or (looks_like_json(head) and head.lstrip()[:2] != b"[!"):
         return False
-    return bool(_FENCED.search(head) or _RULED.search(head) or "┃".encode() in head)
+    if _FENCED.search(head) or _RULED.search(head) or "┃".encode() in head:
+        return True
+    return has_list(head[:LISTED_IN].decode("utf-8", "replace"))
 
 
 def parts(source: Source) -> list[Part] | None:

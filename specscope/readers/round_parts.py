@@ -47,12 +47,16 @@ def modelled(input: str, arms: Sequence[Arm]) -> Iterator[Record]:
     `modelled`: the arithmetic of one trace, never a measurement of two.
     """
     compared = any(arm.role in ("target_only", "k0") for arm in arms)
+    even: dict[str, float] = {}
     for arm in arms:
         tokens, step = arm.metrics.get("mean_length"), arm.metrics.get("target_step_ms")
         draft, verify = round_parts(arm)
         if tokens is None or verify is None or tokens < 1:
             continue
-        if step is None or arm.role in ("target_only", "k0"):
+        if arm.role in ("target_only", "k0") or (step is None and len(arms) == 1):
+            continue  # a lone row's break-even follows from its window
+        if step is None:
+            even[_where(arm)] = round(((draft or 0.0) + verify) / tokens, 4)
             continue
         verdict = judge_trace(tokens, draft or 0.0, verify, step)
         where = _where(arm)
@@ -83,6 +87,13 @@ def modelled(input: str, arms: Sequence[Arm]) -> Iterator[Record]:
         )
         if not compared and "throughput_tok_s" not in arm.metrics:
             yield from _pair(input, arm, step, ((draft or 0.0) + verify) / tokens, flag)
+    if even:
+        told = ", ".join(f"{name} {ms:.2f} ms" for name, ms in list(even.items())[:8])
+        yield Finding(
+            "BREAK_EVEN",
+            f"speculation is even if a target-only step at this load takes: {told}",
+            {"break_even_step_ms": even},
+        )
 
 
 def _pair(

@@ -47,7 +47,8 @@ class SpecSummary:
     gates = (
         b"num_accepted_tokens:",
         b"ccept length:",
-        b"cceptance length:",
+        b"mean acceptance length:",
+        b"token/s, Acceptance length:",
         b"umber of accepted tokens:",
         b"accepted_drafts",
         b"pred=",

@@ -14,8 +14,9 @@ Row = Mapping[str, str]
 MEASURES = {**columns.HIGHER, **columns.LOWER, **columns.PARTS, **columns.OUTCOME}
 TIMES = {*columns.LOWER, *columns.PARTS}
 _PER_MS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "secs": 1e3, "seconds": 1e3, "us": 1e-3, "µs": 1e-3}
-_UNIT_OF_NAME = re.compile(r"_(s|sec|seconds|us|ms)(?:_per_(?:output_)?tok(?:en)?)?$")
+_UNIT_OF_NAME = re.compile(r"_(s|sec|seconds|us|ms)(?:_per_[a-z_]+)?$")
 _BLANK = re.compile(r"^(?:|-+|—|–|n/?a|none|null|nan|\.+|/|no drafts?)$", re.IGNORECASE)
+TOKEN_RATES = ("tok/s", "toks/s", "t/s", "tokens/s", "token/s", "tps", "tok/sec", "tokens/sec")
 TOLD_APART_BY = 2
 """A column of words is a class if each of its values stands in so many rows at least."""
 
@@ -64,6 +65,7 @@ def resolve(names: Sequence[str], rows: Sequence[Row] = ()) -> Schema:
     schema.settings = [name for name in columns.SETTINGS if name in known]
     _positions(schema, names)
     _guess(schema, names)
+    _by_units(schema, names, rows)
     _labels(schema, names, rows)
     return schema
 
@@ -145,9 +147,30 @@ def _guess(schema: Schema, names: Sequence[str]) -> None:
             _add(schema, metric, found)
 
 
+def _by_units(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
+    """A throughput that only its cells' units tell (`Inference Speed`: `55 tok/s`)."""
+    if "throughput_tok_s" in schema.metrics:
+        return
+    used = _used(schema)
+    found = [
+        name
+        for name in names
+        if name not in used
+        and (cells := [q for row in rows if (q := quantity(row.get(name)))])
+        and all(cell.unit in TOKEN_RATES for cell in cells)
+    ]
+    if len(found) == 1:
+        _add(schema, "throughput_tok_s", found)
+
+
 def _labels(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
-    used = _used(schema) - {"model"}
-    for place, name in enumerate(names):
+    if schema.arm is None and names and rows and not schema.k:
+        first = [row.get(names[0], "") for row in rows]
+        free = names[0] in schema.settings or names[0] not in _used(schema)
+        if free and len(set(first)) == len(first) and not any(map(quantity, first)):
+            schema.arm = names[0]  # a table without a word for it names its arms first
+    used = _used(schema) - {"model"} | {schema.arm or ""}
+    for name in names:
         if name in used:
             continue
         cells = [row.get(name, "") for row in rows]
@@ -156,5 +179,3 @@ def _labels(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
         repeated = len(counts) > 1 and min(counts.values()) >= TOLD_APART_BY
         if words and repeated:
             schema.labels.append(name)
-        elif place == 0 and words and schema.arm is None and len(counts) == len(rows) > 0:
-            schema.arm = name  # a table without a word for it names its arms first

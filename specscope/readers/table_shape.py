@@ -14,7 +14,7 @@ from specscope.readers import column_rules, columns
 from specscope.readers.cells import quantity
 from specscope.readers.csv_file import name_of
 from specscope.readers.roles import k_of, role_of
-from specscope.readers.table_schema import resolve
+from specscope.readers.table_schema import TOKEN_RATES, resolve
 from specscope.readers.wide_table import arms_in, unfolded
 
 _METRIC_HEADERS = {
@@ -31,11 +31,7 @@ _STATISTICS = re.compile(
     r"^(?:avg|mean|average|value|result|min|max|std|p\d\d|median|count|unit|total)$"
 )
 _MEANS = ("value", "result", "avg", "mean", "average")
-_UNITS = {
-    "tok/s": "tok_s", "toks/s": "tok_s", "t/s": "tok_s", "tokens/s": "tok_s", "tps": "tok_s",
-    "token/s": "tok_s", "tok/sec": "tok_s", "tokens/sec": "tok_s", "ms/token": "tpot_ms",
-    "ms/tok": "tpot_ms",
-}  # fmt: skip
+_UNITS = {**dict.fromkeys(TOKEN_RATES, "tok_s"), "ms/token": "tpot_ms", "ms/tok": "tpot_ms"}
 _QUANTITIES = {
     "tokens", "prefill", "prompt", "prompts", "params", "size", "memory", "vram", "gb", "gib",
     "mb", "mib", "layers", "runs", "samples", "requests", "block", "depth", "rows", "errors",
@@ -106,6 +102,12 @@ def _by_column(table: Table) -> Iterator[dict[str, str]]:
     if kept and all(_STATISTICS.match(name) for name in kept):
         kept = [next((name for name in _MEANS if name in kept), kept[0])]
         arm = {kept[0]: ""}
+    elif kept and all(column_rules.class_of(name) for name in kept):
+        for name in kept:
+            dimension, value = column_rules.class_of(name) or ("", 0)
+            row = {name_of(cells.get(first, "")): cells.get(name, "") for cells in table.rows}
+            yield {dimension: str(value), **row}
+        return
     else:
         arm = {name: table.printed.get(name, name) for name in kept}
     for name in kept:

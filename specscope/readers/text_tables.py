@@ -8,13 +8,19 @@ from collections.abc import Iterator, Sequence
 
 from specscope.readers.cells import bare, quantity
 from specscope.readers.csv_file import name_of
+from specscope.readers.roles import k_of, role_of
 from specscope.readers.table_shape import Table
 
 MOST_COLUMNS = 64
 MOST_ROWS = 10_000
+LONGEST_LABEL = 60
 _BOX = str.maketrans({"│": "|", "┃": "|", "║": "|", "¦": "|"})
 _GRID = re.compile(r"^[\s+|\-=:─━═┏┓┗┛┡┩┳┻╇┷┴┬├┤┼╋└┘┌┐╞╡╪╔╗╚╝╠╣╦╩╬┠┨┿┢┪┣┫]+$")
 _DASHES = re.compile(r"^\s*-{2,}(?:\s+-{2,})+\s*$")
+_LISTED = re.compile(
+    r"^[\s>*•+-]*(?P<arm>[^:|,]{1,60})[:,]\s.*?(?P<last>\d[\d.,]*)\s*"
+    r"(?P<unit>tok(?:en)?s?/s(?:ec)?|t/s|tps)\b(?!.*\d\s*(?:tok(?:en)?s?/s|t/s|tps))"
+)
 _QUOTE = re.compile(r"^(?:\s*>)+ ?")
 _HEADING = re.compile(r"^\s*(?:#+\s*|<summary>\s*|[-*]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
 
@@ -23,12 +29,25 @@ def tables(lines: Sequence[str]) -> Iterator[tuple[Table, range]]:
     """(a table, its lines' numbers) in order; a table has a header, a rule below it, and rows."""
     place = 0
     while place < len(lines):
-        found = _barred(lines, place) or _aligned(lines, place) or _tabbed(lines, place)
+        found = (
+            _barred(lines, place)
+            or _aligned(lines, place)
+            or _tabbed(lines, place)
+            or _listed(lines, place)
+        )
         if found is None:
             place += 1
             continue
         yield found
         place = found[1].stop
+
+
+def has_list(text: str) -> bool:
+    """Whether a text lists speeds of a baseline and of something else."""
+    found = [_LISTED.match(bare(line)) for line in text.splitlines()]
+    arms = [match.group("arm") for match in found if match]
+    roles = {role_of(arm, k_of(arm)) for arm in arms}
+    return "target_only" in roles and len(roles) > 1
 
 
 def caption_above(lines: Sequence[str], place: int) -> str:
@@ -94,14 +113,14 @@ def _aligned(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
 
 def _tabbed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
     """Rows with tabs, as copied from a rendered table; blank lines may stand between."""
-    header = [cell.strip() for cell in lines[place].split("\t")]
+    header = [cell.strip() for cell in _QUOTE.sub("", lines[place]).split("\t")]
     if not 3 <= len(header) <= MOST_COLUMNS or any(quantity(cell) for cell in header):
         return None
     rows: list[list[str]] = []
     end = place + 1
     while end < len(lines) and len(rows) < MOST_ROWS:
-        cells = [cell.strip() for cell in lines[end].split("\t")]
-        if lines[end].strip() and len(cells) < 3:
+        cells = [cell.strip() for cell in _QUOTE.sub("", lines[end]).split("\t")]
+        if any(cells) and len(cells) < 3:
             break
         if len(cells) >= 3:
             rows.append((cells + [""] * len(header))[: len(header)])
@@ -109,6 +128,37 @@ def _tabbed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
     if not rows:
         return None
     return _made(header, rows, caption_above(lines, place)), range(place, end)
+
+
+def _listed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+    """`without eagle: 21 tps` below `with eagle: 30 tps`: arms in a list, a baseline among them.
+
+    A line in between that measures nothing (`tp = 4`) names the class of those below it.
+    """
+    rows: list[list[str]] = []
+    label, end, last = "", place, place
+    while end < len(lines) and len(rows) < MOST_ROWS:
+        match = _LISTED.match(bare(lines[end]))
+        if match:
+            speed = f"{match.group('last')} {match.group('unit')}"
+            rows.append([match.group("arm").strip(), label, speed])
+            last = end
+        elif lines[end].strip() and rows and len(lines[end]) > LONGEST_LABEL:
+            break
+        elif lines[end].strip():
+            label = _HEADING.sub(r"\1", bare(lines[end]))[:LONGEST_LABEL]
+            if not rows and (end > place or not label):
+                return None
+        elif not rows:
+            return None
+        end += 1
+    roles = [role_of(row[0], k_of(row[0])) for row in rows]
+    if "target_only" not in roles or len(set(roles)) < 2:
+        return None
+    kept = {row[1] for row in rows}
+    header = ["arm", "label", "tok/s"] if len(kept) > 1 else ["arm", "tok/s"]
+    cells = [row if len(kept) > 1 else [row[0], row[2]] for row in rows]
+    return _made(header, cells, caption_above(lines, place)), range(place, last + 1)
 
 
 def _made(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:

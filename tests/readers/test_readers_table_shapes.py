@@ -3,11 +3,11 @@
 from io import BytesIO
 
 import pytest
-from reading import arms, codes, windows
+from reading import arms, codes, read, windows
 
 from specscope.readers.cells import bare, quantity
 from specscope.readers.document import is_document, parts
-from specscope.readers.records import Arm
+from specscope.readers.records import Arm, Finding
 from specscope.readers.registry import reader_for
 from specscope.readers.roles import k_of
 from specscope.readers.source import from_stream
@@ -31,6 +31,8 @@ from specscope.readers.text_tables import tables
         ("43*", 43, ""),
         ("-7", -7, ""),
         ("8K", 8, "k"),
+        ("10-11 tokens/s", 10.5, "tokens/s"),
+        ("45–53%", 49, "%"),
     ],
 )
 def test_a_cell_gives_its_number_and_unit(cell, value, unit):
@@ -38,7 +40,8 @@ def test_a_cell_gives_its_number_and_unit(cell, value, unit):
 
 
 @pytest.mark.parametrize(
-    "cell", ["45-53%", "5 to 6", "n/a", "-", "", "2,000-token context", "2026-01-01", "9" * 400]
+    "cell",
+    ["45-63%", "10-11", "5 to 6", "n/a", "-", "", "2,000-token context", "2026-01-01", "9" * 400],
 )
 def test_a_cell_without_one_number_gives_none(cell):
     assert quantity(cell) is None
@@ -264,3 +267,81 @@ def test_a_log_with_commas_is_no_table():
 def test_a_table_of_no_rows_is_nothing():
     assert long_rows(Table(["a", "b"], [])) == []
     assert not [r for r in arms("a,tok_s\n") if isinstance(r, Arm)]
+
+
+def test_speeds_in_a_list_are_arms_where_one_of_them_is_a_baseline():
+    table = read_table(
+        "My results:\ntp = 1\nwith eagle: 30 tps\nwithout eagle: 20 tps\n"
+        "tp = 4\nwith eagle: 59 tps\nwithout eagle: 61 tps\n\nThanks\n"
+    )
+
+    assert [(row["label"], row["arm"], row["tok_per_s"]) for row in table.rows] == [
+        ("tp = 1", "with eagle", "30 tps"),
+        ("tp = 1", "without eagle", "20 tps"),
+        ("tp = 4", "with eagle", "59 tps"),
+        ("tp = 4", "without eagle", "61 tps"),
+    ]
+
+
+def test_the_last_speed_of_a_line_is_that_of_the_output():
+    text = (
+        "* vanilla, [02:08<00:00, est. speed input: 47.09 toks/s, output: 128.64 toks/s]\n"
+        "* k=2: [01:34<00:00, est. speed input: 64.12 toks/s, output: 175.49 toks/s] **Len 1.89**\n"
+    )
+
+    assert [row["tok_per_s"] for row in read_table(text).rows] == ["128.64 toks/s", "175.49 toks/s"]
+    assert is_document(text.encode())
+
+
+@pytest.mark.parametrize(
+    "text", ["eagle: 30 tps\nmtp: 40 tps\n", "We got: 30 tps without it\n", "a: b\nc: d\n"]
+)
+def test_a_list_without_a_baseline_is_prose(text):
+    assert list(tables(text.splitlines())) == []
+
+
+def test_metrics_as_rows_under_loads_are_classes_and_no_arms():
+    table = read_table(
+        "| Metric | conc=8 | conc=16 |\n|---|---|---|\n| Mean TPOT (ms) | 12.8 | 17.2 |\n"
+    )
+
+    assert long_rows(table) == [
+        {"concurrency": "8", "mean_tpot_ms": "12.8"},
+        {"concurrency": "16", "mean_tpot_ms": "17.2"},
+    ]
+
+
+def test_rows_that_nothing_tells_apart_are_not_compared():
+    assert arms("backend,tok_s\nCUDA,30\nCUDA,50\n") == []
+
+
+def test_a_column_is_throughput_by_the_units_in_its_cells():
+    text = "Draft Model\tnum_speculative_tokens\tInference Speed\nA\t3\t10-11 tokens/s\n"
+
+    (arm,) = arms(text)
+
+    assert (arm.arm, arm.k, arm.metrics) == ("A k=3", 3, {"throughput_tok_s": 10.5})
+
+
+def test_a_llama_bench_table_says_what_verification_costs():
+    text = (
+        "| model | size | backend | test | t/s |\n| --- | ---: | --- | --- | ---: |\n"
+        "| 7B | 12.55 GiB | CUDA | pp 4 | 50.00 ± 0.64 |\n"
+        "| 7B | 12.55 GiB | CUDA | pp 512 | 900.00 ± 0.64 |\n"
+        "| 7B | 12.55 GiB | CUDA | tg 128 | 25.00 ± 0.10 |\n"
+    )
+
+    (plain,) = arms(text)
+
+    # 4 tokens at 50 tok/s take 80 ms, a step at 25 tok/s 40 ms.
+    assert (plain.role, plain.metrics["tpot_ms"]) == ("target_only", 40)
+    said = [f for f in read(text) if isinstance(f, Finding)]
+    assert [f.evidence["steps_by_tokens"] for f in said] == [{4: 2.0}]
+
+
+def test_break_even_is_given_for_each_drafter_of_a_table():
+    text = "Drafter,acc_len,draft ms/step,verify ms/step\nmtp,1.8,6.0,30.0\ndflash,4.0,40.0,60.0\n"
+
+    (finding,) = [f for f in read(text) if isinstance(f, Finding)]
+
+    assert finding.evidence["break_even_step_ms"] == {"mtp": 20.0, "dflash": 25.0}
