@@ -37,6 +37,10 @@ def plan(args: Namespace) -> int:
         block_s=args.block_s or planning.block_seconds(blocks),
         share=args.share,
     )
+    swapped = [block for one in reading.evidence.crossings for block in one.blocks]
+    steps += planning.crossover_steps(
+        found.crossovers, args.block_s or planning.block_seconds(swapped)
+    )
     plain = {
         "steps": [asdict(step) for step in steps],
         "untried": [asdict(one) for one in found.untried],

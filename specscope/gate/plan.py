@@ -61,6 +61,19 @@ def plan(
     return sorted(steps, key=lambda step: -(step.hours or 0.0))
 
 
+def crossover_steps(
+    verdicts: Sequence[Verdict], block_s: float, least_pairs: int = 20
+) -> list[Step]:
+    """The same for crossovers by router, whose sides run all the time and at the same time."""
+    steps = []
+    for verdict in verdicts:
+        needed = max(0, (verdict.pairs_needed or least_pairs) - verdict.pairs)
+        hours = needed * 2 * block_s / 3600.0 if needed else None
+        name = f"crossover of {verdict.segment}"
+        steps.append(Step(name, verdict.action, verdict.pairs, needed, 1.0, hours))
+    return steps
+
+
 def affordable(verdicts: Sequence[Verdict]) -> float:
     """Share of pairs that may go on comparing for 1 % of capacity, whatever the truth is. [0..1]
 

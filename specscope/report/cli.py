@@ -20,6 +20,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--store", help="destination; SPECSCOPE_STORE by default")
     parser.add_argument("--since", type=period, default=DEFAULT, help="how far back: 24h, 7d, 4w")
     parser.add_argument("--out", type=Path, default=Path("report"), help="folder to write to")
+    parser.add_argument(
+        "--closed-loop",
+        action="store_true",
+        help="clients wait for their answers, so a faster arm rightly serves more requests",
+    )
     parser.add_argument("--json", action="store_true", help="print report.json too")
     parser.set_defaults(run=run)
 
@@ -37,7 +42,12 @@ def run(args: Namespace) -> int:
     from specscope.store import Store
 
     with Store.open(store_dsn(os.environ, args.store), create=False) as store:
-        report = collect(store, title="Speculative decoding", since=time.time_ns() - args.since)
+        report = collect(
+            store,
+            title="Speculative decoding",
+            since=time.time_ns() - args.since,
+            closed_loop=args.closed_loop,
+        )
     page = write(report, args.out)
     console = Console()
     if args.json:

@@ -12,6 +12,7 @@ from typing import Any
 
 from specscope import queries
 from specscope.evaluate.blocks import BlockPart, BlockTime
+from specscope.evaluate.checks import Design
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.fleet import fleet_verdict, segment_names
 from specscope.evaluate.machine import machines_of
@@ -53,11 +54,13 @@ def collect(
     load_names: Mapping[str, str] | None = None,
     rules: Rules | None = None,
     notes: Sequence[str] = (),
+    closed_loop: bool = False,
 ) -> model.Report:
     """A report on what began since a time, ns since 1970.
 
     Verdicts on open traffic rest on their whole epoch (`period.evidence_condition`).
-    load_names: words for the load buckets of an experiment whose loads have names.
+    load_names: words for the load buckets of an experiment whose loads have names. closed_loop:
+    clients wait for their answers, in every experiment.
     Raises StoreError where the store cannot be read.
     """
     names = load_names or {}
@@ -67,8 +70,10 @@ def collect(
     policies = read_bodies(store)
     crossed = read_crossings(store, blocks, policies)
     paired = without_crossovers(blocks, policies)
-    verdicts, stories, others = _judge(store, paired, parts, rules or Rules(), boots, outputs)
-    verdicts += [one.verdict for one in judge_crossovers(crossed, rules)]
+    verdicts, stories, others = _judge(
+        store, paired, parts, rules or Rules(), boots, outputs, closed_loop
+    )
+    verdicts += [one.verdict for one in judge_crossovers(crossed, rules, closed_loop=closed_loop)]
     outputs = [*outputs, *(check for one in crossed for check in one.outputs)]
     fleet = fleet_verdict(verdicts, names)
     ratios = over_the_fleet(verdicts)
@@ -112,13 +117,15 @@ def _judge(
     rules: Rules,
     boots: Sequence[Mapping[str, Any]],
     outputs: Sequence[OutputCheck],
+    closed_loop: bool,
 ) -> tuple[list[Verdict], list[Story], list[Untried]]:
     """What each kind of experiment says, by the design that it ran under: verdicts, stories, and
     lengths that nobody ran."""
     kinds = {policy.number: policy.kind for policy in read_policies(store)}
     machines = machines_of(boots)
     verdicts, stories, others = [], [], []
-    for kind, (design, often) in DESIGNS.items():
+    for kind, (usual, often) in DESIGNS.items():
+        design: Design = "closed_loop" if closed_loop else usual
         mine = [block for block in blocks if kinds.get(block.policy, "cohort") == kind]
         looked = replace(rules, looked_at_often=often)
         decided = decide(mine, parts, looked, design, machines, outputs)

@@ -311,5 +311,13 @@ def test_blocks_of_a_crossover_are_no_other_experiment(tmp_path, capsys):
 
     _, out, _ = run(capsys, "plan", "--store", where)
 
-    assert "nothing to plan from" in out
-    assert dataclasses.asdict(SWAP)["left"] == ("r0",)
+    assert out == "crossover of sql at load 65-256: keep, 48 pairs: enough\n"
+
+
+def test_a_plan_says_how_long_a_crossover_will_take(tmp_path, capsys):
+    where = stored(tmp_path, SWAPPED, pairs=4)
+
+    _, out, _ = run(capsys, "plan", "--store", where, "--block-s", "120")
+
+    # 20 of each deploy, of which there are 8, at two blocks a pair.
+    assert "inconclusive, 8 pairs, 32 more: about 2.1 hours at 100.0% of the pairs" in out

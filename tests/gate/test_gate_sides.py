@@ -230,6 +230,12 @@ def test_clients_that_wait_ask_the_faster_side_more_and_that_is_fair(tmp_path, c
     (found,) = json.loads(closed)["crossovers"]
     assert (found["action"], found["k"], found["load"]) == ("keep", 4, "5-16")  # eight at once
     assert found["metric"].startswith("output tokens per second")
+    folder = str(tmp_path / "report")
+    main(["report", "--store", where, "--out", folder, "--json"])
+    assert json.loads(capsys.readouterr().out)["segments"][0]["action"] == "not_comparable"
+    main(["report", "--store", where, "--out", folder, "--json", "--closed-loop"])
+    (segment,) = json.loads(capsys.readouterr().out)["segments"]
+    assert (segment["action"], segment["load"]) == ("keep", "5-16")
 
 
 def test_a_closed_loop_is_judged_by_tokens_however_idle_the_engines_are():

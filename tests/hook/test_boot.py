@@ -2,9 +2,11 @@
 
 import json
 import struct
+from types import SimpleNamespace
 
 import pytest
 
+from specscope_hook.adapters.vllm_boot import _schedule
 from specscope_hook.attach import attach
 from specscope_hook.boot import epoch_of, new_boot
 from specscope_hook.errors import RingError
@@ -18,6 +20,17 @@ SETTINGS = HookSettings(rings=None, replica="r0", price_per_hour=2.5)
 def a_boot(**values):
     known = {"engine": "x", "engine_version": "1", "target": "m"}
     return new_boot(SETTINGS, **known | values)
+
+
+def test_a_batch_size_schedule_is_told_in_the_engine_s_own_words():
+    ranges = [(1, 4, 3), (5, 64, 0)]  # as vLLM's configuration has them
+
+    assert _schedule(SimpleNamespace(num_speculative_tokens_per_batch_size=ranges)) == (
+        "[[1, 4, 3], [5, 64, 0]]"
+    )
+    assert _schedule(SimpleNamespace(num_speculative_tokens_per_batch_size=None)) is None
+    assert _schedule(SimpleNamespace()) is None  # of a version that has none
+    assert _schedule(None) is None  # without speculation
 
 
 def test_two_starts_of_the_same_thing_share_the_epoch_and_nothing_else():
