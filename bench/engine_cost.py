@@ -11,6 +11,7 @@ most 0.9 of a row of 8. Exits 1 where one is missed.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
 from statistics import median
@@ -79,4 +80,6 @@ def main(rounds: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 20))
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("rounds", type=int, nargs="?", default=20, help="of each engine")
+    sys.exit(main(arguments.parse_args().rounds))

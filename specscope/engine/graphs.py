@@ -65,18 +65,26 @@ class Replay(Protocol):
 class CudaReplay:
     """Work in a CUDA graph. Has never run on a GPU."""
 
-    def __init__(self, work: Callable[[Parts], tuple[Tensor, ...]], pool: Any = None) -> None:
+    def __init__(
+        self,
+        work: Callable[[Parts], tuple[Tensor, ...]],
+        pool: Any = None,
+        stream: torch.cuda.Stream | None = None,
+    ) -> None:
         """Capture `work` into memory of `pool`, which graphs share that never run at once.
+
+        stream: to capture on, one for all that share a pool; torch's own is on whichever GPU was
+        captured on first.
 
         Raises CaptureFailed where something in it cannot be captured; what else goes wrong in it
         (memory, a failed kernel) is raised as it is.
         """
-        timer, stream = EventTimer(external=True), torch.cuda.current_stream()
+        timer, current = EventTimer(external=True), torch.cuda.current_stream()
         self.graph = torch.cuda.CUDAGraph()
         cause: RuntimeError | None = None
         try:
             # Other threads may use the device meanwhile.
-            with torch.cuda.graph(self.graph, pool, capture_error_mode="thread_local"):
+            with torch.cuda.graph(self.graph, pool, stream, capture_error_mode="thread_local"):
                 try:
                     self.outputs = work(timer)
                 except RuntimeError as error:
@@ -89,7 +97,7 @@ class CudaReplay:
             raise cause from None
         finally:
             # A capture that cannot be ended leaves its stream the current one.
-            torch.cuda.set_stream(stream)
+            torch.cuda.set_stream(current)
         self.inside = InGraph(timer.marks)
 
     def ready(self) -> bool:
@@ -204,4 +212,5 @@ def graphs_for(
         return None
     if not on_gpu:
         return Graphs(buckets, EagerReplay, timer)
-    return Graphs(buckets, partial(CudaReplay, pool=torch.cuda.graph_pool_handle()), timer)
+    pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return Graphs(buckets, partial(CudaReplay, pool=pool, stream=stream), timer)

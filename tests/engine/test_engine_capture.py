@@ -14,11 +14,12 @@ from specscope.engine import engine as engine_module
 from specscope.engine import graphs as graphs_module
 from specscope.engine import rounds as rounds_module
 from specscope.engine.api import SamplingParams, fixed_gate
+from specscope.engine.buckets import Buckets
 from specscope.engine.draft import ModelDrafter
 from specscope.engine.engine import Engine
 from specscope.engine.errors import BadSetting
 from specscope.engine.events import CudaTimer
-from specscope.engine.graphs import CaptureFailed, CudaReplay, EagerReplay, Graphs
+from specscope.engine.graphs import CaptureFailed, CudaReplay, EagerReplay, Graphs, graphs_for
 from specscope.engine.ngram import NgramDrafter
 from specscope.engine.timing import HostTimer
 
@@ -39,8 +40,8 @@ def cuda(monkeypatch):
         end = None
         mode = None
 
-        def __init__(self, graph, pool, capture_error_mode):
-            Capture.mode = capture_error_mode
+        def __init__(self, graph, pool, stream, capture_error_mode):
+            Capture.mode, Capture.on = capture_error_mode, (pool, stream)
 
         def __enter__(self):
             Capture.stream = "side"
@@ -91,6 +92,20 @@ def test_only_what_may_not_be_captured_counts_as_such(cuda, raised, at_the_end, 
     assert seen is CaptureFailed or caught.value is (raised or at_the_end)
     assert cuda.stream == "main"
     assert cuda.mode == "thread_local"  # a server's other threads go on
+
+
+def test_all_graphs_of_an_engine_share_a_pool_and_a_stream_of_its_own_gpu(cuda, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: f"a stream of {device}")
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    graphs = graphs_for("cuda:1", Buckets(4, 4, 64), HostTimer())
+    used = []
+
+    for _ in range(2):
+        graphs.capture(lambda parts: ())
+        used.append(cuda.on)
+
+    assert used[0] == used[1]
+    assert used[0][1] == "a stream of cuda:1"
 
 
 WARM = [SamplingParams(), SamplingParams(1.0)]
