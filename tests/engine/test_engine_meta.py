@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from engine.tiny_models import TINY
+from engine.plain_decoding import decode_plainly
+from engine.tiny_models import TINY, near, prompts, run, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from specscope.engine import attention
 from specscope.engine.api import RequestInfo, SamplingParams
 from specscope.engine.buckets import Buckets
 from specscope.engine.cache import KVCache
@@ -13,6 +15,7 @@ from specscope.engine.draft import ModelDrafter
 from specscope.engine.drafter import Batch
 from specscope.engine.graphs import EagerReplay, Graphs
 from specscope.engine.model import Decoder
+from specscope.engine.norm import RMSNorm
 from specscope.engine.round import Target, run_round
 from specscope.engine.state import BatchState, needs_of
 from specscope.engine.timing import HostTimer
@@ -92,7 +95,15 @@ def guarded(work):
     return EagerReplay(watched)
 
 
+@pytest.fixture
+def gpu_ways(monkeypatch):
+    """Attention and norms by the kernels that a GPU takes."""
+    monkeypatch.setattr(attention, "FEW_QUERIES", 0)
+    monkeypatch.setattr(RMSNorm, "settle", lambda norm: None)
+
+
 @pytest.mark.parametrize("ks", [(0, 0, 0), (4, 4, 4), (0, 3, 1)])
+@pytest.mark.usefixtures("gpu_ways")
 def test_no_tensor_of_the_host_takes_part_in_what_a_graph_would_capture(ks):
     graphs, NoHost.operations = Graphs(Buckets(3, 4, 69), guarded, HostTimer()), 0
 
@@ -114,6 +125,20 @@ def test_a_tensor_of_the_host_in_captured_work_would_be_seen():
 
     with pytest.raises(AssertionError, match="touches the host"):
         meta_round((1, 1, 1), drafter_class=Host, graphs=graphs)
+
+
+@pytest.mark.usefixtures("gpu_ways")
+@pytest.mark.parametrize("graphs", [False, True])
+def test_a_gpus_kernels_give_the_same_texts(graphs):
+    target, asked = tiny_model(0), SamplingParams(max_new_tokens=12)
+    texts = prompts((1, 2, 3, 5, 9, 14, 30, 7, 2))
+
+    record = run(target, ModelDrafter(near(target, 0.05)), texts, asked, gate=3, graphs=graphs)
+
+    assert target.norm.floor is None
+    assert record.texts == {
+        str(index): decode_plainly(target, text, asked, 120)[0] for index, text in enumerate(texts)
+    }
 
 
 @pytest.mark.parametrize("waiting", [lambda t: t.tolist(), lambda t: t.sum().item(), bool])
