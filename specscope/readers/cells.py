@@ -23,6 +23,9 @@ NARROW = 1.25
 LARGEST = 1e15
 """No quantity of a benchmark comes near it; arithmetic stays finite below it."""
 
+LONGEST_CELL = 400
+"""A longer text is no cell; its marks are left in."""
+
 
 class Quantity(NamedTuple):
     """A number and the unit behind it, in lower case; `` where there is none."""
@@ -33,7 +36,7 @@ class Quantity(NamedTuple):
 
 def bare(text: str) -> str:
     """A cell without the marks of Markdown and HTML."""
-    if not set(text).isdisjoint("*_`~<[\\"):
+    if len(text) <= LONGEST_CELL and not set(text).isdisjoint("*_`~<[\\"):
         text = _MARKUP.sub("", _TAG.sub(" ", _LINK.sub(r"\1", text)))
     return text.strip()
 

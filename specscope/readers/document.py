@@ -21,23 +21,23 @@ from specscope.readers.source import SEPARATOR, Source
 from specscope.readers.table_shape import Table
 from specscope.readers.text_tables import caption_above, has_list, tables
 
-LARGEST = 1 << 24
-"""16 MiB: a larger file is a log, and is read line by line."""
+LARGEST = 1 << 22
+"""4 MiB: a larger file is a log, and is read line by line."""
 
 MOST_PARTS = 256
 LISTED_IN = 1 << 13
 """A list of speeds stands in a note of a few lines; in a log it would be looked for in vain."""
 
-_FENCE = re.compile(r"^\s*(?:>\s*)*(`{3,}|~{3,})\s*([\w+-]*)")
-_FENCED = re.compile(rb"^[ \t>]*(?:```|~~~)", re.MULTILINE)
+_FENCE = re.compile(r"^[ \t>]{0,40}(`{3,}|~{3,})[ \t]{0,8}([\w+-]*)")
+_FENCED = re.compile(rb"^[ \t>]{0,40}(?:```|~~~)", re.MULTILINE)
 _RULED = re.compile(
-    rb"^[ \t>]*\|?[ \t]*:?-{2,}:?[ \t]*\|[-: |\t]*\r?$"  # Markdown
-    rb"|^[ \t]*-{2,}(?:[ \t]+-{2,})+[ \t]*\r?$"  # aligned columns
-    rb"|^[ \t]*\+[-=]{3}"  # a grid
+    rb"^[ \t>]{0,40}(?:\|[ \t]{0,40})?:?-{2,200}:?[ \t]{0,40}\|[-: |\t]{0,4000}\r?$"  # Markdown
+    rb"|^[ \t]{0,40}-{2,200}(?:[ \t]{1,40}-{2,200}){1,64}[ \t]{0,40}\r?$"  # aligned columns
+    rb"|^[ \t]{0,40}\+[-=]{3}"  # a grid
     rb"|^[^\t\n]+\t[^\t\n]+\t[^\t\n]+",  # tabs
     re.MULTILINE,
 )
-_JSON_START = re.compile(r"^\s*[{\[]", re.MULTILINE)
+_JSON_START = re.compile(r"^[ \t]{0,40}[{\[]", re.MULTILINE)
 _NAME = re.compile(r"[^\w .=+:,()%-]+")
 
 

@@ -14,12 +14,17 @@ from specscope.readers.table_shape import Table
 MOST_COLUMNS = 64
 MOST_ROWS = 10_000
 LONGEST_LABEL = 60
+LONGEST_LINE = 400
+"""Of a line that is taken for a caption or a list; patterns stay fast on what is no text at all."""
+
+LONGEST_ROW = 8192
 _BOX = str.maketrans({"│": "|", "┃": "|", "║": "|", "¦": "|"})
 _GRID = re.compile(r"^[\s+|\-=:─━═┏┓┗┛┡┩┳┻╇┷┴┬├┤┼╋└┘┌┐╞╡╪╔╗╚╝╠╣╦╩╬┠┨┿┢┪┣┫]+$")
 _DASHES = re.compile(r"^\s*-{2,}(?:\s+-{2,})+\s*$")
 _LISTED = re.compile(
-    r"^[\s>*•+-]*(?P<arm>[^:|,]{1,60})[:,]\s.*?(?P<last>\d[\d.,]*)\s*"
-    r"(?P<unit>tok(?:en)?s?/s(?:ec)?|t/s|tps)\b(?!.*\d\s*(?:tok(?:en)?s?/s|t/s|tps))"
+    r"^[\s>*•+-]{0,12}(?P<arm>[^\s:|,]{1,40}(?: [^\s:|,]{1,40}){0,4})(?::|,(?= \[))\s"
+    r"(?!.* vs\.? ).*?(?P<last>\d[\d.,]{0,15})\s{0,3}(?P<unit>tok(?:en)?s?/s(?:ec)?|t/s|tps)\b"
+    r"(?!.*\d\s*(?:tok(?:en)?s?/s|t/s|tps))"
 )
 _QUOTE = re.compile(r"^(?:\s*>)+ ?")
 _HEADING = re.compile(r"^\s*(?:#+\s*|<summary>\s*|[-*]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
@@ -44,7 +49,7 @@ def tables(lines: Sequence[str]) -> Iterator[tuple[Table, range]]:
 
 def has_list(text: str) -> bool:
     """Whether a text lists speeds of a baseline and of something else."""
-    found = [_LISTED.match(bare(line)) for line in text.splitlines()]
+    found = [_listing(line) for line in text.splitlines()]
     arms = [match.group("arm") for match in found if match]
     roles = {role_of(arm, k_of(arm)) for arm in arms}
     return "target_only" in roles and len(roles) > 1
@@ -53,14 +58,20 @@ def has_list(text: str) -> bool:
 def caption_above(lines: Sequence[str], place: int) -> str:
     """The nearest line above that says something, without its marks; empty if it is far away."""
     for number in range(place - 1, max(place - 4, -1), -1):
-        text = _HEADING.sub(r"\1", bare(_QUOTE.sub("", lines[number])))
+        text = _HEADING.sub(r"\1", bare(_QUOTE.sub("", lines[number][:LONGEST_LINE])))
         if text and not _GRID.match(text):
             return text[:120].strip()
     return ""
 
 
+def _listing(line: str) -> re.Match[str] | None:
+    return _LISTED.match(bare(line)) if len(line) <= LONGEST_LINE else None
+
+
 def _cells(line: str) -> list[str] | None:
     """The cells of a line with bars; None for any other."""
+    if len(line) > LONGEST_ROW:
+        return None
     text = _QUOTE.sub("", line).translate(_BOX).strip()
     if "|" not in text:
         return None
@@ -70,7 +81,7 @@ def _cells(line: str) -> list[str] | None:
 
 
 def _is_rule(line: str) -> bool:
-    text = _QUOTE.sub("", line).strip()
+    text = _QUOTE.sub("", line[:LONGEST_ROW]).strip()
     return len(text) > 2 and bool(_GRID.match(text)) and not set(text) <= {"|", " "}
 
 
@@ -95,7 +106,9 @@ def _barred(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
 
 
 def _aligned(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
-    if place + 1 >= len(lines) or not _DASHES.match(lines[place + 1]):
+    if place + 1 >= len(lines) or len(lines[place + 1]) > LONGEST_ROW:
+        return None
+    if not _DASHES.match(lines[place + 1]):
         return None
     starts = [match.start() for match in re.finditer(r"-+", lines[place + 1])]
     if not 2 <= len(starts) <= MOST_COLUMNS:
@@ -138,7 +151,7 @@ def _listed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
     rows: list[list[str]] = []
     label, end, last = "", place, place
     while end < len(lines) and len(rows) < MOST_ROWS:
-        match = _LISTED.match(bare(lines[end]))
+        match = _listing(lines[end])
         if match:
             speed = f"{match.group('last')} {match.group('unit')}"
             rows.append([match.group("arm").strip(), label, speed])
@@ -146,7 +159,7 @@ def _listed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
         elif lines[end].strip() and rows and len(lines[end]) > LONGEST_LABEL:
             break
         elif lines[end].strip():
-            label = _HEADING.sub(r"\1", bare(lines[end]))[:LONGEST_LABEL]
+            label = _HEADING.sub(r"\1", bare(lines[end][:LONGEST_LINE]))[:LONGEST_LABEL]
             if not rows and (end > place or not label):
                 return None
         elif not rows:

@@ -182,6 +182,20 @@ def test_a_gigantic_line_is_skipped_and_what_follows_is_read(filler):
     assert "LONG_LINE" in {f["code"] for f in result["findings"]}
 
 
+DOCUMENT = b"| a | tok/s |\n|---|---|\n| none | 1 |\n```\nx\n```\n"
+
+
+@pytest.mark.parametrize(
+    "filler", [b" ", b"-", b"|", b"[", b"\t", b"`", b"> ", b"- ", b"1 tok/s ", b"a: 1 tps ", b"<a"]
+)
+def test_a_document_of_odd_lines_ends_and_keeps_its_table(filler):
+    line = filler * (20_000 // len(filler))
+
+    result = outcome(DOCUMENT + (line + b"\n") * 5 + filler * 100_000 + b"\n" + DOCUMENT)
+
+    assert result["inputs"]
+
+
 def test_memory_does_not_grow_with_the_log(tmp_path):
     pair = (DATA / "fixtures/vllm-0.32/serve_draft_model.log").read_bytes()
     small, large = tmp_path / "small.log", tmp_path / "large.log"

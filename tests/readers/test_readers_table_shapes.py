@@ -294,7 +294,14 @@ def test_the_last_speed_of_a_line_is_that_of_the_output():
 
 
 @pytest.mark.parametrize(
-    "text", ["eagle: 30 tps\nmtp: 40 tps\n", "We got: 30 tps without it\n", "a: b\nc: d\n"]
+    "text",
+    [
+        "eagle: 30 tps\nmtp: 40 tps\n",
+        "We got: 30 tps without it\n",
+        "a: b\nc: d\n",
+        "with k=2: prose 43.7 vs 61.2 tok/s\nbaseline, 8-way concurrency 143.8 vs 163.2 tok/s\n",
+        "baseline, 8-way concurrency 163.2 tok/s\nwith eagle: 143.8 tok/s\n",
+    ],
 )
 def test_a_list_without_a_baseline_is_prose(text):
     assert list(tables(text.splitlines())) == []
