@@ -3,6 +3,7 @@
 import time
 from collections import deque
 from collections.abc import Collection, Sequence
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -99,18 +100,16 @@ class Rounds:
         """
         if self.graphs is None:
             return 0
-        buckets = self.graphs.buckets
+        graphs, buckets = self.graphs, self.graphs.buckets
         self.state.clear()
-        for count in sorted({buckets.rows(count) for count in rows}, reverse=True):
-            for extent in buckets.extents:
-                for k in sorted(ks, reverse=True):
-                    for needs in sampling:
-                        if len(self.graphs.shapes) >= MOST_SHAPES // 2 or self.graphs.broken:
-                            return len(self.graphs.shapes)
-                        length = max(1, extent - (buckets.width(k + 1) - 1))
-                        batch = Batch(self.state, needs, (), (), length, self.graphs)
-                        self._rehearse(batch, [k] * count, depth)
-        return len(self.graphs.shapes)
+        sizes = sorted({buckets.rows(count) for count in rows}, reverse=True)
+        lengths = sorted(ks, reverse=True)
+        for count, extent, k, needs in product(sizes, buckets.extents, lengths, sampling):
+            if len(graphs.shapes) >= MOST_SHAPES // 2 or graphs.broken:
+                break
+            context = max(1, extent - (buckets.width(k + 1) - 1))
+            self._rehearse(Batch(self.state, needs, (), (), context, graphs), [k] * count, depth)
+        return len(graphs.shapes)
 
     def _rehearse(self, batch: Batch, ks: Sequence[int], depth: int) -> None:
         """As it is, and then as often as its marks may be unread: so many copies are captured."""
