@@ -10,18 +10,18 @@ from specscope.errors import InputError
 from specscope.gate import show as views
 from specscope.gate.console import advise, open_store, read_store, say, wanted_table, write_json
 from specscope.gate.export import export as export_table
-from specscope.gate.policies import newest_with_table, read_policies
+from specscope.gate.policies import newest_with_table, read_policies, unread
 
 
 def show(args: Namespace) -> int:
     """The table in force."""
     with open_store(args) as store:
         policies = read_policies(store)
-    found = newest_with_table(policies)
+    found, notes = newest_with_table(policies), unread(policies)
     if found is None:
-        return say(args, ["no table is in force: the engine's own draft length runs"], {})
+        return say(args, ["no table is in force: the engine's own draft length runs", *notes], {})
     header = f"policy {found.number} ({found.kind}): {found.note or 'no note'}"
-    return say(args, [header, *views.table_lines(found.table)], dict(found.body))
+    return say(args, [header, *views.table_lines(found.table), *notes], dict(found.body))
 
 
 def recommend(args: Namespace) -> int:

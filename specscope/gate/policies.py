@@ -43,6 +43,15 @@ class StoredPolicy:
         """Its gate table. Raises UsageError where it cannot be read."""
         return read_table(self.body)
 
+    @property
+    def fault(self) -> str:
+        """Why its table cannot be read; empty where it can."""
+        try:
+            read_table(self.body)
+        except UsageError as error:
+            return str(error)
+        return ""
+
 
 def read_policies(store: Store) -> list[StoredPolicy]:
     """All policies, oldest first. Raises StoreError where the store cannot be read."""
@@ -60,20 +69,30 @@ def read_policies(store: Store) -> list[StoredPolicy]:
 
 def history(policies: Sequence[StoredPolicy]) -> list[Change]:
     """The tables that were in force, oldest first; policies without a readable one left out."""
-    found = []
-    for policy in policies:
-        if policy.kind in WITH_TABLE:
-            try:
-                found.append(Change(policy.created_at, policy.table))
-            except UsageError:
-                continue
-    return found
+    return [Change(policy.created_at, policy.table) for policy in with_table(policies)]
 
 
 def newest_with_table(policies: Sequence[StoredPolicy]) -> StoredPolicy | None:
     """The policy whose table is in force; None where none has one."""
-    tables = [policy for policy in policies if policy.kind in WITH_TABLE]
+    tables = with_table(policies)
     return tables[-1] if tables else None
+
+
+def with_table(policies: Sequence[StoredPolicy]) -> list[StoredPolicy]:
+    """Those that put a table in force, oldest first. A hook keeps the one before where it cannot
+    read a policy, so it never was in force."""
+    return [policy for policy in policies if policy.kind in WITH_TABLE and not policy.fault]
+
+
+def unread(policies: Sequence[StoredPolicy]) -> list[str]:
+    """A note for each policy that is newer than the table in force and that no hook follows."""
+    found = newest_with_table(policies)
+    newer = [policy for policy in policies if found is None or policy.number > found.number]
+    return [
+        f"policy {policy.number} cannot be read ({policy.fault}): engines keep the one before"
+        for policy in newer
+        if policy.kind in WITH_TABLE and policy.fault
+    ]
 
 
 def next_table(
@@ -144,7 +163,7 @@ def rolled_back(policies: Sequence[StoredPolicy]) -> dict[str, Any]:
 
     Raises UsageError where there is none to go back to.
     """
-    tables = [policy for policy in policies if policy.kind in WITH_TABLE]
+    tables = with_table(policies)
     if not tables:
         raise UsageError("no table was ever applied")
     newest = tables[-1].table

@@ -19,6 +19,7 @@ from specscope.gate.policies import (
     history,
     newest_with_table,
     read_policies,
+    unread,
 )
 from specscope.gate.recommend import Recommendation, recommend
 from specscope.gate.sharing import read_class_blocks, under_table
@@ -72,7 +73,7 @@ def read(
     notes = []
     if len(kept) < len(evidence.blocks):
         notes.append(f"{len(evidence.blocks) - len(kept)} blocks of other experiments left out")
-    notes += reaches_back(kept, since)
+    notes += [*reaches_back(kept, since), *unread(policies)]
     in_force = newest_with_table(policies)
     table = GateTable((), default_k or 0) if in_force is None else in_force.table
     design, often = DESIGNS[kind]

@@ -394,6 +394,31 @@ def test_pairs_are_numbered_as_the_hook_numbers_them():
     assert due - NOW >= 2 * 60 * 10**9
 
 
+def test_a_policy_that_no_hook_can_read_is_named_and_was_never_in_force(tmp_path, capsys):
+    where = f"chdb://{tmp_path}/store"
+    with Store.open(where) as store:
+        store.migrate()
+        for k in (2, 4):
+            write_policy(
+                store, next_table(read_policies(store), GateTable((), k), now=NOW), "", NOW
+            )
+        row = {"policy": 3, "kind": "table", "note": "", "created_at": NOW, "version": 1}
+        row |= {"table": json.dumps({"policy": 3, "table": [{"k": -4}]})}
+        store.insert("policy", typed(store, "policy", [row]))
+
+    _, shown, _ = run(capsys, "show", "--store", where)
+    _, advised, _ = run(capsys, "recommend", "--store", where)
+    code, rolled, _ = run(capsys, "rollback", "--store", where)
+    _, after, _ = run(capsys, "show", "--store", where)
+
+    said = "policy 3 cannot be read (k is -4, not a whole number): engines keep the one before"
+    assert shown.splitlines()[0] == "policy 2 (table): no note"
+    assert said in shown
+    assert said in advised
+    assert (code, rolled.splitlines()[-1]) == (0, "policy 4 is in force within seconds")
+    assert after == "policy 4 (table): rollback\notherwise: k = 2\n"
+
+
 def test_a_rollback_needs_something_to_go_back_to(tmp_path):
     with Store.open(f"chdb://{tmp_path}/store") as store:
         store.migrate()

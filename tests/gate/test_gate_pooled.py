@@ -21,8 +21,8 @@ KINDS = {"sql": Kind({0: 1.0, 4: 3.6}, COST), "prose": Kind({0: 1.0, 4: 1.2}, CO
 REPLICAS = 6
 
 
-@pytest.fixture(scope="module")
-def fleet(tmp_path_factory):
+@pytest.fixture
+def fleet(tmp_path):
     """Six replicas that ran pairs of the same numbers, of two classes, and a third of both."""
     times, parts = [], []
     for index in range(REPLICAS):
@@ -39,7 +39,7 @@ def fleet(tmp_path_factory):
             )
             for p in mine[1]
         ]  # fmt: skip
-    where = f"chdb://{tmp_path_factory.mktemp('fleet')}/store"
+    where = f"chdb://{tmp_path}/store"
     with Store.open(where) as store:
         put_rows(store, times, parts)
         yield store
