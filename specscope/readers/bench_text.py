@@ -49,6 +49,9 @@ _KEYS = {
     "ar] average": "accept_length",  # as versions of 2025 call it
     "dar] average": "draft_acceptance_rate",
 }
+_OFFLINE = re.compile(r"Throughput: ([\d.]{1,15}) requests/s, .*?([\d.]{1,15}) output tokens/s\s*$")
+"""`vllm bench throughput`, since it tells output tokens from all."""
+
 _HEADERS = ("Serving Benchmark Result", "= REQUEST DETAILS")
 _TRTLLM = ("Total Output Throughput (tokens/sec)", "= REQUEST DETAILS")
 
@@ -61,6 +64,7 @@ class BenchText:
         b"Serving Benchmark Result",
         b"Output token throughput (tok/s):",
         b"Total Output Throughput (tokens/sec):",
+        b" output tokens/s",
     )
     marks = (
         b"Serving Benchmark Result",
@@ -73,6 +77,7 @@ class BenchText:
         b"hroughput (",
         b"latency (",
         b"] AVERAGE",
+        b" output tokens/s",
         b"(ms):",
         b"cceptance ",
         b"Accept length:",
@@ -87,6 +92,7 @@ class BenchText:
         self._found: dict[str, float] = {}
         self._positions: list[float] = []
         self._engine: str | None = None
+        self._lines = 0
 
     def feed(self, line: bytes, torn: bool) -> Iterable[Record]:  # noqa: ARG002
         text = plain(line)
@@ -96,6 +102,9 @@ class BenchText:
             return ended
         if _TRTLLM[0] in text:
             self._engine = "tensorrt-llm"
+        offline = _OFFLINE.search(text)
+        if offline:
+            return self._offline(*offline.groups())
         position = _POSITION.match(text)
         if position:
             value = number(position.group(2))
@@ -111,6 +120,13 @@ class BenchText:
             self._found[key] = value
             return ended
         return ()
+
+    def _offline(self, requests: str, tokens: str) -> list[Record]:
+        """A line that is a whole result; several of one file are runs of their own."""
+        self._lines += 1
+        name = arm_name(self._input) + (f" {self._lines}" if self._lines > 1 else "")
+        result = {"output_throughput": number(tokens), "request_throughput": number(requests)}
+        return list(flat(self._input, name, result))
 
     def finish(self) -> Iterator[Record]:
         found: dict[str, object] = dict(self._found)

@@ -70,6 +70,7 @@ CLASS = {
         "parallel",
         "num_concurrent",
         "request_concurrency",
+        "conc",
     ),
     "batch": ("batch", "batch_size", "bs", "num_seqs", "max_num_seqs"),
     "tp": ("tp", "tp_size", "tensor_parallel", "tensor_parallel_size", "num_gpus", "gpus"),

@@ -20,13 +20,14 @@ from specscope.readers.registry import reader_for
 from specscope.readers.source import SEPARATOR, Source
 from specscope.readers.table_shape import Table
 from specscope.readers.text_tables import caption_above, has_list, tables
+from specscope.readers.unwrap import is_wrapped, unwrapped
 
 LARGEST = 1 << 22
 """4 MiB: a larger file is a log, and is read line by line."""
 
 MOST_PARTS = 256
 LISTED_IN = 1 << 13
-"""A list of speeds stands in a note of a few lines; in a log it would be looked for in vain."""
+"""A list of speeds stands in a note of a few lines, and what breaks lines breaks the first ones."""
 
 _FENCE = re.compile(r"^[ \t>]{0,40}(`{3,}|~{3,})[ \t]{0,8}([\w+-]*)")
 _FENCED = re.compile(rb"^[ \t>]{0,40}(?:```|~~~)", re.MULTILINE)
@@ -34,7 +35,7 @@ _RULED = re.compile(
     rb"^[ \t>]{0,40}(?:\|[ \t]{0,40})?:?-{2,200}:?[ \t]{0,40}\|[-: |\t]{0,4000}\r?$"  # Markdown
     rb"|^[ \t]{0,40}-{2,200}(?:[ \t]{1,40}-{2,200}){1,64}[ \t]{0,40}\r?$"  # aligned columns
     rb"|^[ \t]{0,40}\+[-=]{3}"  # a grid
-    rb"|^[^\t\n]+\t[^\t\n]+\t[^\t\n]+",  # tabs
+    rb"|^[^\t\n]*\t[^\t\n]+\t[^\t\n]+",  # tabs
     re.MULTILINE,
 )
 _JSON_START = re.compile(r"^[ \t]{0,40}[{\[]", re.MULTILINE)
@@ -60,7 +61,8 @@ def is_document(head: bytes) -> bool:
         return False
     if _FENCED.search(head) or _RULED.search(head) or "┃".encode() in head:
         return True
-    return has_list(head[:LISTED_IN].decode("utf-8", "replace"))
+    start = head[:LISTED_IN].decode("utf-8", "replace")
+    return has_list(start) or is_wrapped(start)
 
 
 def parts(source: Source) -> list[Part] | None:
@@ -76,7 +78,8 @@ def parts(source: Source) -> list[Part] | None:
     found: list[Part] = []
     prose: list[str] = []
     for label, block, fenced in _blocks(lines):
-        kept = list(_tables_out(block, label if fenced else None, found))
+        whole = list(unwrapped(block))
+        kept = list(_tables_out(whole, label if fenced else None, found))
         if fenced:
             text = "\n".join(kept)
             found += [Part(label, lines=piece.splitlines()) for piece in _json_apart(text)]

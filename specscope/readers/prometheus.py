@@ -70,6 +70,12 @@ def sample(text: str) -> tuple[tuple[str, tuple[tuple[str, str], ...]], float] |
     if value is None:
         return None
     labels = tuple(sorted(_LABEL.findall(match.group(2) or "")))
-    # Ray Serve puts `ray_` in front, and exporters that allow no colon write an underscore.
-    name = _ENGINE.sub(r"\1:", match.group(1).removeprefix("ray_"))
-    return (name, labels), value
+    return (series_name(match.group(1)), labels), value
+
+
+def series_name(name: str) -> str:
+    """The engine's own name of a series.
+
+    Ray Serve puts `ray_` in front, and exporters that allow no colon write an underscore.
+    """
+    return _ENGINE.sub(r"\1:", name.removeprefix("ray_"))

@@ -15,6 +15,7 @@ from specscope.readers.kineto import KinetoTrace
 from specscope.readers.nsys_csv import NsysCsv
 from specscope.readers.nsys_sqlite import NsysSqlite
 from specscope.readers.nvidia_smi import NvidiaSmi
+from specscope.readers.prometheus_json import PrometheusJson
 from specscope.readers.records import Record
 from specscope.readers.request_json import RequestJson
 from specscope.readers.source import Source
@@ -42,6 +43,7 @@ def readers() -> tuple[Reader, ...]:
         TrtllmJson(),
         CostModel(),
         ClickHouseErrors(),
+        PrometheusJson(),
         BenchJson(),
         RequestJson(),
         StepsJson(),

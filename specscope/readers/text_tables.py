@@ -126,13 +126,13 @@ def _aligned(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
 
 def _tabbed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
     """Rows with tabs, as copied from a rendered table; blank lines may stand between."""
-    header = [cell.strip() for cell in _QUOTE.sub("", lines[place]).split("\t")]
+    header = [cell.strip() for cell in _QUOTE.sub("", lines[place]).strip().split("\t")]
     if not 3 <= len(header) <= MOST_COLUMNS or any(quantity(cell) for cell in header):
         return None
     rows: list[list[str]] = []
     end = place + 1
     while end < len(lines) and len(rows) < MOST_ROWS:
-        cells = [cell.strip() for cell in _QUOTE.sub("", lines[end]).split("\t")]
+        cells = [cell.strip() for cell in _QUOTE.sub("", lines[end]).strip().split("\t")]
         if any(cells) and len(cells) < 3:
             break
         if len(cells) >= 3:

@@ -61,6 +61,7 @@ class VllmLog:
         self._input = input
         self._series: dict[tuple[str, int | None], Series] = {}
         self._last: dict[str, int | None] = {}
+        self._name = "vllm"
         self._drafter: Origin | None = None
         self._processes: dict[str, str] = {}
         self._step_head: bytes | None = None
@@ -73,6 +74,8 @@ class VllmLog:
         if b": Iteration(" in line:
             return self._iteration(line)
         text = plain(line)
+        if not self._series and " lmdeploy " in text:
+            self._name = "lmdeploy"
         if "SpecDecoding metrics:" in text or "Speculative metrics:" in text:
             return self._spec(text, torn)
         if "Avg prompt throughput:" in text:
@@ -98,13 +101,20 @@ class VllmLog:
         line = SpecLine.parse(body, torn)
         if line is None:
             return [Unparsed(text[:200])]
+        before: Iterable[Record] = ()
+        if "Avg prompt throughput:" in head:  # LMDeploy prints both on one line
+            before = self._engine(head)
+            head = head.partition("Avg prompt throughput:")[0]
         process, start, at = self._place(head)
-        return self._at((process, self._last.get(process))).spec(line, start, at)
+        return [*before, *self._at((process, self._last.get(process))).spec(line, start, at)]
 
     def _rates(self, text: str, torn: bool) -> Iterable[Record]:
         """The end of a speculation line, as people quote it: rates by position and no counts."""
         _, mark, rest = text.partition("Per-position acceptance rate: ")
-        line = SpecLine.parse(mark + rest.rstrip("`* "), torn) if mark else None
+        rest = rest.rstrip("`* ")
+        if rest.endswith(","):
+            return ()  # it goes on in the next line
+        line = SpecLine.parse(mark + rest, torn) if mark else None
         if line is None or line.positions is None or None in line.positions:
             return ()
         length = 1 + sum(rate or 0.0 for rate in line.positions)
@@ -191,7 +201,7 @@ class VllmLog:
     def _at(self, key: tuple[str, int | None]) -> Series:
         series = self._series.get(key)
         if series is None:
-            series = self._series[key] = Series(self._input, key[1])
+            series = self._series[key] = Series(self._input, key[1], self._name)
         return series
 
 

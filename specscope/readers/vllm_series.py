@@ -29,8 +29,8 @@ SLACK = 1.5
 class Series:
     """One engine of one process: pairs its lines, knows its usual interval and its last k."""
 
-    def __init__(self, input: str, index: int | None) -> None:
-        self._input, self._index = input, index
+    def __init__(self, input: str, index: int | None, engine: str = "vllm") -> None:
+        self._input, self._index, self._engine = input, index, engine
         self.drafted = False
         self._k: int | None = None
         self._open: dict[str, Any] | None = None
@@ -175,7 +175,7 @@ class Series:
         return [self._window(self._run.window())] if self._run.count else []
 
     def _window(self, fields: dict[str, Any]) -> Window:
-        return Window(self._input, "vllm", engine_index=self._index, **fields)
+        return Window(self._input, self._engine, engine_index=self._index, **fields)
 
     def _interval(self, spec_seconds: float | None) -> float | None:
         """Seconds that the engine line covers: a usual gap, or the first one since the start."""

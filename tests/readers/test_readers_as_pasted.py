@@ -1,9 +1,13 @@
 """Lines as people paste them: older spellings, cut blocks, several runs, prose between."""
 
+import json
+import textwrap
+
 import pytest
 from reading import arms, codes, read, scrapes, unparsed, windows
 
 from specscope.readers.records import Finding, TimeParts
+from specscope.readers.unwrap import is_wrapped, unwrapped
 
 
 def test_the_first_spelling_of_v0_says_tokens_twice():
@@ -225,3 +229,96 @@ def test_a_finished_request_in_sglangs_log_gives_its_acceptance():
     (window,) = windows(line)
 
     assert (window.engine, window.drafts, window.accepted) == ("sglang", 40, 50)
+
+
+V1 = (
+    "(APIServer pid=1) INFO 10-06 06:11:23 [metrics.py:96] SpecDecoding metrics: Mean acceptance "
+    "length: 2.10, Accepted throughput: 110.00 tokens/s, Drafted throughput: 300.00 tokens/s, "
+    "Accepted: 1100 tokens, Drafted: 3000 tokens, Per-position acceptance rate: 0.600, 0.320, "
+    "0.180, Avg Draft acceptance rate: 36.7%"
+)
+V0 = (
+    "INFO 02-06 03:05:53 metrics.py:475] Speculative metrics: Draft acceptance rate: 0.200, System "
+    "efficiency: 0.167, Number of speculative tokens: 5, Number of accepted tokens: 1, Number of "
+    "draft tokens: 5, Number of emitted tokens: 1."
+)
+DECODE = (
+    "[2025-06-07 22:05:14 TP0] Decode batch. #running-req: 1, #token: 9322, token usage: 0.00, "
+    "accept len: 1.63, gen throughput (token/s): 61.52, #queue-req: 0"
+)
+
+
+@pytest.mark.parametrize("line", [V1, V0, DECODE], ids=["v1", "v0", "sglang"])
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_a_line_that_a_terminal_broke_is_made_whole(line, width):
+    broken = textwrap.wrap(line, width)
+
+    assert list(unwrapped([*broken, "INFO next", ""])) == [line, "INFO next", ""]
+    assert is_wrapped("\n".join(broken))
+
+
+@pytest.mark.parametrize("width", [80, 133])
+def test_a_line_cut_within_words_is_made_whole(width):
+    cut = [V1[place : place + width] for place in range(0, len(V1), width)]
+
+    assert list(unwrapped(cut)) == [V1]
+
+
+def test_whole_lines_and_cut_ones_are_left_as_they_are():
+    cut = V1[:150]
+
+    assert list(unwrapped([V1, cut, "INFO: more", V1])) == [V1, cut, "INFO: more", V1]
+    assert not is_wrapped(f"{V1}\n{cut}\n{V1}\n")
+
+
+def test_rates_that_go_on_in_the_next_line_are_not_taken_for_all():
+    assert windows("Per-position acceptance rate: 0.600, 0.320,\n") == []
+
+
+def prometheus(*results):
+    series = [
+        {"metric": {"__name__": f"vllm:spec_decode_{name}_total", "engine": "0"}, **values}
+        for name, values in results
+    ]
+    return json.dumps({"data": {"resultType": "vector", "result": series}})
+
+
+def test_an_answer_of_prometheus_is_a_scrape():
+    text = prometheus(("num_drafts", {"value": [1.5, "100"]}), ("x", {"value": [1.5, "NaN"]}))
+
+    (scrape,) = scrapes(text)
+
+    assert scrape.samples == {("vllm:spec_decode_num_drafts_total", (("engine", "0"),)): 100}
+
+
+def test_a_range_of_prometheus_is_two_scrapes():
+    text = prometheus(("num_drafts", {"values": [[10, "100"], [20, "130"], [40, "190"]]}))
+
+    first, last = scrapes(text)
+
+    assert (first.at, last.at) == (10, 40)
+    assert [list(scrape.samples.values()) for scrape in (first, last)] == [[100], [190]]
+
+
+def test_lmdeploy_prints_load_and_speculation_on_one_line():
+    line = (
+        "2025-09-30 12:00:{} - lmdeploy - INFO - loggers.py:75 - DP: 0, Avg prompt throughput: "
+        "10.0 tokens/s, Avg generation throughput: 100.0 tokens/s, Running: 2 reqs, Waiting: 0 "
+        "reqs, SpecDecoding metrics: Draft acceptance rate: 50.00%, Mean acceptance length: 2.50, "
+        "Accepted: 600 tokens, Drafted: 1200 tokens, Per-position acceptance rate: 0.700, 0.500, "
+        "0.300\n"
+    )
+
+    one, two = windows(line.format("10,123") + line.format("20,123"))
+
+    assert (one.engine, one.drafts, one.running, one.throughput_tok_s) == ("lmdeploy", 400, 2, 100)
+    assert two.coverage == 1
+
+
+def test_lines_of_bench_throughput_are_runs_of_their_own():
+    line = "Throughput: {} requests/s, 1000.00 total tokens/s, {} output tokens/s\n"
+
+    one, two = arms(line.format("4.00", "500.00") + line.format("5.00", "650.00"))
+
+    assert (one.metrics["throughput_tok_s"], two.metrics["throughput_tok_s"]) == (500, 650)
+    assert one.arm != two.arm
