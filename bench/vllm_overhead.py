@@ -1,7 +1,7 @@
 """What the hook costs real vLLM: the same requests with the plug-in on, detached and off.
 
     export VLLM_TARGET_DEVICE=cpu SPECSCOPE_RINGS=/dev/shm/rings
-    PYTHON_OF_VLLM bench/vllm_overhead.py MODEL [ROUNDS]
+    PYTHON_OF_VLLM bench/vllm_overhead.py MODEL [ROUNDS [BATCH...]]
 
 Runs inside vLLM's environment, see tests/vllm/environment.sh; MODEL is a directory. Scheduler and
 worker run in this process, and the wrappers of both are put in and taken out between stretches
@@ -35,7 +35,7 @@ os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # scheduler and worker in th
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "0")  # one thread: nobody waits for another
 
 TRIPLES = 60
-TOKENS = {1: 96, 64: 96}
+TOKENS = 96
 STATES = ("on", "detached", "off")
 PARTS = (
     "before_schedule",
@@ -93,7 +93,7 @@ def stretch(llm, batch: int) -> tuple[float, float]:  # type: ignore[no-untyped-
     """CPU and wall seconds that so many requests take."""
     from vllm import SamplingParams
 
-    sampling = SamplingParams(temperature=0.0, max_tokens=TOKENS[batch], ignore_eos=True)
+    sampling = SamplingParams(temperature=0.0, max_tokens=TOKENS, ignore_eos=True)
     prompts = [{"prompt_token_ids": [5 + n % 200, 6, 7, 5 + n % 200, 6, 7]} for n in range(batch)]
     cpu, wall = time.thread_time(), time.perf_counter()
     llm.generate(prompts, sampling, use_tqdm=False)
@@ -135,11 +135,11 @@ def profile(llm, hook: Hook, batch: int) -> None:  # type: ignore[no-untyped-def
         delattr(hook.probe, name)
     steps = hook.timer._tag - steps
     told = ", ".join(f"{name} {ns / steps / 1e3:.1f}" for name, ns in spent.items())
-    print(f"  us a step in the scheduler: {told}")
+    print(f"  us a step in the scheduler: {told}", flush=True)
 
 
 def main() -> None:
-    """Measure at batch 1 and 64, and print."""
+    """Measure at batch 1 and 64, or those that are named, and print."""
     from vllm import LLM
 
     triples = int(sys.argv[2]) if len(sys.argv) > 2 else TRIPLES
@@ -154,7 +154,7 @@ def main() -> None:
     )
     hook = Hook(llm)
     draw = random.Random(0)
-    for batch in (1, 64):
+    for batch in map(int, sys.argv[3:] or ("1", "64")):
         took: dict[str, list[tuple[float, float]]] = {state: [] for state in STATES}
         for state in STATES:
             hook.put(state)
@@ -171,7 +171,7 @@ def main() -> None:
         assert hook.reader.dropped == 0
         off_cpu, off_wall = (list(column) for column in zip(*took["off"], strict=True))
         step_ms = 1e3 * sum(off_cpu) / triples / steps
-        print(f"batch {batch}: {step_ms:.2f} ms CPU a step, {triples} triples")
+        print(f"batch {batch}: {step_ms:.2f} ms CPU a step, {triples} triples", flush=True)
         for state in ("on", "detached"):
             cpu, wall = (list(column) for column in zip(*took[state], strict=True))
             us = 1e6 * (sum(cpu) - sum(off_cpu)) / triples / steps
