@@ -15,6 +15,7 @@ from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
 PREFIX = "specscope-demo-"
+HELD = "held"
 
 
 def rings_folder(out: Path) -> Path:
@@ -28,10 +29,11 @@ def rings_folder(out: Path) -> Path:
 def held(folder: Path) -> Iterator[None]:
     """Make a folder that nobody takes for left behind, and remove it at the end.
 
-    Its lock says so to other containers too, where the number of this process means nothing.
+    A lock says so to other containers too, where the number of this process means nothing. It is
+    on a file of its own, since the sidecar locks the folder that it drains.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    lock = os.open(folder / HELD, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

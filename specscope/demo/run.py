@@ -183,7 +183,7 @@ def _run_engine(
 def _wait_until_shipped(processes: Processes, folders: Folders) -> None:
     """The sidecar removes a ring that has ended once the service has all of it."""
     deadline = time.monotonic() + SHIP_SECONDS
-    while any(folders.rings.iterdir()) and time.monotonic() < deadline:
+    while any(folders.rings.glob("*.ring")) and time.monotonic() < deadline:
         processes.check()
         time.sleep(0.1)
 
