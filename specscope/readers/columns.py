@@ -104,6 +104,9 @@ SETTINGS = (
     "drafter",
 )
 
+DRAFTER = ("drafter", "draft_model", "draft", "draft_model_path", "speculative_model", "spec_model")
+"""What drafted; blank in the rows of a baseline."""
+
 HIGHER = {
     "throughput_tok_s": (
         "output_tok_s",

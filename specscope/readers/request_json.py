@@ -1,7 +1,8 @@
 """What engines and clients say of single requests: acceptance fields of a response.
 
 vLLM `metrics.speculative_decoding`, TensorRT-LLM `speculative_decoding`, AIPerf acceptance records
-(one set of names), SGLang `meta_info`, llama.cpp `timings`.
+(one set of names), SGLang `meta_info`, llama.cpp `timings`; what clients say where none of these
+is there.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from specscope.readers.client_usage import responses, speaks, usage
 from specscope.readers.json_file import count, dicts, documents, looks_like_json, real
 from specscope.readers.llamacpp_log import from_timings
 from specscope.readers.llamacpp_request import Requests
@@ -37,13 +39,17 @@ class RequestJson:
 
     def sniff(self, head: bytes) -> float:
         """0.7 for JSON with one of the per-request keys."""
-        return 0.7 if looks_like_json(head) and any(key in head for key in _KEYS) else 0.0
+        if not looks_like_json(head):
+            return 0.0
+        return 0.7 if any(key in head for key in _KEYS) or speaks(head) else 0.0
 
     def read(self, source: Source) -> Iterator[Record]:
         """One window per request."""
         llamacpp = Requests(source.name)
         for document in documents(source.stream):
+            engines = False
             for found in dicts(document):
+                engines = engines or any(f'"{name}"'.encode() in _KEYS for name in found)
                 if "predicted_n" in found:
                     yield from llamacpp.records(from_timings(found))
                 elif "num_spec_steps" in found:
@@ -57,6 +63,9 @@ class RequestJson:
                     )
                 elif any(key.startswith("spec_") for key in found):
                     yield from sglang_request(source.name, found)
+            if not engines:
+                for response in responses(document):
+                    yield from usage(source.name, response)
 
 
 def _steps(input: str, found: dict[str, Any]) -> Window:

@@ -27,7 +27,13 @@ FEW = 3
 IDLE_FACTOR = 3.0
 """A window whose round seems this much longer than the usual one covers idle time."""
 
-_PREFIX = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\]]*?((?: (?:DP|TP|PP|EP)\d+)*)\]")
+_PREFIX = re.compile(
+    r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)[^\]]*?((?: (?:DP|TP|PP|EP)\d+)*)\]"
+    r"|\[((?:DP|TP|PP|EP)\d+(?: (?:DP|TP|PP|EP)\d+)*)\]"
+)
+_LENGTH = re.compile(rf"accept len: {REAL}, accept rate: {REAL}(?=[,\s]|$)")
+"""What is left of a decode line that a person shortened."""
+
 _META = re.compile(rf"'(spec_\w+|completion_tokens)': {REAL}(?=[,}}])")
 """Figures of the `meta_info` that the log of a finished request shows as Python writes it."""
 
@@ -55,10 +61,14 @@ class SglangLog:
         if not mark:
             version = _VERSION.search(text)
             return [Origin("sglang", version.group(1) if version else None)]
-        if "#running-req" not in body:
+        if "#running-req" not in body and not _LENGTH.search(body):
             return [Unparsed(text[:200])] if "accept" in body else ()
         prefix = _PREFIX.search(head)
-        ranks = {kind: int(n) for kind, n in _RANK.findall(prefix.group(2))} if prefix else {}
+        ranks = (
+            {kind: int(n) for kind, n in _RANK.findall(prefix.group(2) or prefix.group(3) or "")}
+            if prefix
+            else {}
+        )
         service = head[: prefix.start()].strip() if prefix else ""
         key = (service, ranks.get("DP"))
         engine = self._engines.get(key)

@@ -66,6 +66,7 @@ def resolve(names: Sequence[str], rows: Sequence[Row] = ()) -> Schema:
     _positions(schema, names)
     _guess(schema, names)
     _by_units(schema, names, rows)
+    _drafters(schema, names, rows)
     _labels(schema, names, rows)
     return schema
 
@@ -161,6 +162,18 @@ def _by_units(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None
     ]
     if len(found) == 1:
         _add(schema, "throughput_tok_s", found)
+
+
+def _drafters(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
+    """Where only the drafter tells rows apart, it is the arm, and a row without one a baseline."""
+    if schema.arm or schema.k:
+        return
+    for name in columns.DRAFTER:
+        blank = [is_blank(row.get(name)) for row in rows] if name in names else []
+        if any(blank) and not all(blank):
+            schema.arm = name
+            schema.settings = [other for other in schema.settings if other != name]
+            return
 
 
 def _labels(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:

@@ -14,6 +14,7 @@ from specscope.readers.records import Finding, Format, Record
 from specscope.readers.sglang_log import SglangLog
 from specscope.readers.source import Source
 from specscope.readers.spec_summary import SpecSummary
+from specscope.readers.tabby_log import TabbyLog
 from specscope.readers.trtllm_log import TrtllmLog
 from specscope.readers.vllm_log import VllmLog
 
@@ -48,6 +49,7 @@ PARSERS = (
     Exposition,
     BenchText,
     SpecSummary,
+    TabbyLog,
 )
 
 

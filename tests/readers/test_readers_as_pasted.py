@@ -322,3 +322,92 @@ def test_lines_of_bench_throughput_are_runs_of_their_own():
 
     assert (one.metrics["throughput_tok_s"], two.metrics["throughput_tok_s"]) == (500, 650)
     assert one.arm != two.arm
+
+
+def test_lm_studio_counts_are_read_with_its_speed():
+    drafted = {
+        "usage": {
+            "completion_tokens": 300,
+            "total_draft_tokens_count": 500,
+            "accepted_draft_tokens_count": 180,
+            "rejected_draft_tokens_count": 300,
+        },
+        "stats": {"tokens_per_second": 20.0, "time_to_first_token": 1.1, "generation_time": 15.0},
+    }
+    plain = {"usage": {"completion_tokens": 300}, "stats": {**drafted["stats"]}}
+
+    window, baseline = windows(json.dumps([drafted, plain]))
+
+    # 480 of the 500 were verified; 120 tokens came from verifications: 2.5 a round, 125 ms each.
+    assert (window.proposed, window.accepted, window.throughput_tok_s) == (480, 180, 20.0)
+    assert (window.mean_length, window.round_ms) == pytest.approx((2.5, 125.0))
+    assert window.estimated == ("mean_length", "round_ms")
+    assert (baseline.target_only, baseline.accepted) == (True, None)
+
+
+@pytest.mark.parametrize("spelling", ["DraftTokensCount", "prediction_tokens"])
+def test_draft_counts_of_other_clients(spelling):
+    found = (
+        {"acceptedDraftTokensCount": 70, "totalDraftTokensCount": 120, "predictedTokensCount": 110}
+        if spelling == "DraftTokensCount"
+        else {
+            "usage": {
+                "completion_tokens": 110,
+                "completion_tokens_details": {
+                    "accepted_prediction_tokens": 70,
+                    "rejected_prediction_tokens": 50,
+                },
+            }
+        }
+    )
+
+    (window,) = windows(json.dumps(found))
+
+    assert (window.proposed, window.accepted) == (120, 70)
+    assert window.mean_length == pytest.approx(110 / 40)
+
+
+def test_a_usage_without_predictions_says_nothing():
+    details = {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
+
+    assert windows(json.dumps({"usage": {"completion_tokens_details": details}})) == []
+
+
+def test_a_decode_line_that_a_person_shortened_is_read_by_rank():
+    first, second = windows(
+        "[DP0 TP0] Decode batch, accept len: 2.20, accept rate: 0.73, cuda graph: True\n"
+        "[DP1 TP1] Decode batch, accept len: 1.40, accept rate: 0.47, cuda graph: True\n"
+    )
+
+    assert (first.mean_length, second.mean_length) == (2.2, 1.4)
+    assert (first.engine_index, second.engine_index) == (0, 1)
+
+
+def test_a_row_without_a_drafter_is_the_baseline_of_those_with_one():
+    text = (
+        "| Model | Speed (tok/sec) | Draft Model | Draft Tokens Accepted |\n|---|---|---|---|\n"
+        "| big-70b | 1.50 | N/A | N/A |\n| big-70b | 1.20 | small-1b | 41.2% |\n"
+    )
+
+    baseline, drafted = arms(text)
+
+    assert (baseline.arm, drafted.arm) == ("N/A", "small-1b")
+
+
+TABBY = (
+    "2026-01-10 15:01:39.976 INFO:     Metrics (ID: ba98): 300 tokens generated in 6.1 seconds "
+    "(Queue: 0.02 s, Process: 0 cached tokens and 200 new tokens at{gap}400.5 T/s, Generate: 50.0 "
+    "T/s, Context: 200 tokens{draft})\n"
+)
+
+
+@pytest.mark.parametrize("gap", [" ", "\n"], ids=["whole", "broken"])
+def test_a_request_of_tabbyapi(gap):
+    draft = ", Draft: 180 / 240 tokens accepted (75.00%)"
+
+    window, baseline = windows(TABBY.format(gap=gap, draft=draft) + TABBY.format(gap=gap, draft=""))
+
+    # 120 verifications for 300 tokens: 2.5 a round, 50 ms each at 50 tok/s.
+    assert (window.engine, window.proposed, window.accepted) == ("tabbyapi", 240, 180)
+    assert (window.mean_length, window.round_ms) == pytest.approx((2.5, 50.0))
+    assert (baseline.target_only, baseline.throughput_tok_s) == (True, 50.0)
