@@ -239,7 +239,7 @@ def _window(input: str, arm: Arm, positions: tuple[float, ...] | None) -> Window
         k=arm.k,
         drafts=round(drafts) if drafts is not None else None,
         proposed=_whole(metrics.get("proposed")),
-        accepted=_whole(metrics.get("accepted")),
+        accepted=_count(metrics.get("accepted")),
         came_out=round(length * drafts) if length and drafts else None,
         printed_rate=metrics.get("acceptance_rate"),
         printed_length=length,
@@ -250,6 +250,11 @@ def _window(input: str, arm: Arm, positions: tuple[float, ...] | None) -> Window
         # The table's own length may leave out the first token or cut the last round.
         tolerance=max(0.05, 1.5 / drafts) if drafts else 0.05,
     )
+
+
+def _count(value: float | None) -> int | None:
+    """A fraction is a mean of something and no count."""
+    return int(value) if value is not None and value == int(value) else None
 
 
 def _whole(value: float | None) -> int | None:

@@ -51,6 +51,11 @@ def modelled(input: str, arms: Sequence[Arm]) -> Iterator[Record]:
     for arm in arms:
         tokens, step = arm.metrics.get("mean_length"), arm.metrics.get("target_step_ms")
         draft, verify = round_parts(arm)
+        if tokens is None and verify is not None and step is not None:
+            if verify < step:
+                yield _inconsistent(arm, verify, step)
+            yield _even_at(arm, (draft or 0.0) + verify, step)
+            continue
         if tokens is None or verify is None or tokens < 1:
             continue
         if arm.role in ("target_only", "k0") or (step is None and len(arms) == 1):
@@ -62,13 +67,7 @@ def modelled(input: str, arms: Sequence[Arm]) -> Iterator[Record]:
         where = _where(arm)
         flag = None
         if INCONSISTENT_BASELINE in verdict.flags:
-            flag = Finding(
-                INCONSISTENT_BASELINE,
-                f"{where}: verification of {verify:g} ms is shorter than a target-only step of "
-                f"{step:g} ms, though it reads the same weights for more tokens: the two were not "
-                "taken under one load, and the gain is not to be relied on",
-                {"verify_ms": verify, "target_step_ms": step, "arm": arm.arm},
-            )
+            flag = _inconsistent(arm, verify, step)
             yield flag
         cause = f"; without {verdict.primary} it would win" if verdict.primary else ""
         yield Finding(
@@ -94,6 +93,39 @@ def modelled(input: str, arms: Sequence[Arm]) -> Iterator[Record]:
             f"speculation is even if a target-only step at this load takes: {told}",
             {"break_even_step_ms": even},
         )
+
+
+def _inconsistent(arm: Arm, verify: float, step: float) -> Finding:
+    return Finding(
+        INCONSISTENT_BASELINE,
+        f"{_where(arm)}: verification of {verify:g} ms is shorter than a target-only step of "
+        f"{step:g} ms, though it reads the same weights for more tokens: the two were not "
+        "taken under one load, and the gain is not to be relied on",
+        {"verify_ms": verify, "target_step_ms": step, "arm": arm.arm},
+    )
+
+
+def _even_at(arm: Arm, round_ms: float, step: float) -> Finding:
+    """What a row without tokens per round says: how many of them it takes."""
+    even, accepted = round_ms / step, arm.metrics.get("accepted")
+    told = "; a column `tokens_per_round` would decide"
+    if accepted is not None and accepted != int(accepted):  # a mean, and no count of the run
+        if accepted >= even:
+            told = f"; {accepted:g} accepted a round are more, with or without that token"
+        elif accepted + 1 < even:
+            told = f"; {accepted:g} accepted a round are fewer, with or without that token"
+        else:
+            told = f"; whether {accepted:g} accepted a round count that token decides"
+    return Finding(
+        "BREAK_EVEN",
+        f"{_where(arm)}: a round of {round_ms:.2f} ms is even with steps of {step:g} ms at "
+        f"{even:.2f} tokens a round, the bonus token counted{told}",
+        {
+            "round_ms": round(round_ms, 4),
+            "break_even_tokens": round(even, 4),
+            "target_step_ms": step,
+        },
+    )
 
 
 def _pair(

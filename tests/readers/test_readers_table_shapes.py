@@ -352,3 +352,32 @@ def test_break_even_is_given_for_each_drafter_of_a_table():
     (finding,) = [f for f in read(text) if isinstance(f, Finding)]
 
     assert finding.evidence["break_even_step_ms"] == {"mtp": 20.0, "dflash": 25.0}
+
+
+@pytest.mark.parametrize(
+    ("columns", "cells", "told"),
+    [
+        ("", "", "a column `tokens_per_round` would decide"),
+        (",accepted_tokens", ",3", "a column `tokens_per_round` would decide"),
+        (",accepted_tokens", ",1.9", "1.9 accepted a round are more, with or without that token"),
+        (",accepted_tokens", ",0.1", "0.1 accepted a round are fewer, with or without that token"),
+        (",accepted_tokens", ",0.9", "whether 0.9 accepted a round count that token decides"),
+    ],
+)
+def test_phase_times_without_tokens_per_round_say_what_it_takes(columns, cells, told):
+    text = f"target_ms,draft_ms,verify_ms,k{columns}\n20,2,22,4{cells}\n"
+
+    (even,) = (found for found in read(text) if getattr(found, "code", "") == "BREAK_EVEN")
+
+    # 2 + 22 ms against 20 ms for a token: 24 / 20.
+    assert even.evidence["break_even_tokens"] == 1.2
+    assert told in even.text
+    if "." in cells:
+        assert all(window.accepted is None for window in windows(text))  # it is no count
+
+
+def test_a_verification_shorter_than_a_step_is_said_without_tokens_per_round_too():
+    text = "target_ms,draft_ms,verify_ms,k\n1.00,0.50,{verify},4\n"
+
+    assert "INCONSISTENT_BASELINE" in codes(text.format(verify="0.65"))
+    assert "INCONSISTENT_BASELINE" not in codes(text.format(verify="1.20"))
