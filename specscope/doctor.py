@@ -32,10 +32,12 @@ RING_BYTES_WANTED = 32 << 20  # the default ring of one serving process
 NEVER_RUN = (
     "anything on a GPU: CUDA event timing, CUDA graphs, NVML and GPM samples of a real device, "
     "the reference engine (`sh bench/gpu.sh` does it all)",
-    "vLLM on a GPU, with pipeline, data or expert parallelism, and a policy under asynchronous "
-    "scheduling with the V2 runner (both runners, asynchronous scheduling and two tensor-parallel "
-    "ranks were run on a CPU, `make test-vllm`); SGLang beyond its own hook registry and classes "
+    "vLLM on a GPU, and with pipeline or expert parallelism, which its CPU build cannot do (both "
+    "runners, asynchronous scheduling, two tensor-parallel and two data-parallel ranks were run on "
+    "a CPU, `make test-vllm`); SGLang beyond its own hook registry and classes "
     "(`make test-sglang`)",
+    "a crossover of real engines by a real router (it was run with two reference engines and a "
+    "router of the tests; HAProxy swapped requests as its rules say, nginx only read them)",
     "a ClickHouse server or cluster: every statement runs on the embedded engine, which is "
     "ClickHouse",
     "Kubernetes, Docker and Grafana: charts, compose file and dashboards are rendered, checked "
