@@ -168,11 +168,13 @@ def _judge(
         chosen = running[0] if running else winners[0]
         same = bool(running) or (chosen.k is None and chosen.arm == "current")
         return ("keep" if same else "set_k"), chosen
-    if all(e.loses or e.within(effect) for e in speedups):
+    settled = all(e.loses or e.within(effect) for e in speedups)
+    running = [e for e in speedups if current and e.k == current]
+    if any(e.loses and not (settled and e.within(effect)) for e in running):
+        return "disable", None
+    if settled:
         idle = any(e.within(effect) for e in speedups)
         return ("no_difference" if idle else "disable"), None
-    if any(e.loses for e in speedups if current is not None and e.k == current and current > 0):
-        return "disable", None
     return "inconclusive", None
 
 

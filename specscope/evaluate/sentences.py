@@ -87,9 +87,15 @@ def _because(action: str, chosen: Choice, effect: float) -> list[str]:
     if action == "collect_baseline":
         return ["no pair holds both a target-only block and a speculative one"]
     if action == "no_difference":
-        return [f"no draft length changes throughput by {effect:.0%}"]
+        losing = [one.arm for one in chosen.speedups if one.loses and not one.within(effect)]
+        also = f"; surely slower: {', '.join(losing)}" if losing else ""
+        return [f"no draft length gains {effect:.0%}{also}"]
+    if action == "disable" and any(one.wins for one in chosen.speedups):
+        return ["no draft length that wins keeps to the allowance, and target-only does"]
     if action == "disable" and chosen.undecided:
         return [f"not decided yet, and not in force: {', '.join(chosen.undecided)}"]
+    if action == "disable" and not all(one.loses for one in chosen.speedups):
+        return ["no draft length wins, and the one in force loses to target-only"]
     if action == "disable":
         return ["every draft length that was tried loses to target-only"]
     if action == "inconclusive" and not chosen.speedups and chosen.undecided:

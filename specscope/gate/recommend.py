@@ -9,6 +9,7 @@ from itertools import pairwise
 from specscope.evaluate.blocks import BASELINE
 from specscope.evaluate.checks import Design, usable_pairs
 from specscope.evaluate.choice import Rules
+from specscope.evaluate.objectives import exceeds
 from specscope.evaluate.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.shared_batch import ClassDelay
 from specscope.evaluate.untried import Untried
@@ -88,7 +89,8 @@ def recommend(
     moves = []
     for place in lay_out(verdicts, design):
         mine = pairs.get((place.verdict.epoch, place.verdict.segment), ())
-        move = judge(place, current.k(place.state), rules)
+        old_k = current.k(place.state)
+        move = judge(place, old_k, rules, _too_slow(place.verdict, old_k, decision))
         changed_at = last_change(history, place.state)
         fresh = 0 if changed_at is None else _pairs_since(mine, changed_at)
         moves.append(rest(move, changed_at, fresh, now, rules))
@@ -112,6 +114,12 @@ def recommend(
         verdicts=tuple(verdicts),
         notes=notes,
     )
+
+
+def _too_slow(verdict: Verdict, k: int, decision: Rules | None) -> bool:
+    """Whether a draft length surely takes longer for a token than the class is allowed."""
+    allowance_ms = decision.allowance(verdict.segment.class_) if decision else None
+    return any(a.arm == f"k{k}" and exceeds(a.tpot_p95_ms, allowance_ms) for a in verdict.arms)
 
 
 def _rested(move: Move, history: Sequence[Change], now: int, rules: GateRules) -> Move:

@@ -14,6 +14,7 @@ from specscope.evaluate.verdicts import Verdict
 from specscope.gate.places import Place
 
 HOUR_NS = 3600 * 10**9
+TOO_SLOW = "a token surely takes longer than the class is allowed"
 CHANGES = frozenset({"enable", "raise", "lower", "disable", "route"})
 
 
@@ -22,10 +23,12 @@ class GateRules:
     """Thresholds of a change. up: gain that a longer draft must show beyond doubt, as a share.
 
     dwell_h: hours that a cell rests after a change. flip_days: days within which it changes
-    once at most. new_pairs: pairs that must have begun since its last change.
+    once at most. new_pairs: pairs that must have begun since its last change. idle: loss that
+    does not matter, as a share, where nothing else gains.
     """
 
     up: float = 0.03
+    idle: float = 0.02
     dwell_h: float = 24.0
     flip_days: float = 7.0
     new_pairs: int = 20
@@ -52,8 +55,11 @@ class Move:
         return self.rule in CHANGES and self.old_k != self.new_k
 
 
-def judge(place: Place, old_k: int, rules: GateRules) -> Move:
-    """Apply the thresholds to one place with old_k in force. Never looks at the clock."""
+def judge(place: Place, old_k: int, rules: GateRules, too_slow: bool = False) -> Move:
+    """Apply the thresholds to one place with old_k in force. Never looks at the clock.
+
+    too_slow: old_k surely takes longer for a token than the class is allowed.
+    """
     verdict = place.verdict
     against_k0 = {e.arm: e for e in verdict.speedups}
     old = against_k0.get(f"k{old_k}")
@@ -65,18 +71,23 @@ def judge(place: Place, old_k: int, rules: GateRules) -> Move:
         return stay("insufficient", _lacking(place))
     if verdict.action == "route":
         return Move(place, "route", old_k, 0, "no draft length keeps to the class's allowance", old)
-    if verdict.action == "no_difference":
-        return stay("no_change", "nothing that matters either way", old)
-    if old_k and old is None:
+    if old_k and old is None and verdict.action != "no_difference":
         return stay("insufficient", f"k = {old_k} is in force and never ran in these pairs")
-    if verdict.action == "disable":
+    if verdict.action in ("disable", "no_difference"):
+        if old is not None and too_slow:
+            return Move(place, "disable", old_k, 0, TOO_SLOW, old)
+        if old is not None and old.loses and not old.within(rules.idle):
+            return Move(place, "disable", old_k, 0, "loses to target-only", old)
+        if verdict.action == "no_difference":
+            return stay("no_change", "nothing that matters either way", old)
         if old_k == 0:
             return stay("keep", "target-only is in force and stays")
-        if old is not None and old.loses:
-            return Move(place, "disable", old_k, 0, "loses to target-only", old)
         return stay("no_change", f"k = {old_k} does not surely lose", old)
     if verdict.k is None:
         return stay("no_change", "the table in force is among the best")
+    if too_slow and old_k and verdict.k != old_k:
+        rule = "lower" if verdict.k < old_k else "raise"
+        return Move(place, rule, old_k, verdict.k, TOO_SLOW, against_k0.get(f"k{verdict.k}"))
     if old is not None and old.wins and old.arm in verdict.best:
         return stay("keep", "wins, and nothing is surely better", old)
     new_k = verdict.k

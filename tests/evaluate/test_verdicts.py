@@ -69,6 +69,17 @@ def test_a_tie_is_called_no_difference_only_where_the_interval_is_narrow():
     assert any("needs about" in reason for reason in wide.reasons)
 
 
+def test_a_length_in_force_that_loses_is_disabled_though_another_ties():
+    times, parts = rows({"sql": Kind({0: 1.0, 2: 1.3, 4: 1.4}, {0: 1.0, 2: 1.3, 4: 1.6})},
+                        noise=0.005)  # fmt: skip
+
+    (off,), (tied,) = (decide(times, parts, Rules(current=k)) for k in (4, 2))
+
+    assert (off.action, off.k) == ("disable", 0)
+    assert "no draft length wins, and the one in force loses to target-only" in off.reasons
+    assert tied.action == "no_difference"
+
+
 def test_without_target_only_blocks_the_verdict_asks_for_them():
     times, parts = rows({"sql": WIN, "prose": LOSE})
 
@@ -342,6 +353,7 @@ def test_a_class_is_not_given_more_delay_than_it_is_allowed(allowed, action, k):
     slow = with_tpot(times, {0: 10.0, 2: 20.0, 4: 40.0})
 
     (verdict,) = decide(slow, parts, Rules(tpot_allowance_ms={"chat": allowed}))
+    assert "every draft length that was tried loses to target-only" not in verdict.reasons
 
     assert (verdict.action, verdict.k) == (action, k)
 

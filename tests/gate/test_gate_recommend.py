@@ -7,6 +7,7 @@ from evaluate.block_rows import Kind, rows
 
 from specscope.evaluate.choice import Rules
 from specscope.evaluate.machine import machines_of
+from specscope.evaluate.quantiles import bin_of
 from specscope.gate.evidence import of_epoch
 from specscope.gate.recommend import Change, last_change, recommend
 from specscope.gate.rules import HOUR_NS
@@ -70,6 +71,47 @@ def test_a_tie_changes_nothing():
     move = only(advise({"sql": TIE}, default_k=4, noise=0.005))
 
     assert (move.rule, move.new_k) == ("no_change", 4)
+
+
+def test_a_length_in_force_that_loses_is_switched_off_though_another_ties():
+    mixed = Kind({0: 1.0, 2: 1.3, 4: 1.4}, COST)
+
+    off = only(advise({"sql": mixed}, default_k=4, noise=0.005))
+    tied = only(advise({"sql": mixed}, default_k=2, noise=0.005))
+
+    assert off.place.verdict.action == "no_difference"
+    assert "no draft length gains 2%; surely slower: k4" in off.place.verdict.reasons
+    assert (off.rule, off.new_k) == ("disable", 0)
+    assert (tied.rule, tied.new_k) == ("no_change", 2)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "old_k", "rule", "new_k"),
+    [
+        (50.0, 4, "keep", 4),
+        (25.0, 4, "lower", 2),
+        (15.0, 4, "disable", 0),
+        (15.0, 2, "disable", 0),
+        (15.0, 0, "keep", 0),
+        (5.0, 4, "route", 0),
+    ],
+)
+def test_a_gain_does_not_keep_a_length_beyond_what_its_class_is_allowed(
+    allowed, old_k, rule, new_k
+):
+    times, parts = rows({"chat": WIN})
+    slow = [
+        dataclasses.replace(
+            t, tpot_bins=(bin_of({0: 10.0, 2: 20.0, 4: 40.0}[t.k]),), tpot_counts=(t.requests,)
+        )
+        for t in times
+    ]
+    decision = Rules(tpot_allowance_ms={"chat": allowed})
+
+    move = only(recommend(of_epoch(slow, parts), GateTable((), old_k), now=NOW, decision=decision))
+
+    assert (move.rule, move.new_k) == (rule, new_k)
+    assert move.why != f"k = {old_k} does not surely lose"
 
 
 def test_thin_evidence_changes_nothing_and_says_what_is_missing():
