@@ -20,6 +20,7 @@ from specscope.evaluate.acceptance import Survival
 from specscope.evaluate.blocks import BASELINE, BlockPart, BlockTime, arm_k, merge_blocks
 from specscope.evaluate.checks import Design, usable_pairs
 from specscope.evaluate.multiplicity import bonferroni
+from specscope.evaluate.objectives import METRICS
 from specscope.evaluate.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.steptime import StepModel, fit_blocks, optimistic_speedup
 from specscope.evaluate.verdicts import Verdict
@@ -38,8 +39,9 @@ Worth = Literal["worth_exploring", "below_best", "cannot_pay"]
 class Untried:
     """A draft length that a segment never ran. Grade: modelled.
 
-    tokens_high: tokens per round at most, at 95 %. at_best: the speedup over target-only then.
-    worth: cannot_pay where that is no gain, below_best where a length that ran surely gives more.
+    tokens_high: tokens per round at most, at 95 %. at_best: throughput over target-only then, at
+    the batch that target-only ran. worth: cannot_pay where that is no gain, below_best where a
+    length that ran surely gives more.
     """
 
     epoch: str
@@ -95,7 +97,7 @@ def _of_segment(verdict: Verdict, pairs: Sequence[Pair], model: StepModel) -> li
         for b in drafted.values()
     )
     drafts = {k: (block.draft_us or 0.0) / block.rounds for k, block in drafted.items()}
-    surely = max([1.0, *(e.low for e in verdict.speedups if e.low is not None)])
+    surely = _surely(verdict)
     found = []
     batch = base.request_rounds / base.rounds
     context = base.n_kv / base.request_rounds
@@ -126,6 +128,17 @@ def _of_segment(verdict: Verdict, pairs: Sequence[Pair], model: StepModel) -> li
                 )
             )
     return found
+
+
+def _surely(verdict: Verdict) -> float:
+    """What a length that ran surely gives in throughput; at least 1. [ratio]
+
+    1 where requests are timed instead: a faster arm then runs smaller batches, so their time
+    gains more than the same arm would at target-only's batch.
+    """
+    if verdict.metric != METRICS["throughput"]:
+        return 1.0
+    return max([1.0, *(e.low for e in verdict.speedups if e.low is not None)])
 
 
 def most_tokens(curves: Sequence[Survival], k: int, level: float = LEVEL) -> float:

@@ -148,7 +148,8 @@ class FleetRow:
 
 @dataclass(frozen=True, slots=True)
 class UntriedRow:
-    """A draft length that a segment never ran. at_best: of its speedup over target-only, modelled.
+    """A draft length that a segment never ran. at_best: of its throughput over target-only at the
+    batch that target-only ran, modelled.
 
     worth: worth_exploring, below_best (than a length that ran) or cannot_pay.
     """

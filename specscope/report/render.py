@@ -197,8 +197,8 @@ def cost_said(name: str, arm: ArmRow) -> str:
 def worth_trying(report: Report) -> list[str]:
     """Draft lengths that nobody ran and that a trial may show to be better, a line each."""
     return [
-        f"{row.segment}: k = {row.k} was not tried; at best {number(row.at_best)}x of target-only, "
-        "worth exploring"
+        f"{row.segment}: k = {row.k} was not tried; at best {number(row.at_best)}x of target-only "
+        "at its batch, worth exploring"
         for row in report.untried
         if row.worth == "worth_exploring"
     ]

@@ -1,10 +1,16 @@
 """The bound on a draft length that nobody ran holds at its level, whatever lies beyond."""
 
+import dataclasses
+
 import numpy as np
 import pytest
+from evaluate.block_rows import Kind, rows
 
 from specscope.evaluate.acceptance import survival
-from specscope.evaluate.untried import most_tokens
+from specscope.evaluate.objectives import METRICS
+from specscope.evaluate.quantiles import bin_of
+from specscope.evaluate.untried import most_tokens, untried
+from specscope.evaluate.verdicts import decide
 
 MEAN, SPREAD = 0.7, 0.08  # of acceptance, between blocks
 
@@ -71,3 +77,35 @@ def test_a_shorter_draft_may_meet_easier_text():
     assert most_tokens([long], 1) == pytest.approx(1 + 0.7 / 0.79)
     assert most_tokens([survival([[10]] * 20, [[9]] * 20)], 1) == pytest.approx(1.9)
     assert most_tokens([survival([[10, 9]] * 20, [[9, 9]] * 20)], 1) == 2.0  # no more than k + 1
+
+
+def test_what_requests_gain_by_smaller_batches_hides_no_length_worth_a_trial():
+    def chance(k):
+        return sum(0.8**j for j in range(k + 1))
+
+    ran = (0, 2, 6)
+    kind = Kind({k: chance(k) for k in ran}, {k: 1.0 + 0.1 * k for k in ran})
+    times, parts = rows({"chat": kind}, noise=0.01, drift=0.05)
+    seen = [
+        dataclasses.replace(
+            p,
+            tested=tuple(round(p.request_rounds * 0.8**j) for j in range(p.k)),
+            kept=tuple(round(p.request_rounds * 0.8 ** (j + 1)) for j in range(p.k)),
+        )
+        for p in parts
+    ]
+    # By Little's law a token takes a quarter of the time where the same batch gains 2.5 times.
+    timed = [
+        dataclasses.replace(
+            t, tpot_bins=(bin_of({0: 30.0, 2: 9.0, 6: 7.5}[t.k]),), tpot_counts=(t.requests,),
+            last_at=t.first_at + int(2e3 * t.wall_us),
+        )
+        for t in times
+    ]  # fmt: skip
+
+    (verdict,) = verdicts = decide(timed, seen, design="switchback")
+    found = untried(timed, seen, verdicts, "switchback")
+
+    assert verdict.metric == METRICS["latency"]
+    assert {one.k: one.worth for one in found}[5] == "worth_exploring"
+    assert "below_best" not in {one.worth for one in found}
