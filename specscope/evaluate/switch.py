@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specscope.evaluate import checks
+from specscope.evaluate import checks, sequential
 from specscope.evaluate.blocks import BASELINE, BlockPart, BlockTime, arm_k
 from specscope.evaluate.checks import Design
 from specscope.evaluate.choice import Choice, Rules, choose, count_comparisons
@@ -36,8 +36,9 @@ _DECIDED = ("keep", "set_k", "disable", "no_difference")
 class Story:
     """What one switch gives, and what a gate gives, at one load; ratios to target-only.
 
-    switches: every k for all segments at once, each with its own interval at `level`. best:
-    the fastest of them. gate: a k per segment (`table`). gain: gate over the best switch.
+    switches: every k for all segments at once, each with its own interval at `level`, which
+    holds at every look where the evidence is looked at often. best: the fastest of them. gate: a
+    k per segment (`table`). gain: gate over the best switch.
     """
 
     epoch: str
@@ -129,7 +130,7 @@ def _story(epoch: str, load: str | None, group: Sequence[_Traffic], rules: Rules
         return None
     base = [_rows(t, BASELINE) for t in group]
     switches = tuple(
-        _compare([_rows(t, arm) for t in group], base, arm, BASELINE, rules.level)
+        _compare([_rows(t, arm) for t in group], base, arm, BASELINE, rules)
         for arm in shared
         if arm != BASELINE
     )
@@ -140,8 +141,8 @@ def _story(epoch: str, load: str | None, group: Sequence[_Traffic], rules: Rules
         load=load,
         switches=switches,
         best=best,
-        gate=_compare(picked, base, "gate", BASELINE, rules.level),
-        gain=_compare(picked, [_rows(t, best.arm) for t in group], "gate", best.arm, rules.level),
+        gate=_compare(picked, base, "gate", BASELINE, rules),
+        gain=_compare(picked, [_rows(t, best.arm) for t in group], "gate", best.arm, rules),
         table=tuple((t.segment, t.k) for t in group),
         level=rules.level,
     )
@@ -162,9 +163,9 @@ def _compare(
     bases: Sequence[tuple[Floats, Floats]],
     name: str,
     baseline: str,
-    level: float,
+    rules: Rules,
 ) -> Estimate:
-    """Throughput at equal tokens a segment, over that of the baseline, by Welch's t.
+    """Throughput at equal tokens a segment, over that of the baseline.
 
     log(sum of baseline times per token) - log(sum of times per token), linearised by pair.
     """
@@ -172,24 +173,43 @@ def _compare(
     time0 = [float(y.sum() / x.sum()) for x, y in bases]
     total1, total0 = sum(time1), sum(time0)
     delta = math.log(total0 / total1)
-    variances, freedoms = [], []
-    for (x1, y1), (x0, y0), t1, t0 in zip(ones, bases, time1, time0, strict=True):
-        pairs = len(x1)
-        scores = (y0 - t0 * x0) / (x0.sum() * total0) - (y1 - t1 * x1) / (x1.sum() * total1)
-        variances.append(pairs / (pairs - 1) * float(scores @ scores))
-        freedoms.append(pairs - 1)
-    variance = sum(variances)
-    half = 0.0
-    if variance > 0:
-        freedom = variance**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
-        half = t_quantile(level, freedom) * math.sqrt(variance)
+    scores = [
+        (y0 - t0 * x0) / (x0.sum() * total0) - (y1 - t1 * x1) / (x1.sum() * total1)
+        for (x1, y1), (x0, y0), t1, t0 in zip(ones, bases, time1, time0, strict=True)
+    ]
+    half = _always(scores, rules.level) if rules.looked_at_often else _once(scores, rules.level)
     return Estimate(
         arm=name,
         value=math.exp(delta),
-        low=math.exp(delta - half),
-        high=math.exp(min(700.0, delta + half)),
-        pairs=sum(len(x) for x, _ in ones),
-        level=level,
+        low=None if half is None else math.exp(delta - half),
+        high=None if half is None else math.exp(min(700.0, delta + half)),
+        pairs=sum(len(one) for one in scores),
+        level=rules.level,
         baseline=baseline,
         k=arm_k(name),
     )
+
+
+def _variance(scores: Floats) -> float:
+    return len(scores) / (len(scores) - 1) * float(scores @ scores)
+
+
+def _once(segments: Sequence[Floats], level: float) -> float:
+    """Half-width by Welch's t. segments: scores of the pairs of each, summing to 0."""
+    variances = [_variance(scores) for scores in segments]
+    variance = sum(variances)
+    if variance == 0:
+        return 0.0
+    spread = sum(v**2 / (len(s) - 1) for v, s in zip(variances, segments, strict=True))
+    return t_quantile(level, variance**2 / spread) * math.sqrt(variance)
+
+
+def _always(segments: Sequence[Floats], level: float) -> float | None:
+    """Half-width that holds at every look; None before the first is allowed in each segment.
+
+    Segments grow each at its own pace, so each has its share of the error.
+    """
+    alpha = (1.0 - level) / len(segments)
+    found = [sequential.half_width(math.sqrt(_variance(one)), one, alpha) for one in segments]
+    known = [half for half in found if half is not None]
+    return math.fsum(known) if len(known) == len(found) else None

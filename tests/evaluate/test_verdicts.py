@@ -380,6 +380,24 @@ def test_a_gate_beats_one_switch_where_classes_disagree():
     assert {segment.class_: k for segment, k in story.table} == {"sql": 4, "prose": 0}
 
 
+def test_a_story_that_is_looked_at_while_it_grows_waits_and_is_wider():
+    times, parts = rows({"sql": TIE, "logs": TIE}, pairs=40, noise=0.05)
+    queued = [dataclasses.replace(t, waiting=t.request_rounds) for t in times]
+
+    def told(count, often):
+        seen = [t for t in queued if (t.pair - 1) % 40 < count]
+        (story,) = tell(seen, parts, Rules(looked_at_often=often), "switchback")
+        return story.switches[0]
+
+    early, often, once = told(19, True), told(40, True), told(40, False)
+
+    assert (early.low, early.high) == (None, None)
+    assert often.value == once.value
+    # Each of two segments has half of the error, by a sequence that is 1.55 times as wide.
+    wider = math.log(often.high / often.low) / math.log(once.high / once.low)
+    assert 1.55 * math.sqrt(2) < wider < 3.0
+
+
 def test_a_gate_gains_nothing_where_all_classes_agree():
     (story,) = tell(*rows({"sql": WIN, "logs": WIN}))
 
