@@ -92,7 +92,7 @@ def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> Judged:
         speedups=tuple(sorted(joint.estimates, key=lambda e: e.baseline == CLEAN)),
         metric=METRICS[objective],
         arms=arms,
-        best=(),
+        best=() if deciding is None else (deciding.arm,),
         pairs=len(pairs),
         pairs_needed=None if enough else rules.min_pairs * max(2, len(deploys)),
         flags=flags,

@@ -57,8 +57,8 @@ START_WITH = {
 
 def crossover_lines(verdict: Verdict) -> list[str]:
     """A crossover by router: what engines that cannot change k should be started with."""
-    table = next((one.arm for one in verdict.speedups if one.k is None), None)
-    what = f"k = {verdict.k}" if verdict.k is not None else f"the table of {table}"
+    chosen = ", ".join(verdict.best)
+    what = f"k = {verdict.k}" if verdict.k is not None else f"the table of {chosen}"
     words = START_WITH[verdict.action].format(what=what)
     graded = "" if verdict.grade == "none" else f", {verdict.grade}"
     lines = [f"crossover of {verdict.segment}: {words} ({verdict.pairs} pairs{graded})"]

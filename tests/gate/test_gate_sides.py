@@ -9,7 +9,8 @@ from gate.test_gate_crossover import NOW, SWAP, SWAPPED, blocks, boot_of, stored
 
 from specscope.cli import main
 from specscope.gate.crossover import judge_crossovers
-from specscope.gate.sides import crossings
+from specscope.gate.show import crossover_lines
+from specscope.gate.sides import Crossing, crossings
 from specscope.gate.swap import Swap, crossover_policy
 from specscope.store import Store
 
@@ -86,6 +87,28 @@ def test_a_side_with_a_schedule_of_its_own_is_no_fixed_length(tmp_path, capsys):
                       "SETTINGS mutations_sync = 1")  # fmt: skip
     _, out, _ = run(capsys, "recommend", "--store", where)
     assert "start with the table of schedule" in out
+
+
+@pytest.mark.parametrize("better", ["current", "schedule"])
+def test_of_two_tables_the_one_that_won_is_named(better):
+    worse = "schedule" if better == "current" else "current"
+    speed = {"clean": 1.0, worse: 1.3, better: 1.6}
+    deploys = [("clean", worse), (worse, "clean"), ("clean", better), (better, "clean")]
+    made = [
+        dataclasses.replace(
+            b, arm=arm, policy=number, boot=f"{b.boot} {number}",
+            emitted=round(speed[arm] * b.emitted),
+        )
+        for number, sides in enumerate(deploys, start=1)
+        for b in blocks([("clean", "clean")], 40)
+        for arm in [sides[b.replica != SWAP.left[0]]]
+    ]  # fmt: skip
+    ran = {(b.replica, b.boot): b.arm for b in made}
+    sides = {SWAP.left[0]: "left", SWAP.right[0]: "right"}
+
+    (found,) = judge_crossovers([Crossing((1, 2, 3, 4), sides, tuple(made), ran)])
+
+    assert f"start with the table of {better}" in crossover_lines(found.verdict)[0]
 
 
 def test_one_length_with_two_drafts_is_two_configurations():
