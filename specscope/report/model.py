@@ -87,7 +87,10 @@ class OutputRow:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRow:
-    """One kind of traffic, the verdict on it, and every arm that it rests on."""
+    """One kind of traffic, the verdict on it, and every arm that it rests on.
+
+    metric: what its speedups are of, in words.
+    """
 
     name: str
     label: str
@@ -102,6 +105,7 @@ class SegmentRow:
     arms: list[ArmRow]
     primary: str | None = None  # cause behind the least loss; None where speculation pays
     causes: list[LossCauses] = field(default_factory=list)  # of every arm that loses
+    metric: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,6 +194,18 @@ def cost_said(name: str, arm: ArmRow) -> str:
     return f"{name}, {arm.arm}: {number(arm.cost_per_million, 3)} a million output tokens{beside}"
 
 
+def metrics_said(report: Report) -> list[str]:
+    """What the speedups are of, a line a metric; it names the traffic where there are several."""
+    of: dict[str, list[str]] = {}
+    for segment in report.segments:
+        if segment.metric:
+            of.setdefault(segment.metric, []).append(segment.name)
+    return [
+        f"Speedup of {'; '.join(names)}: {metric}" if len(of) > 1 else f"Speedup: {metric}"
+        for metric, names in of.items()
+    ]
+
+
 def worth_trying(report: Report) -> list[str]:
     """Draft lengths that nobody ran and that a trial may show to be better, a line each."""
     return [
@@ -234,6 +246,7 @@ def _template(name: str) -> Any:
         outputs_said=outputs_said,
         fleet_said=fleet_said,
         priced=priced,
+        metrics_said=metrics_said,
         worth_trying=worth_trying,
     )
     return environment.get_template(name)

@@ -14,6 +14,7 @@ from specscope.report.render import (
     deciding_arm,
     fleet_said,
     interval,
+    metrics_said,
     number,
     outputs_said,
     priced,
@@ -37,7 +38,7 @@ def show(report: Report, console: Console) -> None:
     ):
         if lines:
             console.print(f"{title}: {'; '.join(lines)}", markup=False, highlight=False)
-    for line in worth_trying(report):
+    for line in (*metrics_said(report), *worth_trying(report)):
         console.print(line, markup=False, highlight=False)
     for name, arm in priced(report):
         console.print(cost_said(name, arm), markup=False, highlight=False)

@@ -67,6 +67,7 @@ def segment_row(
         arms=[_arm(a, speedups.get(a.arm), cost.get(a.arm)) for a in verdict.arms],
         primary=verdict.primary,
         causes=_losses(verdict.diagnoses),
+        metric=verdict.metric,
     )
 
 

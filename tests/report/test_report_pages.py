@@ -16,7 +16,15 @@ from waiting import PATIENCE_S
 
 from specscope.evaluate.fleet import fleet_verdict, segment_names
 from specscope.evaluate.segments import Segment
-from specscope.report.render import deciding_arm, to_html, to_json, verdict, why, write
+from specscope.report.render import (
+    deciding_arm,
+    metrics_said,
+    to_html,
+    to_json,
+    verdict,
+    why,
+    write,
+)
 from specscope.report.terminal import show
 from specscope.report.views import headline
 
@@ -160,6 +168,22 @@ def test_a_speedup_at_equal_traffic_says_what_it_was_as_it_came():
     assert "requests of the block held equal, as it came 1.66" in to_html(
         replace(a_report(), segments=[segment])
     )
+
+
+def test_every_view_says_what_a_speedup_is_of(tmp_path):
+    queued = a_segment(metric="tokens per second")
+    timed = a_segment("prose", metric="time per token")
+    both = replace(a_report(), segments=[queued, timed])
+
+    assert metrics_said(a_report()) == []
+    assert metrics_said(replace(both, segments=[timed, timed])) == ["Speedup: time per token"]
+    text = io.StringIO()
+    show(both, Console(file=text, width=200))
+    write(both, tmp_path)
+    pages = [(tmp_path / f"report.{kind}").read_text() for kind in ("html", "md")]
+    for view in (text.getvalue(), *pages):
+        assert "Speedup of sql, light: tokens per second" in view
+        assert "Speedup of prose, light: time per token" in view
 
 
 CHROMIUM = shutil.which("chromium")
