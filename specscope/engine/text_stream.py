@@ -22,27 +22,26 @@ class TextStream:
         self.text = self.detokenize(self.ids)
         if self.text.endswith(REPLACEMENT):
             return ""
-        certain = len(self.text) - self._held()
-        return self._give(certain)
+        return self._give(self._certain())
 
     def finish(self) -> str:
         """The rest, up to the first stop string."""
-        places = [self.text.find(stop) for stop in self.stop]
-        found = [place for place in places if place >= 0]
-        return self._give(min(found, default=len(self.text)))
+        return self._give(self._stop_place(otherwise=len(self.text)))
 
     def _give(self, end: int) -> str:
         piece = self.text[self.given : end]
         self.given = max(self.given, end)
         return piece
 
-    def _held(self) -> int:
-        """Characters at the end that may be, or begin, a stop string."""
-        for stop in self.stop:
-            place = self.text.find(stop)
-            if place >= 0:
-                return len(self.text) - place
-        return max((_overlap(self.text, stop) for stop in self.stop), default=0)
+    def _certain(self) -> int:
+        """Characters that are no part of a stop string, nor of what may become one."""
+        begun = max((_overlap(self.text, stop) for stop in self.stop), default=0)
+        return self._stop_place(otherwise=len(self.text) - begun)
+
+    def _stop_place(self, otherwise: int) -> int:
+        """Where the first stop string begins, whichever of them it is."""
+        places = [self.text.find(stop) for stop in self.stop]
+        return min((place for place in places if place >= 0), default=otherwise)
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from specscope.engine.text_stream import TextStream
@@ -30,6 +30,7 @@ def test_what_may_become_a_stop_string_is_kept_back():
     st.lists(st.text("ab→", min_size=1, max_size=4), max_size=2),
     st.lists(st.integers(0, 30)),
 )
+@example("ab", ["b", "ab"], [])  # the stop string that begins first is not the first of the list
 def test_the_pieces_are_the_text_up_to_its_first_stop_string(text, stops, cuts):
     raw = text.encode()
     # An engine's text ends with the token that completes a stop string.
