@@ -16,6 +16,7 @@ from typing import Self
 from specscope.errors import StoreBusy, StoreError
 
 FILE = "specscope-owner.json"
+NOBODYS = {"lost+found"}  # what a fresh volume holds
 
 
 @dataclass(slots=True)
@@ -28,10 +29,14 @@ class Owner:
     def take(cls, path: Path) -> Self:
         """Own the store in a folder, which is made where it is missing.
 
-        Raises StoreBusy, which names the owner and its read endpoint.
+        Raises StoreBusy, which names the owner and its read endpoint, StoreError where the
+        folder cannot be had or holds files of something else.
         """
         try:
             path.mkdir(parents=True, exist_ok=True)
+            names = {entry.name for entry in path.iterdir()}
+            if FILE not in names and names - NOBODYS:
+                raise StoreError(f"{path} is no store, and holds {min(names - NOBODYS)}")
             descriptor = os.open(path / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror}") from error

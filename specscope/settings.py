@@ -33,14 +33,19 @@ class ServiceSettings:
         listen: str | None = None,
         http: str | None = None,
     ) -> ServiceSettings:
-        """Raises UsageError for a SPECSCOPE_* name that nobody knows, a missing store, an
-        address that is none, or a token that cannot be sent."""
+        """Raises UsageError for a SPECSCOPE_* name that nobody knows, a missing store or
+        one that can only be read from, an address that is none, or a token that cannot be sent."""
         settings = cls(
             store=store_dsn(environ, store),
             listen=listen or environ.get("SPECSCOPE_LISTEN") or LISTEN,
             http=http or environ.get("SPECSCOPE_HTTP") or HTTP,
             apply_token=apply_token(environ),
         )
+        if settings.store.startswith(("http:", "https:")):
+            raise UsageError(
+                f"{settings.store} can only be read from: a service's own store is chdb:///path "
+                "or clickhouse://user@host/db"
+            )
         for address in (settings.listen, settings.http):
             host_and_port(address)
         return settings

@@ -20,6 +20,7 @@ from specscope_hook.ring import RingReader
 log = logging.getLogger("specscope.agent")
 
 RETRY_S = 60.0  # before a file that is no ring is looked at again
+ABSENT_S = 600.0  # between two complaints that there is no such directory: the engine may be late
 
 
 @dataclass(slots=True)
@@ -85,7 +86,10 @@ class Rings:
                     return True
                 self._unlock()  # it was made anew
             file = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError:
+        except OSError as error:
+            if time.monotonic() >= self._complain_at:
+                self._complain_at = time.monotonic() + ABSENT_S
+                log.warning("no rings in %s: %s; looked for again", self.folder, error.strerror)
             return True  # it is not there (any more), and nobody's
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -73,6 +73,7 @@ def _share(environ: Mapping[str, str], name: str, default: float) -> float:
 def _address(environ: Mapping[str, str], name: str) -> str | None:
     text = environ.get(name) or None
     host, _, port = (text or "").rpartition(":")
-    if text and not (host and port.isdigit()):
+    numbered = port.isascii() and port.isdigit() and 0 < int(port) <= 65535
+    if text and not (host and numbered and "/" not in host):
         raise SettingsError(f"{name}={text!r} is not host:port")
     return text

@@ -94,7 +94,8 @@ class Uplink:
         self._stop.set()
         with self._spool.changed:
             self._spool.changed.notify_all()
-        self._thread.join(timeout_s)
+        if self._thread.ident is not None:  # never started where a port was in use
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         failures, complained_at = 0, -COMPLAINT_INTERVAL_S

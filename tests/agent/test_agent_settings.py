@@ -1,7 +1,13 @@
 """The sidecar's settings: what means nothing is refused in one line that names it."""
 
+import socket
+import threading
+
 import pytest
 
+from specscope_agent.agent import run
+from specscope_agent.errors import AgentError
+from specscope_agent.rings import Rings
 from specscope_agent.settings import AgentSettings
 from specscope_hook.errors import SettingsError
 
@@ -13,6 +19,9 @@ from specscope_hook.errors import SettingsError
         ("SPECSCOPE_METRICS_PORT", "-1"),
         ("SPECSCOPE_SERVICE", ":7070"),
         ("SPECSCOPE_SERVICE", "host"),
+        ("SPECSCOPE_SERVICE", "host:0"),
+        ("SPECSCOPE_SERVICE", "host:65536"),
+        ("SPECSCOPE_SERVICE", "http://host:7070"),
         ("SPECSCOPE_SAMPLE", "2"),
         ("SPECSCOPE_SPOOL_BYTES", "1e9"),
     ],
@@ -29,3 +38,26 @@ def test_an_empty_value_is_no_value(tmp_path):
 
     assert settings.metrics_port is None
     assert settings.service is None
+
+
+def test_a_port_of_metrics_in_use_is_one_error_and_gives_the_spool_back(tmp_path):
+    with socket.create_server(("", 0)) as taken:
+        settings = AgentSettings(
+            rings=tmp_path / "rings",
+            spool=tmp_path / "spool",
+            service="127.0.0.1:1",
+            metrics_port=taken.getsockname()[1],
+        )
+
+        for _ in range(2):  # the first one left no lock
+            with pytest.raises(AgentError, match=r"port \d+ for metrics"):
+                run(settings, threading.Event())
+
+
+def test_a_directory_that_is_not_there_is_said_once(tmp_path, caplog):
+    rings = Rings(tmp_path / "late")
+
+    rings.refresh()
+    rings.refresh()
+
+    assert caplog.text.count("no rings in") == 1

@@ -75,6 +75,23 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path):
     assert "127.0.0.1" in text
 
 
+def test_a_store_that_can_only_be_read_is_refused_before_batches_come():
+    text = one_line(serve("--store", "http://127.0.0.1:1"))
+
+    assert "http://127.0.0.1:1 can only be read from" in text
+
+
+def test_a_folder_of_something_else_is_no_store_and_stays_as_it_is(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+
+    text = one_line(
+        serve("--store", f"chdb://{tmp_path}", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
+    )
+
+    assert "is no store, and holds thesis.tex" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
 @pytest.mark.parametrize("address", ["localhost", ":1", "host:port", "host:70000", "1.2.3.4"])
 def test_an_address_that_is_none_is_refused(address):
     with pytest.raises(UsageError, match="host:port"):
