@@ -28,6 +28,7 @@ from specscope.evaluate import objectives, ratio, sequential
 from specscope.evaluate.blocks import BlockTime, arm_k, merge_blocks
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.objectives import Objective
+from specscope.evaluate.pairs import known, measured
 from specscope.evaluate.ratio import LogRatio
 
 Floats = NDArray[np.float64]
@@ -85,7 +86,7 @@ def swap_pairs(
     found: dict[tuple[int, int], dict[Side, dict[int, list[BlockTime]]]] = defaultdict(
         lambda: {"left": defaultdict(list), "right": defaultdict(list)}
     )
-    for block in dict.fromkeys(blocks):
+    for block in dict.fromkeys(known(block) for block in blocks):
         if (side := sides.get(block.replica)) is not None:
             found[block.policy, block.pair // 2][side][block.pair % 2].append(block)
     pairs, left_out = [], Counter[str]()
@@ -113,7 +114,7 @@ def _whole(halves: Mapping[int, Sequence[BlockTime]]) -> BlockTime | str:
     rows = [block for half in (0, 1) for block in halves[half]]
     if len({block.arm for block in rows}) > 1:
         return "a side ran two configurations"
-    if any(b.wall_us is None or b.wall_us <= 0 or b.emitted <= 0 for b in rows):
+    if not all(map(measured, rows)):
         return "a block without time or tokens"
     return replace(merge_blocks(rows), merged=sum(block.merged for block in rows))
 

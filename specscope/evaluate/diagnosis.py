@@ -60,7 +60,8 @@ def diagnose(facts: Facts, causes: Sequence[Cause]) -> Diagnosis:
         if isinstance(found, Missing):
             unseen.append(Unseen(cause.code, found.needs))
         elif isinstance(found, Seen):
-            left = max(facts.mine.total - found.saved, 1e-9 * facts.mine.total)
+            # A number of numpy would leave a flag that JSON cannot say.
+            left = float(max(facts.mine.total - found.saved, 1e-9 * facts.mine.total))
             repaired = facts.target.total / left
             flips = measured < 1.0 < repaired
             repairs.append(Repair(cause.code, cause.part, repaired, flips, found.evidence))

@@ -100,7 +100,7 @@ def amounts(block: BlockTime, objective: Objective) -> tuple[float, float] | Non
     """
     if objective == "throughput":
         return float(block.emitted), block.wall_us
-    return _requests_and_time(block) if block.tpot_counts else None
+    return _requests_and_time(block) if any(block.tpot_counts) else None
 
 
 def gap_p95(

@@ -42,7 +42,7 @@ def pairs_of(
     0), are left out. closed_loop: clients wait for their answers, so their number is the load.
     """
     times: dict[PairKey, dict[str, list[BlockTime]]] = defaultdict(lambda: defaultdict(list))
-    for block in dict.fromkeys(_known(block) for block in blocks):
+    for block in dict.fromkeys(known(block) for block in blocks):
         if block.arm and (block.policy or block.pair):
             times[pair_key(block)][block.arm].append(block)
     kinds: dict[PairKey, dict[str, list[BlockPart]]] = defaultdict(lambda: defaultdict(list))
@@ -51,7 +51,7 @@ def pairs_of(
     found = []
     for key in sorted(times):
         merged = {arm: merge_blocks(rows) for arm, rows in sorted(times[key].items())}
-        whole = {arm: block for arm, block in merged.items() if _measured(block)}
+        whole = {arm: block for arm, block in merged.items() if measured(block)}
         if whole:
             found.append((key, whole, {arm: tuple(kinds[key].get(arm, ())) for arm in whole}))
     segments = segments_of([Mix(key[0], whole, rows) for key, whole, rows in found], closed_loop)
@@ -66,8 +66,8 @@ def by_segment(pairs: Iterable[Pair]) -> dict[tuple[str, Segment], list[Pair]]:
     return dict(groups)
 
 
-def _known(block: BlockTime) -> BlockTime:
-    """The block with None for every time that is not a number."""
+def known(block: BlockTime) -> BlockTime:
+    """A block with None for every time that is not a number."""
     odd: dict[str, Any] = {
         name: None
         for name in _TIMES
@@ -76,7 +76,7 @@ def _known(block: BlockTime) -> BlockTime:
     return replace(block, **odd) if odd else block
 
 
-def _measured(block: BlockTime) -> bool:
+def measured(block: BlockTime) -> bool:
     """Whether a block has a time and tokens; a store may hold NULL or worse for either."""
     wall = block.wall_us
     return wall is not None and isfinite(wall) and wall >= _SHORTEST_US and block.emitted > 0

@@ -141,6 +141,19 @@ def test_a_pair_that_is_not_whole_is_left_out_with_its_reason():
     }
 
 
+@pytest.mark.parametrize("wall_us", [None, 0.0, 1e-9, float("nan"), float("inf")])
+def test_a_block_whose_time_is_no_time_leaves_its_pair_out(wall_us):
+    made = [
+        BlockTime(**{**_plain(b), "wall_us": wall_us}) if (b.pair, b.replica) == (4, "r0") else b
+        for b in blocks(SWAPPED, pairs=6)
+    ]
+
+    pairs, left_out = swap_pairs(made, SIDES)
+
+    assert len(deploys_of(pairs, "throughput")) == 2
+    assert left_out == {"a block without time or tokens": 1}
+
+
 def _plain(block):
     return {name: getattr(block, name) for name in BlockTime.__dataclass_fields__}
 

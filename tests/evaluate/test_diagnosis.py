@@ -1,14 +1,18 @@
 """Each cause, planted alone in a known engine, is named primary; nothing is where nothing is."""
 
 import dataclasses
+import json
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from block_rows import Kind, block, part
 from planted_rounds import Cohort, Engine, blocks_of, without
 
 from specscope.evaluate.blocks import BlockTime
+from specscope.evaluate.cause import Cause, Seen
 from specscope.evaluate.causes import CAUSES
-from specscope.evaluate.diagnosis import NO_SINGLE_FIX
+from specscope.evaluate.diagnosis import NO_SINGLE_FIX, diagnose
 from specscope.evaluate.machine import machine_of
 from specscope.evaluate.verdicts import decide
 
@@ -102,6 +106,18 @@ PLANTED = {
     ),
     "overhead_bound": planted(dataclasses.replace(BIG, steps={9: 45.0}), card=H100),
 }
+
+
+def test_what_a_fit_saves_leaves_nothing_that_json_cannot_say():
+    facts = SimpleNamespace(
+        speedup=0.8, mine=SimpleNamespace(total=2.0), target=SimpleNamespace(total=1.6),
+        arm=SimpleNamespace(arm="k4"),
+    )  # fmt: skip
+    fitted = Cause("context_cost", "context_cost", lambda facts: Seen(np.float64(0.9), "a slope"))
+
+    (repair,) = diagnose(facts, [fitted]).repairs
+
+    assert json.loads(json.dumps(dataclasses.asdict(repair)))["flips"] is True
 
 
 def test_every_cause_of_the_table_is_planted():

@@ -168,6 +168,16 @@ def test_a_covariate_asks_for_a_pair_more_before_the_first_look():
         assert (sequential.interval(better) is not None) is seen
 
 
+def test_histograms_that_hold_nothing_time_no_request():
+    times, parts = rows({"chat": Kind({0: 1.0, 4: 2.5}, {0: 1.0, 4: 1.6})})
+    idle = changed(times, waiting=lambda b: 0, tpot_bins=lambda b: (7,), tpot_counts=lambda b: (0,))
+
+    (verdict,) = decide(idle, parts, None, "switchback")
+
+    assert verdict.action == "inconclusive"
+    assert "the time per output token of requests is not known in both arms" in verdict.reasons
+
+
 ODD = (None, 0, 1, 10**12)
 
 
