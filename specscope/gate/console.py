@@ -18,7 +18,7 @@ from specscope.gate.recommend import Recommendation
 from specscope.gate.remote import Remote
 from specscope.gate.replayed import read_replays, replayed_cells
 from specscope.gate.session import Reading
-from specscope.gate.table import GateTable, read_table
+from specscope.gate.table import SCHEMA, GateTable, read_table, unknown_keys
 from specscope.settings import store_dsn
 from specscope.store import Store
 
@@ -77,6 +77,10 @@ def _read_table(path: Path) -> GateTable:
         body = json.loads(path.read_text())
         if not isinstance(body, dict) or not body.keys() & {"table", "default_k"}:
             raise InputError(f"{path} is not a table: it says neither `table` nor `default_k`")
+        if body.get("schema", SCHEMA) != SCHEMA:
+            raise InputError(f"{path} is not a table: its schema is not {SCHEMA}")
+        if unknown := unknown_keys(body):
+            raise InputError(f"{path} is not a table: a cell knows no {unknown[0]!r}")
         return read_table(body)
     except (OSError, ValueError, RecursionError, UsageError) as error:
         raise InputError(f"{path} is not a table: {error}") from error

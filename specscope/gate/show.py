@@ -12,7 +12,7 @@ from specscope.evaluate.verdicts import Verdict
 from specscope.gate.plan import untried_lines
 from specscope.gate.recommend import Recommendation
 from specscope.gate.rules import Move
-from specscope.gate.table import GateTable
+from specscope.gate.table import SCHEMA, GateTable
 
 
 def table_lines(table: GateTable) -> list[str]:
@@ -137,7 +137,7 @@ def move_json(move: Move, of_hour: Mapping[str, float]) -> Mapping[str, Any]:
 def recommendation_json(found: Recommendation) -> Mapping[str, Any]:
     """A recommendation as plain values; its `table` and `default_k` can be applied as a file."""
     return {
-        "schema": "specscope.gate/1",
+        "schema": SCHEMA,
         "epoch": found.epoch,
         **found.new.as_json(),
         "moves": [move_json(move, found.of_hour) for move in found.moves],

@@ -16,6 +16,7 @@ Limits = tuple[int, int | None]
 
 MEASURED, REPLAYED = GRADES = ("measured", "replayed")
 
+SCHEMA = "specscope.gate/1"
 AXES = ("context", "output", "batch", "queue")
 
 
@@ -150,6 +151,16 @@ def read_table(policy: Mapping[str, Any]) -> GateTable:
         context, output, batch, queue = (_limits(limits) for limits in cell.ranges)
         cells.append(Cell(cell.k, cell.class_, context, output, batch, queue, basis))
     return GateTable(tuple(cells), gate.default_k)
+
+
+def unknown_keys(table: Mapping[str, Any]) -> list[str]:
+    """Names in a table's cells that mean nothing; the hook looks past them, so a misspelt
+    `class` would be a cell of every class."""
+    cells = table.get("table")
+    if not isinstance(cells, list):
+        return []
+    said = [name for cell in cells if isinstance(cell, dict) for name in cell]
+    return sorted({*said} - {"class", *AXES, "k", "basis"})
 
 
 def _basis(raw: Any) -> Basis | None:

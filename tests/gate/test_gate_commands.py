@@ -225,6 +225,8 @@ def test_what_cannot_be_done_is_one_line(dsn, capsys, words, said, monkeypatch):
 
 
 FILES = {
+    "misspelt.json": '{"table": [{"klass": "sql", "k": 2}], "default_k": 0}',
+    "another.json": '{"schema": "specscope.gate/7", "table": [], "default_k": 0}',
     "list.json": "[1]", "empty.json": "{}", "report.json": '{"schema": "specscope.report/1"}',
     "cut.json": '{"table": [', "low.json": '{"table": [], "default_k": -1}',
     "turned.json": '{"table": [{"k": 4, "batch": [5, 2]}]}', "null.json": '{"table": null}',
