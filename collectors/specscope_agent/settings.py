@@ -37,7 +37,7 @@ class AgentSettings:
         return cls(
             rings=Path(rings),
             spool=Path(environ.get("SPECSCOPE_SPOOL") or DEFAULT_SPOOL),
-            spool_bytes=_whole(environ, "SPECSCOPE_SPOOL_BYTES", DEFAULT_SPOOL_BYTES),
+            spool_bytes=_size(environ, "SPECSCOPE_SPOOL_BYTES", DEFAULT_SPOOL_BYTES),
             service=_address(environ, "SPECSCOPE_SERVICE"),
             otlp=environ.get("SPECSCOPE_OTLP") or None,
             sample=_share(environ, "SPECSCOPE_SAMPLE", 0.01),
@@ -50,6 +50,13 @@ def _whole(environ: Mapping[str, str], name: str, default: int) -> int:
     if not text.isascii() or not text.isdigit():
         raise SettingsError(f"{name}={text!r} is not a whole number")
     return int(text)
+
+
+def _size(environ: Mapping[str, str], name: str, default: int) -> int:
+    size = _whole(environ, name, default)
+    if size == 0:
+        raise SettingsError(f"{name}=0 leaves no room for a batch")
+    return size
 
 
 def _port(environ: Mapping[str, str], name: str) -> int | None:

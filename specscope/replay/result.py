@@ -52,6 +52,8 @@ def read(path: Path) -> Result:
     """A result that `write` wrote. Raises InputError with what is wrong with it."""
     try:
         raw = json.loads(path.read_text())
+        if not isinstance(raw, dict) or "schema" not in raw:
+            raise InputError(f"{path} is not the result of a replay")
         if raw["schema"] != SCHEMA:
             raise InputError(f"{path}: a {raw['schema']!r}, not a {SCHEMA!r}")
         judged = Judged(

@@ -24,6 +24,7 @@ from specscope_hook.errors import SettingsError
         ("SPECSCOPE_SERVICE", "http://host:7070"),
         ("SPECSCOPE_SAMPLE", "2"),
         ("SPECSCOPE_SPOOL_BYTES", "1e9"),
+        ("SPECSCOPE_SPOOL_BYTES", "0"),
     ],
 )
 def test_a_value_that_means_nothing_is_named(tmp_path, name, value):
