@@ -196,31 +196,21 @@ def _estimate(
 ) -> Estimate:
     taking = [(w, d.contrast) for w, d in zip(weights, deploys, strict=True) if abs(w) > 1e-9]
     delta = math.fsum(w * one.delta for w, one in taking)
-    half = _always(taking, level) if looked_at_often else _once(taking, level)
+    half = _half_width(taking, level, looked_at_often)
     pairs = sum(one.pairs for _, one in taking)
     low, high = (None, None) if half is None else (math.exp(delta - half), math.exp(delta + half))
     return Estimate(arm, math.exp(delta), low, high, pairs, level, baseline, arm_k(arm))
 
 
-def _once(taking: Sequence[tuple[float, LogRatio]], level: float) -> float:
-    """Half-width by Student's t, with the degrees of freedom of Welch and Satterthwaite."""
-    parts = [(w * (one.se or 0.0)) ** 2 for w, one in taking]
-    variance = math.fsum(parts)
-    if variance == 0:
-        return 0.0
-    spread = math.fsum(v**2 / (one.pairs - 1) for v, (_, one) in zip(parts, taking, strict=True))
-    return ratio.t_quantile(level, variance**2 / spread) * math.sqrt(variance)
-
-
-def _always(taking: Sequence[tuple[float, LogRatio]], level: float) -> float | None:
-    """Half-width that holds at every look; None before the first is allowed."""
-    alpha = (1.0 - level) / len(taking)
-    half = 0.0
-    for w, one in taking:
-        if one.pair_sd is None or one.pairs < sequential.first_look(one):
-            return None
-        half += abs(w) * one.pair_sd * sequential.margin(one.pairs, alpha)
-    return half
+def _half_width(
+    taking: Sequence[tuple[float, LogRatio]], level: float, looked_at_often: bool
+) -> float | None:
+    if looked_at_often:
+        parts = [(one.se and abs(w) * one.se, one.scores) for w, one in taking]
+        return sequential.half_width_of_sum(parts, 1.0 - level)
+    return ratio.welch_half_width(
+        [(abs(w) * (one.se or 0.0), one.freedom) for w, one in taking], level
+    )
 
 
 def _order(arm: str) -> tuple[int, int, str]:

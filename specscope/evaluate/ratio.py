@@ -141,6 +141,20 @@ def jackknife(
     return statistic(groups), math.sqrt((len(groups) - 1) / len(groups) * spread)
 
 
+def welch_half_width(parts: Sequence[tuple[float, float]], level: float) -> float:
+    """Half-width around a sum of independent estimates, by Student's t.
+
+    parts: of each its standard error and degrees of freedom; together they have those of Welch
+    and Satterthwaite. 0 where nothing varies.
+    """
+    variances = [se**2 for se, _ in parts]
+    variance = math.fsum(variances)
+    if variance == 0:
+        return 0.0
+    spread = math.fsum(v**2 / freedom for v, (_, freedom) in zip(variances, parts, strict=True))
+    return t_quantile(level, variance**2 / spread) * math.sqrt(variance)
+
+
 @lru_cache(maxsize=4096)
 def t_quantile(level: float, freedom: float) -> float:
     """Half-width of a two-sided interval in standard errors. [> 0]"""

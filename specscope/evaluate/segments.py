@@ -78,15 +78,6 @@ def segments_of(mixes: Sequence[Mix], closed_loop: bool = False) -> list[Segment
     ]
 
 
-def segment_of(
-    blocks: Mapping[str, BlockTime],
-    parts: Mapping[str, Sequence[BlockPart]],
-    closed_loop: bool = False,
-) -> Segment:
-    """The traffic of a pair by itself, by its own numbers."""
-    return segments_of([Mix("", blocks, parts)], closed_loop)[0]
-
-
 def _loads(mixes: Sequence[Mix], kinds: Sequence[Hashable], closed_loop: bool) -> list[str]:
     found = [""] * len(mixes)
     for members in _groups(kinds):

@@ -8,6 +8,7 @@ width. Source: Waudby-Smith, Arbour, Sinha, Kennedy & Ramdas (arXiv 2103.06476).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from scipy import special
 
@@ -63,6 +64,17 @@ def half_width(
     return se * math.sqrt(clusters) * margin(clusters, alpha)
 
 
+def half_width_of_sum(parts: Sequence[tuple[float | None, Floats]], alpha: float) -> float | None:
+    """Half-width around a sum of independent estimates. None before each may be looked at.
+
+    parts: se and scores of each, as for `half_width`. They grow each at its own pace, so each
+    has its share of the error.
+    """
+    found = [half_width(se, scores, alpha / len(parts)) for se, scores in parts]
+    known = [half for half in found if half is not None]
+    return math.fsum(known) if len(known) == len(found) else None
+
+
 def p_value(contrast: LogRatio, alpha: float = 0.05) -> float:
     """Smallest level at which the sequence tuned for `alpha` excludes no difference. [0..1]
 
@@ -85,11 +97,6 @@ def first_look(contrast: LogRatio) -> int:
     Each degree of freedom spent on a covariate asks for a pair more.
     """
     return _first_look(contrast.scores)
-
-
-def skewness(contrast: LogRatio) -> float:
-    """Third standardised moment of the pair scores; 0 where they do not vary."""
-    return _skewness(contrast.scores)
 
 
 def _first_look(scores: Floats) -> int:

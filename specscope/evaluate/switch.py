@@ -24,7 +24,7 @@ from specscope.evaluate.choice import Choice, Rules, choose, count_comparisons
 from specscope.evaluate.contrast import Estimate
 from specscope.evaluate.objectives import objective_for
 from specscope.evaluate.pairs import Pair, by_segment, pairs_of
-from specscope.evaluate.ratio import t_quantile
+from specscope.evaluate.ratio import welch_half_width
 from specscope.evaluate.segments import Segment
 
 Floats = NDArray[np.float64]
@@ -177,7 +177,7 @@ def _compare(
         (y0 - t0 * x0) / (x0.sum() * total0) - (y1 - t1 * x1) / (x1.sum() * total1)
         for (x1, y1), (x0, y0), t1, t0 in zip(ones, bases, time1, time0, strict=True)
     ]
-    half = _always(scores, rules.level) if rules.looked_at_often else _once(scores, rules.level)
+    half = _half_width(scores, rules)
     return Estimate(
         arm=name,
         value=math.exp(delta),
@@ -190,26 +190,11 @@ def _compare(
     )
 
 
-def _variance(scores: Floats) -> float:
-    return len(scores) / (len(scores) - 1) * float(scores @ scores)
-
-
-def _once(segments: Sequence[Floats], level: float) -> float:
-    """Half-width by Welch's t. segments: scores of the pairs of each, summing to 0."""
-    variances = [_variance(scores) for scores in segments]
-    variance = sum(variances)
-    if variance == 0:
-        return 0.0
-    spread = sum(v**2 / (len(s) - 1) for v, s in zip(variances, segments, strict=True))
-    return t_quantile(level, variance**2 / spread) * math.sqrt(variance)
-
-
-def _always(segments: Sequence[Floats], level: float) -> float | None:
-    """Half-width that holds at every look; None before the first is allowed in each segment.
-
-    Segments grow each at its own pace, so each has its share of the error.
-    """
-    alpha = (1.0 - level) / len(segments)
-    found = [sequential.half_width(math.sqrt(_variance(one)), one, alpha) for one in segments]
-    known = [half for half in found if half is not None]
-    return math.fsum(known) if len(known) == len(found) else None
+def _half_width(segments: Sequence[Floats], rules: Rules) -> float | None:
+    """Around a sum over segments. segments: scores of the pairs of each, summing to 0."""
+    errors = [math.sqrt(len(one) / (len(one) - 1) * float(one @ one)) for one in segments]
+    if rules.looked_at_often:
+        parts = list(zip(errors, segments, strict=True))
+        return sequential.half_width_of_sum(parts, 1.0 - rules.level)
+    freedoms = [len(one) - 1 for one in segments]
+    return welch_half_width(list(zip(errors, freedoms, strict=True)), rules.level)

@@ -377,6 +377,14 @@ def test_a_part_of_time_that_some_rounds_do_not_show_is_unknown_not_less(store):
     assert got["k4"]["verify_us"] is not None
 
 
+def blocks_of_5_s(burn_in_ms):
+    """A policy that runs k0 in blocks."""
+    return {
+        "policy": 7, "created_at": 1, "kind": "blocks", "seed": 1, "arms": ["k0"],
+        "block_ms": 5000, "burn_in_ms": burn_in_ms, "first_pair": 1, "table": "{}", "note": "",
+    }  # fmt: skip
+
+
 def test_a_block_s_burn_in_is_left_out(store):
     traffic = Traffic(pairs=1, arms=(("k0", 0),))
     put(store, traffic, only={"boot", "request", "request_part"})
@@ -385,11 +393,7 @@ def test_a_block_s_burn_in_is_left_out(store):
         for i, round_ in enumerate(traffic.rounds)
     ]
     store.insert("round", table("round", rows))
-    policy = {
-        "policy": 7, "created_at": 1, "kind": "blocks", "seed": 1, "arms": ["k0"],
-        "block_ms": 5000, "burn_in_ms": 500, "first_pair": 1, "table": "{}", "note": "",
-    }  # fmt: skip
-    store.insert("policy", table("policy", [policy]))
+    store.insert("policy", table("policy", [blocks_of_5_s(burn_in_ms=500)]))
 
     roll(store, everything=True)
 
@@ -414,12 +418,7 @@ def test_only_requests_admitted_well_within_a_block_are_timed(store):
         for i, age in enumerate(ages_ms)
     ]  # fmt: skip
     store.insert("request", table("request", rows))
-    policy = {
-        "policy": 7, "created_at": 1, "kind": "blocks", "seed": 1, "arms": ["k0"],
-        "block_ms": 5000, "burn_in_ms": 1000, "first_pair": 1, "table": "{}", "note": "",
-    }  # fmt: skip
-
-    store.insert("policy", table("policy", [policy]))
+    store.insert("policy", table("policy", [blocks_of_5_s(burn_in_ms=1000)]))
 
     roll(store, everything=True)
 
