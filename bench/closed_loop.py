@@ -32,13 +32,13 @@ from specscope.engine.api import SamplingParams, fixed_gate
 from specscope.engine.bundled import bundled_prompts, load_bundled
 from specscope.engine.clock import SystemClock
 from specscope.engine.draft import ModelDrafter
-from specscope.evaluate import contrast, objectives
-from specscope.evaluate.checks import usable_pairs
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.pairs import pairs_of
-from specscope.evaluate.sentences import describe
-from specscope.evaluate.shared_batch import judge_delays
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.experiment import contrast, objectives
+from specscope.evaluate.experiment.checks import usable_pairs
+from specscope.evaluate.experiment.pairs import pairs_of
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.decide import decide
+from specscope.evaluate.verdict.sentences import describe
+from specscope.evaluate.verdict.shared_batch import judge_delays
 from specscope.gate.evidence import read_blocks
 from specscope.gate.policies import checked, write_policy
 from specscope.gate.session import read, recommendation

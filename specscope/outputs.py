@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specscope import queries
-from specscope.evaluate.outputs import Copies, OutputCheck, check_outputs
+from specscope.evaluate.outputs.copies import Copies, OutputCheck, check_outputs
 from specscope.period import since_condition
 from specscope.store import Store
 

@@ -30,7 +30,7 @@ from specscope.demo.plan import LOADS, Size, arm_name
 from specscope.demo.processes import Processes, free_port
 from specscope.demo.progress import Progress
 from specscope.errors import DemoError
-from specscope.evaluate.segments import load_bucket
+from specscope.evaluate.experiment.segments import load_bucket
 from specscope.gate.policies import checked, write_policy
 from specscope.report.collect import collect
 from specscope.report.model import Report

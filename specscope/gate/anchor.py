@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from specscope.errors import UsageError
-from specscope.evaluate.blocks import BlockTime
+from specscope.evaluate.experiment.blocks import BlockTime
 from specscope.gate.sides import sides_of
 from specscope.gate.table import GateTable, read_table
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate import objectives
-from specscope.evaluate.blocks import BASELINE, BlockTime
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.contrast import Estimate
-from specscope.evaluate.crossover import (
+from specscope.evaluate.experiment import objectives
+from specscope.evaluate.experiment.blocks import BASELINE, BlockTime
+from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.experiment.crossover import (
     CLEAN,
     Crossover,
     SwapPair,
@@ -17,15 +16,16 @@ from specscope.evaluate.crossover import (
     deploys_of,
     swap_pairs,
 )
-from specscope.evaluate.flags import NOT_SWAPPED, overruled
-from specscope.evaluate.multiplicity import bonferroni
-from specscope.evaluate.objectives import METRICS
-from specscope.evaluate.outputs import DIFFERS, UNDECIDED, OutputCheck
-from specscope.evaluate.pairs import Pair
-from specscope.evaluate.segments import Mix, Segment, segments_of
-from specscope.evaluate.sentences import FLAGS, describe
-from specscope.evaluate.summary import summarise
-from specscope.evaluate.verdicts import Verdict
+from specscope.evaluate.experiment.objectives import METRICS
+from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.experiment.segments import Mix, Segment, segments_of
+from specscope.evaluate.experiment.summary import summarise
+from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck
+from specscope.evaluate.statistics.multiplicity import bonferroni
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.decide import Verdict
+from specscope.evaluate.verdict.flags import NOT_SWAPPED, overruled
+from specscope.evaluate.verdict.sentences import FLAGS, describe
 from specscope.gate.side_checks import lacking, side_flags
 from specscope.gate.sides import Crossing
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from specscope import queries
-from specscope.evaluate.blocks import BlockClass, BlockPart, BlockTime
-from specscope.evaluate.machine import Machine, machines_of
-from specscope.evaluate.outputs import OutputCheck
-from specscope.evaluate.pairs import pair_key
-from specscope.evaluate.prices import prices
+from specscope.evaluate.costs.machine import Machine, machines_of
+from specscope.evaluate.experiment.blocks import BlockClass, BlockPart, BlockTime
+from specscope.evaluate.experiment.pairs import pair_key
+from specscope.evaluate.outputs.copies import OutputCheck
+from specscope.evaluate.verdict.prices import prices
 from specscope.gate.anchor import under_newest_table
 from specscope.gate.sides import Crossing, Policies, crossings, sides_of, without_crossovers
 from specscope.gate.voids import Hold, read_holds, void_pairs

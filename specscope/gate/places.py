@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from specscope.buckets import CONTEXT, OUTPUT
-from specscope.evaluate.blocks import BASELINE
-from specscope.evaluate.checks import Design
-from specscope.evaluate.verdicts import Verdict
+from specscope.evaluate.experiment.blocks import BASELINE
+from specscope.evaluate.experiment.checks import Design
+from specscope.evaluate.verdict.decide import Verdict
 from specscope.gate.table import Cell, Limits, State, range_of
 
 BEYOND_MEASURED = 2.0

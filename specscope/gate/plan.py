@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate.blocks import BlockTime
-from specscope.evaluate.planning import affordable_share, hours_to_verdict
-from specscope.evaluate.untried import Untried, Worth
-from specscope.evaluate.verdicts import Verdict
+from specscope.evaluate.experiment.blocks import BlockTime
+from specscope.evaluate.statistics.planning import affordable_share, hours_to_verdict
+from specscope.evaluate.verdict.decide import Verdict
+from specscope.evaluate.verdict.untried import Untried, Worth
 
 CAPACITY_BUDGET = 0.01
 DEFAULT_BLOCK_S = 120.0

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from specscope.evaluate.blocks import BASELINE
-from specscope.evaluate.checks import Design, usable_pairs
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.objectives import exceeds
-from specscope.evaluate.pairs import Pair, by_segment, pairs_of
-from specscope.evaluate.shared_batch import ClassDelay
-from specscope.evaluate.untried import Untried
-from specscope.evaluate.verdicts import Verdict, decide
+from specscope.evaluate.experiment.blocks import BASELINE
+from specscope.evaluate.experiment.checks import Design, usable_pairs
+from specscope.evaluate.experiment.objectives import exceeds
+from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.decide import Verdict, decide
+from specscope.evaluate.verdict.shared_batch import ClassDelay
+from specscope.evaluate.verdict.untried import Untried
 from specscope.gate.along_load import look_along_load
 from specscope.gate.evidence import Evidence
 from specscope.gate.places import lay_out

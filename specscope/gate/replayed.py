@@ -12,10 +12,10 @@ from pathlib import Path
 
 from specscope.buckets import CONTEXT, OUTPUT
 from specscope.errors import InputError
-from specscope.evaluate.blocks import arm_k
-from specscope.evaluate.contrast import Estimate
-from specscope.evaluate.segments import Segment
-from specscope.evaluate.verdicts import Verdict
+from specscope.evaluate.experiment.blocks import arm_k
+from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.experiment.segments import Segment
+from specscope.evaluate.verdict.decide import Verdict
 from specscope.gate.places import Place
 from specscope.gate.rules import GateRules, Move
 from specscope.gate.table import REPLAYED, Cell, GateTable, State, range_of

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from specscope import queries
-from specscope.evaluate.planning import plan_blocks
+from specscope.evaluate.statistics.planning import plan_blocks
 from specscope.period import since_condition
 from specscope.store import Store
 

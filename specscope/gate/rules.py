@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specscope.evaluate.blocks import BASELINE
-from specscope.evaluate.contrast import Estimate
-from specscope.evaluate.verdicts import Verdict
+from specscope.evaluate.experiment.blocks import BASELINE
+from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.verdict.decide import Verdict
 from specscope.gate.places import Place
 
 HOUR_NS = 3600 * 10**9

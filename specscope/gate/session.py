@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from specscope.evaluate.blocks import BlockClass
-from specscope.evaluate.checks import Design
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.shared_batch import judge_delays
-from specscope.evaluate.untried import untried
+from specscope.evaluate.experiment.blocks import BlockClass
+from specscope.evaluate.experiment.checks import Design
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.shared_batch import judge_delays
+from specscope.evaluate.verdict.untried import untried
 from specscope.gate.anchor import reaches_back
 from specscope.gate.crossover import judge_crossovers
 from specscope.gate.evidence import Evidence, read_evidence

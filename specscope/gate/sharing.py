@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from specscope import queries
 from specscope.errors import StoreError, UsageError
-from specscope.evaluate.blocks import BlockClass
+from specscope.evaluate.experiment.blocks import BlockClass
 from specscope.gate.evidence import is_large, read_records
 from specscope.gate.policies import WITH_TABLE, StoredPolicy
 from specscope.gate.table import GateTable

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from specscope.evaluate.prices import costs
-from specscope.evaluate.sentences import describe
-from specscope.evaluate.verdicts import Verdict
+from specscope.evaluate.verdict.decide import Verdict
+from specscope.evaluate.verdict.prices import costs
+from specscope.evaluate.verdict.sentences import describe
 from specscope.gate.plan import untried_lines
 from specscope.gate.recommend import Recommendation
 from specscope.gate.rules import Move

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from specscope.evaluate import checks, ratio
-from specscope.evaluate.blocks import BASELINE, BlockTime
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.contrast import Estimate
-from specscope.evaluate.crossover import Crossover, Deploy, SwapPair
-from specscope.evaluate.flags import NOT_SWAPPED, OUTPUTS_DIFFER, find_flags
-from specscope.evaluate.outputs import DIFFERS, UNDECIDED, OutputCheck
-from specscope.evaluate.pairs import Pair
-from specscope.evaluate.summary import ArmSummary
+from specscope.evaluate.experiment import checks
+from specscope.evaluate.experiment.blocks import BASELINE, BlockTime
+from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.experiment.crossover import Crossover, Deploy, SwapPair
+from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.experiment.summary import ArmSummary
+from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck
+from specscope.evaluate.statistics import ratio
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.flags import NOT_SWAPPED, OUTPUTS_DIFFER, find_flags
 
 # About a k0 that is not what the verdict compares with.
 ABOUT_K0 = {"BASELINE_DRAFTS", "INCONSISTENT_BASELINE"}

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specscope.evaluate.blocks import BASELINE, BlockTime
-from specscope.evaluate.crossover import CLEAN, CURRENT, SCHEDULE, Side
-from specscope.evaluate.outputs import OutputCheck
+from specscope.evaluate.experiment.blocks import BASELINE, BlockTime
+from specscope.evaluate.experiment.crossover import CLEAN, CURRENT, SCHEDULE, Side
+from specscope.evaluate.outputs.copies import OutputCheck
 
 Policies = Mapping[int, Mapping[str, Any]]
 Boots = Mapping[tuple[str, str], str]

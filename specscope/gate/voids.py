@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from specscope import queries
-from specscope.evaluate.blocks import BlockTime
+from specscope.evaluate.experiment.blocks import BlockTime
 from specscope.store import Store
 
 REASON = "the guardrail put k = 0 in force"

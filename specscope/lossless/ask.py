@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import httpx
 
 from specscope.errors import InputError
-from specscope.evaluate.divergence import Answer, Compared, compare
+from specscope.evaluate.outputs.divergence import Answer, Compared, compare
 from specscope.lossless.client import Server
 from specscope.lossless.prompts import Prompt
 

@@ -46,7 +46,7 @@ def address(text: str) -> str:
 def run(args: Namespace) -> int:
     """Ask, compare, print; raises OutputsDiffer after that where they do."""
     from specscope.errors import OutputsDiffer
-    from specscope.evaluate.divergence import judge
+    from specscope.evaluate.outputs.divergence import judge
     from specscope.lossless.ask import Plan, ask
     from specscope.lossless.prompts import read_prompts
     from specscope.lossless.show import as_json, lines

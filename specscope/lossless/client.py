@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from specscope.errors import InputError
-from specscope.evaluate.divergence import Answer
+from specscope.evaluate.outputs.divergence import Answer
 from specscope.lossless.prompts import Prompt
 from specscope.served import Served, said
 

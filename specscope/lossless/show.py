@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from specscope.evaluate.divergence import Losslessness
+from specscope.evaluate.outputs.divergence import Losslessness
 from specscope.lossless.ask import Asked, Plan
 
 SCHEMA = "specscope.lossless/1"

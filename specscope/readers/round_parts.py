@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from specscope.evaluate.traces import INCONSISTENT_BASELINE, judge_trace
+from specscope.evaluate.costs.traces import INCONSISTENT_BASELINE, judge_trace
 from specscope.readers.records import Arm, Finding, Record
 
 PERCENT = 100

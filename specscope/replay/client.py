@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from specscope.evaluate.quantiles import bin_of
+from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.replay.trace import Asked
 from specscope.served import Served, said
 

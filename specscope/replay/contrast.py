@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specscope.evaluate import quantiles, ratio
-from specscope.evaluate.quantiles import QuantileEstimate
+from specscope.evaluate.statistics import quantiles, ratio
+from specscope.evaluate.statistics.quantiles import QuantileEstimate
 from specscope.replay.client import Outcome
 from specscope.replay.trace import Asked
 

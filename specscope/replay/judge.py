@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specscope.buckets import CONTEXT, OUTPUT
-from specscope.evaluate import ratio
-from specscope.evaluate.blocks import BASELINE, arm_k
-from specscope.evaluate.multiplicity import bonferroni
+from specscope.evaluate.experiment.blocks import BASELINE, arm_k
+from specscope.evaluate.statistics import ratio
+from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.replay import contrast
 from specscope.replay.client import Outcome
 from specscope.replay.contrast import Both, Gain

@@ -11,17 +11,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 from specscope import queries
-from specscope.evaluate.blocks import BlockPart, BlockTime
-from specscope.evaluate.checks import Design
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.fleet import fleet_verdict, segment_names
-from specscope.evaluate.machine import machines_of
-from specscope.evaluate.outputs import OutputCheck, worst
-from specscope.evaluate.prices import prices
-from specscope.evaluate.strata import over_the_fleet
-from specscope.evaluate.switch import Story, tell
-from specscope.evaluate.untried import Untried, untried
-from specscope.evaluate.verdicts import Verdict, decide
+from specscope.evaluate.costs.machine import machines_of
+from specscope.evaluate.experiment.blocks import BlockPart, BlockTime
+from specscope.evaluate.experiment.checks import Design
+from specscope.evaluate.outputs.copies import OutputCheck, worst
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.decide import Verdict, decide
+from specscope.evaluate.verdict.fleet import fleet_verdict, segment_names
+from specscope.evaluate.verdict.prices import prices
+from specscope.evaluate.verdict.strata import over_the_fleet
+from specscope.evaluate.verdict.switch import Story, tell
+from specscope.evaluate.verdict.untried import Untried, untried
 from specscope.gate.anchor import reaches_back
 from specscope.gate.crossover import judge_crossovers
 from specscope.gate.evidence import read_blocks, read_bodies, read_crossings

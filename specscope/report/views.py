@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from specscope.evaluate.contrast import Estimate
-from specscope.evaluate.diagnosis import Diagnosis
-from specscope.evaluate.fleet import LOSSES, WINS, FleetVerdict
-from specscope.evaluate.outputs import OutputCheck
-from specscope.evaluate.prices import Cost, costs
-from specscope.evaluate.strata import FleetRatio
-from specscope.evaluate.summary import ArmSummary
-from specscope.evaluate.switch import Story
-from specscope.evaluate.untried import Untried
-from specscope.evaluate.verdicts import Verdict
+from specscope.evaluate.causes.diagnosis import Diagnosis
+from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.experiment.summary import ArmSummary
+from specscope.evaluate.outputs.copies import OutputCheck
+from specscope.evaluate.verdict.decide import Verdict
+from specscope.evaluate.verdict.fleet import LOSSES, WINS, FleetVerdict
+from specscope.evaluate.verdict.prices import Cost, costs
+from specscope.evaluate.verdict.strata import FleetRatio
+from specscope.evaluate.verdict.switch import Story
+from specscope.evaluate.verdict.untried import Untried
 from specscope.report import model
 
 LoadNames = Mapping[str, str]

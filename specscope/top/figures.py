@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate.acceptance import count_positions, survival
+from specscope.evaluate.statistics.acceptance import count_positions, survival
 from specscope_hook.layout import OTHER
 from specscope_hook.records import RingRound
 

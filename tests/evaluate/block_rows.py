@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specscope.evaluate.blocks import BlockPart, BlockTime
+from specscope.evaluate.experiment.blocks import BlockPart, BlockTime
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from specscope.evaluate.blocks import BlockTime
+from specscope.evaluate.experiment.blocks import BlockTime
 
 
 @dataclass

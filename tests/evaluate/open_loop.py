@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specscope.evaluate.blocks import BlockTime
-from specscope.evaluate.quantiles import bin_of, value_of
+from specscope.evaluate.experiment.blocks import BlockTime
+from specscope.evaluate.statistics.quantiles import bin_of, value_of
 
 TOKENS = {0: 1.0, 3: 1.46}  # a round
 STEP_S, SLOTS = 0.25, 120

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specscope.evaluate import closed_forms as cf
-from specscope.evaluate.budget import best_budget, tree_speedup, tree_tokens
+from specscope.evaluate.costs import closed_forms as cf
+from specscope.evaluate.costs.budget import best_budget, tree_speedup, tree_tokens
 
 SURVIVALS = [(0.9, 0.8, 0.5), (0.7, 0.4, 0.2), (0.6, 0.3, 0.1)]
 

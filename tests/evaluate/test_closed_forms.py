@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specscope.evaluate import closed_forms as cf
-from specscope.evaluate import leviathan, moe, raggedness, roofline
-from specscope.evaluate.traces import INCONSISTENT_BASELINE, judge_trace
+from specscope.evaluate.costs import closed_forms as cf
+from specscope.evaluate.costs import leviathan, moe, raggedness, roofline
+from specscope.evaluate.costs.traces import INCONSISTENT_BASELINE, judge_trace
 
 LLAMA_8B = roofline.ModelShape(8.03e9, 131072)
 LLAMA_7B = roofline.ModelShape(6.738e9, 524288)

@@ -4,8 +4,8 @@ import dataclasses
 
 from evaluate.block_rows import Kind, rows
 
-from specscope.evaluate.pairs import pairs_of
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.experiment.pairs import pairs_of
+from specscope.evaluate.verdict.decide import decide
 
 WIN = Kind({0: 1.0, 4: 2.5}, {0: 1.0, 4: 1.6})
 

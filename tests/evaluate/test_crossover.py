@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from specscope.evaluate.blocks import BlockTime
-from specscope.evaluate.crossover import crossover, deploys_of, swap_pairs
+from specscope.evaluate.experiment.blocks import BlockTime
+from specscope.evaluate.experiment.crossover import crossover, deploys_of, swap_pairs
 
 SIDES = {"r0": "left", "r1": "right"}
 RATE = {"clean": 0.0, "k0": math.log(0.9), "k4": math.log(1.3)}  # log speed of configurations

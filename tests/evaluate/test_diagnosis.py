@@ -9,12 +9,12 @@ import pytest
 from block_rows import Kind, block, part
 from planted_rounds import Cohort, Engine, blocks_of, without
 
-from specscope.evaluate.blocks import BlockTime
-from specscope.evaluate.cause import Cause, Seen
-from specscope.evaluate.causes import CAUSES
-from specscope.evaluate.diagnosis import NO_SINGLE_FIX, diagnose
-from specscope.evaluate.machine import machine_of
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.causes.cause import Cause, Seen
+from specscope.evaluate.causes.diagnosis import NO_SINGLE_FIX, diagnose
+from specscope.evaluate.causes.search import CAUSES
+from specscope.evaluate.costs.machine import machine_of
+from specscope.evaluate.experiment.blocks import BlockTime
+from specscope.evaluate.verdict.decide import decide
 
 H100 = {
     "parameters": 8_030_000_000,

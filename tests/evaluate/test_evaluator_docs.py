@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import specscope.evaluate as package
-from specscope.evaluate.causes import CAUSES
+from specscope.evaluate.causes.search import CAUSES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/evaluator.md").read_text()
-SOURCES = sorted(Path(package.__file__).parent.glob("*.py"))
+SOURCES = sorted(Path(package.__file__).parent.rglob("*.py"))
 
 
 def words(text):

@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 from block_rows import Kind, rows
 
-from specscope.evaluate import contrast, covariates, planning
-from specscope.evaluate.checks import twin_check
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.pairs import by_segment, pairs_of
-from specscope.evaluate.ratio import LogRatio, jackknife, paired_log_ratio, ratio_of_sums
-from specscope.evaluate.segments import load_bucket
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.experiment import contrast
+from specscope.evaluate.experiment.checks import twin_check
+from specscope.evaluate.experiment.pairs import by_segment, pairs_of
+from specscope.evaluate.experiment.segments import load_bucket
+from specscope.evaluate.statistics import covariates, planning
+from specscope.evaluate.statistics.ratio import LogRatio, jackknife, paired_log_ratio, ratio_of_sums
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.decide import decide
 
 COST = {0: 1.0, 4: 1.6}
 WIN = Kind({0: 1.0, 4: 3.2}, COST)

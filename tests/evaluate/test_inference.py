@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specscope.evaluate import lossless, multiplicity, outputs, quantiles, steptime, strata
-from specscope.evaluate.closed_forms import tokens_per_round
+from specscope.evaluate.costs import steptime
+from specscope.evaluate.costs.closed_forms import tokens_per_round
+from specscope.evaluate.outputs import copies as outputs
+from specscope.evaluate.outputs import lossless
+from specscope.evaluate.statistics import multiplicity, quantiles
+from specscope.evaluate.verdict import strata
 
 # --- quantiles
 

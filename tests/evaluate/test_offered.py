@@ -10,16 +10,16 @@ import pytest
 from block_rows import Kind, rows
 from open_loop import experiment, true_gain
 
-from specscope.evaluate import sequential
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.covariates import adjust
-from specscope.evaluate.measures import Measure
-from specscope.evaluate.offered import offered_to
-from specscope.evaluate.pairs import pairs_of
-from specscope.evaluate.ratio import paired_log_ratio
-from specscope.evaluate.strata import over_the_fleet
-from specscope.evaluate.switch import tell
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.experiment.measures import Measure
+from specscope.evaluate.experiment.offered import offered_to
+from specscope.evaluate.experiment.pairs import pairs_of
+from specscope.evaluate.statistics import sequential
+from specscope.evaluate.statistics.covariates import adjust
+from specscope.evaluate.statistics.ratio import paired_log_ratio
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.decide import decide
+from specscope.evaluate.verdict.strata import over_the_fleet
+from specscope.evaluate.verdict.switch import tell
 
 
 def compare(blocks, level=0.95, often=False):

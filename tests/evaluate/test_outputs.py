@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from block_rows import Kind, rows
 
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.fleet import fleet_verdict
-from specscope.evaluate.outputs import (
+from specscope.evaluate.outputs.copies import (
     Copies,
     check_outputs,
     excess_p,
@@ -16,7 +14,9 @@ from specscope.evaluate.outputs import (
     wilson,
     worst,
 )
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.decide import decide
+from specscope.evaluate.verdict.fleet import fleet_verdict
 
 WIN = Kind(tokens={0: 1.0, 2: 2.2, 4: 3.6}, cost_ms={0: 1.0, 2: 1.3, 4: 1.6})
 LOSE = Kind(tokens={0: 1.0, 4: 1.2}, cost_ms={0: 1.0, 4: 1.6})

@@ -7,11 +7,11 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specscope.evaluate.blocks import BlockPart, BlockTime
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.fleet import fleet_verdict
-from specscope.evaluate.switch import tell
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.experiment.blocks import BlockPart, BlockTime
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.decide import decide
+from specscope.evaluate.verdict.fleet import fleet_verdict
+from specscope.evaluate.verdict.switch import tell
 
 count = st.integers(0, 2000)
 time = st.one_of(st.none(), st.floats(0, 1e9), st.just(math.nan), st.just(math.inf))

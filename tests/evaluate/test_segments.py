@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from block_rows import Kind, rows
 
-from specscope.evaluate.pairs import by_segment, pairs_of
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.experiment.pairs import by_segment, pairs_of
+from specscope.evaluate.verdict.decide import decide
 
 WIN = Kind({0: 1.0, 4: 2.5}, {0: 1.0, 4: 1.6})
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from specscope.evaluate.blocks import BlockClass
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.quantiles import bin_of
-from specscope.evaluate.shared_batch import judge_delays
+from specscope.evaluate.experiment.blocks import BlockClass
+from specscope.evaluate.statistics.quantiles import bin_of
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.shared_batch import judge_delays
 
 RULES = Rules(tpot_allowance_ms={"chat": 20.0, "sql": 20.0})
 

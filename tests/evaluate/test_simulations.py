@@ -8,11 +8,11 @@ from block_rows import Kind, rows
 from engine_simulator import Engine, switchback
 from scipy import stats
 
-from specscope.evaluate import sequential
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.ratio import paired_log_ratio, ratio_of_sums
-from specscope.evaluate.switch import tell
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.statistics import sequential
+from specscope.evaluate.statistics.ratio import paired_log_ratio, ratio_of_sums
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.decide import decide
+from specscope.evaluate.verdict.switch import tell
 
 
 def request_contrast(finished):

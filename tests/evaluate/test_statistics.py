@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specscope.evaluate import acceptance, sequential
-from specscope.evaluate.acceptance import UntriedDraftLength, count_positions, survival
-from specscope.evaluate.ratio import paired_log_ratio, ratio_of_sums
+from specscope.evaluate.statistics import acceptance, sequential
+from specscope.evaluate.statistics.acceptance import UntriedDraftLength, count_positions, survival
+from specscope.evaluate.statistics.ratio import paired_log_ratio, ratio_of_sums
 
 
 def test_a_ratio_of_sums_with_its_cluster_error():

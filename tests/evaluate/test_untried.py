@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from evaluate.block_rows import Kind, rows
 
-from specscope.evaluate.acceptance import survival
-from specscope.evaluate.objectives import METRICS
-from specscope.evaluate.quantiles import bin_of
-from specscope.evaluate.untried import most_tokens, untried
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.experiment.objectives import METRICS
+from specscope.evaluate.statistics.acceptance import survival
+from specscope.evaluate.statistics.quantiles import bin_of
+from specscope.evaluate.verdict.decide import decide
+from specscope.evaluate.verdict.untried import most_tokens, untried
 
 MEAN, SPREAD = 0.7, 0.08  # of acceptance, between blocks
 

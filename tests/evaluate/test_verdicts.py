@@ -8,12 +8,12 @@ import random
 import pytest
 from block_rows import Kind, rows
 
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.fleet import fleet_verdict
-from specscope.evaluate.quantiles import bin_of
-from specscope.evaluate.segments import Segment
-from specscope.evaluate.switch import tell
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.experiment.segments import Segment
+from specscope.evaluate.statistics.quantiles import bin_of
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.decide import decide
+from specscope.evaluate.verdict.fleet import fleet_verdict
+from specscope.evaluate.verdict.switch import tell
 
 COST = {0: 1.0, 2: 1.3, 4: 1.6}
 WIN = Kind(tokens={0: 1.0, 2: 2.2, 4: 3.6}, cost_ms=COST)  # 1.69, 2.25

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from specscope.evaluate.blocks import BlockPart, BlockTime
+from specscope.evaluate.experiment.blocks import BlockPart, BlockTime
 
 Gate = Callable[[str, int], int]
 """(class, batch now) to draft length."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gate.mixed_engine import Traffic, experiment, serve
 
-from specscope.evaluate.steptime import fit_blocks
+from specscope.evaluate.costs.steptime import fit_blocks
 from specscope.gate.evidence import of_epoch
 from specscope.gate.recommend import recommend
 from specscope.gate.table import GateTable, State

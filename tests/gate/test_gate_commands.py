@@ -10,7 +10,7 @@ from evaluate.block_rows import Kind, rows
 
 from specscope.cli import main
 from specscope.errors import UsageError
-from specscope.evaluate.quantiles import bin_of
+from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.gate import calibration
 from specscope.gate.policies import (
     HoldOut,

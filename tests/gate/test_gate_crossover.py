@@ -11,7 +11,7 @@ from gate.test_gate_commands import put_rows, run
 
 from specscope.cli import main
 from specscope.errors import UsageError
-from specscope.evaluate.blocks import BlockTime
+from specscope.evaluate.experiment.blocks import BlockTime
 from specscope.gate import calibration
 from specscope.gate.crossover import judge_crossovers
 from specscope.gate.policies import next_table, read_policies, write_policy

@@ -8,8 +8,8 @@ from evaluate.block_rows import Kind, rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specscope.evaluate.segments import Segment
-from specscope.evaluate.verdicts import Verdict
+from specscope.evaluate.experiment.segments import Segment
+from specscope.evaluate.verdict.decide import Verdict
 from specscope.gate.evidence import of_epoch
 from specscope.gate.export import NAMES, export
 from specscope.gate.places import Place

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from evaluate.block_rows import Kind, rows
 
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.verdict.decide import decide
 from specscope.gate.plan import block_seconds, plan, plan_lines, replica_count
 
 COST = {0: 1.0, 4: 1.6}

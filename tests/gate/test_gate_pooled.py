@@ -7,7 +7,7 @@ import pytest
 from evaluate.block_rows import Kind, rows
 from gate.test_gate_commands import put_rows, typed
 
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.verdict.decide import decide
 from specscope.gate import evidence
 from specscope.gate.evidence import read_blocks
 from specscope.gate.sharing import read_class_blocks

@@ -5,9 +5,9 @@ import dataclasses
 import pytest
 from evaluate.block_rows import Kind, rows
 
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.machine import machines_of
-from specscope.evaluate.quantiles import bin_of
+from specscope.evaluate.costs.machine import machines_of
+from specscope.evaluate.statistics.quantiles import bin_of
+from specscope.evaluate.verdict.choice import Rules
 from specscope.gate.evidence import of_epoch
 from specscope.gate.recommend import Change, last_change, recommend
 from specscope.gate.rules import HOUR_NS

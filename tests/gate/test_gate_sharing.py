@@ -9,7 +9,7 @@ from evaluate.block_rows import Kind, rows
 from gate.test_gate_commands import typed
 
 from specscope.cli import main
-from specscope.evaluate.quantiles import bin_of
+from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.gate.policies import HoldOut, next_table, read_policies, write_policy
 from specscope.gate.session import read
 from specscope.gate.table import Cell, GateTable

@@ -9,7 +9,7 @@ from evaluate.block_rows import Kind, rows
 from gate.test_gate_commands import put_rows, run
 
 from specscope.cli import main
-from specscope.evaluate.untried import draft_time
+from specscope.evaluate.verdict.untried import draft_time
 from specscope.store import Store
 
 HOUR = 3600 * 10**9

@@ -8,8 +8,8 @@ from evaluate.block_rows import Kind, rows
 from gate.test_gate_commands import put_blocks, run
 
 from specscope.cli import main
-from specscope.evaluate.quantiles import bin_of
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.statistics.quantiles import bin_of
+from specscope.evaluate.verdict.decide import decide
 from specscope.gate.voids import REASON, Hold, void_pairs
 from specscope.report.views import segment_row
 from specscope.store import Store

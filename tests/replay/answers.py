@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 
-from specscope.evaluate.quantiles import bin_of
+from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.replay.client import Outcome
 from specscope.replay.trace import Asked, Trace
 

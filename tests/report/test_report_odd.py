@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from specscope.evaluate.segments import load_bucket
+from specscope.evaluate.experiment.segments import load_bucket
 from specscope.gate.evidence import read_evidence
 from specscope.gate.recommend import recommend
 from specscope.gate.table import GateTable

@@ -14,8 +14,8 @@ from reports import CAUSE, a_loss, a_report, a_segment, an_arm
 from rich.console import Console
 from waiting import PATIENCE_S
 
-from specscope.evaluate.fleet import fleet_verdict, segment_names
-from specscope.evaluate.segments import Segment
+from specscope.evaluate.experiment.segments import Segment
+from specscope.evaluate.verdict.fleet import fleet_verdict, segment_names
 from specscope.report.render import (
     deciding_arm,
     metrics_said,

@@ -206,7 +206,7 @@ def test_reconciliation_says_what_is_unaccounted_for(filled, traffic):
 def test_blocks_come_as_the_evaluator_reads_them(filled, traffic):
     from dataclasses import fields
 
-    from specscope.evaluate.blocks import BlockPart, BlockTime
+    from specscope.evaluate.experiment.blocks import BlockPart, BlockTime
 
     block, part = filled.rows(queries.blocks())[0], filled.rows(queries.block_parts())[0]
 

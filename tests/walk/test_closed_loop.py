@@ -10,11 +10,11 @@ import torch
 from known_cost import HOUR, Cost, Machine
 from mixed_traffic import costed_site
 
-from specscope.evaluate import contrast, objectives
-from specscope.evaluate.checks import usable_pairs
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.pairs import pairs_of
-from specscope.evaluate.verdicts import decide
+from specscope.evaluate.experiment import contrast, objectives
+from specscope.evaluate.experiment.checks import usable_pairs
+from specscope.evaluate.experiment.pairs import pairs_of
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.decide import decide
 from specscope.gate.evidence import read_blocks
 from specscope.gate.session import read, recommendation
 from specscope.gate.table import State

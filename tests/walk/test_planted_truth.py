@@ -18,7 +18,7 @@ from specscope.engine.config import ModelConfig
 from specscope.engine.engine import Engine
 from specscope.engine.model import Decoder
 from specscope.engine.replay import ReplayDrafter
-from specscope.evaluate.closed_forms import tokens_per_round
+from specscope.evaluate.costs.closed_forms import tokens_per_round
 from specscope.report.collect import collect
 from specscope.roll import roll
 from specscope.store import Store

@@ -23,8 +23,8 @@ from random import Random
 import numpy as np
 from known_cost import Cost, CostedEngine, Machine, Replay, greedy, prompt
 
-from specscope.evaluate.choice import Rules
-from specscope.evaluate.verdicts import Verdict, decide
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.decide import Verdict, decide
 from specscope.gate.evidence import read_blocks
 from specscope.roll import roll
 from specscope.store import Store

@@ -1,0 +1,1 @@
+"""Why an arm loses against target-only decoding."""

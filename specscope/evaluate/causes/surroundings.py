@@ -1,0 +1,110 @@
+"""The other traffic of an epoch: what the same arm reaches there, and how its costs grow."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from specscope.evaluate.costs.reread import Reread, fit_reread
+from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.experiment.summary import ArmSummary
+
+# Request-rounds below which acceptance elsewhere is no measure.
+_ENOUGH = 100
+
+
+@dataclass(slots=True)
+class Kept:
+    """Counts over request-rounds. tested, kept: of the first position."""
+
+    rounds: int = 0
+    emitted: int = 0
+    tested: int = 0
+    kept: int = 0
+
+    def add(self, rounds: int, emitted: int, tested: int, kept: int) -> None:
+        """Add counts."""
+        self.rounds += rounds
+        self.emitted += emitted
+        self.tested += tested
+        self.kept += kept
+
+    @property
+    def tokens(self) -> float:
+        """Tokens per round; 0 where nothing ran."""
+        return self.emitted / self.rounds if self.rounds else 0.0
+
+    @property
+    def first(self) -> float | None:
+        """Chance that the first position is kept; None where it was never tested."""
+        return self.kept / self.tested if self.tested else None
+
+
+class Surroundings:
+    """Everything that ran in one epoch."""
+
+    def __init__(self) -> None:
+        self._arms: dict[str, list[ArmSummary]] = defaultdict(list)
+        self._pairs: list[Pair] = []
+        self._reread: list[Reread | None] = []
+
+    def add(self, pairs: Sequence[Pair], arms: Sequence[ArmSummary]) -> None:
+        """Remember one segment."""
+        self._pairs += pairs
+        for arm in arms:
+            self._arms[arm.arm].append(arm)
+
+    def tokens(self, arm: str) -> float | None:
+        """Most tokens per round that an arm reaches on any traffic."""
+        return max((one.tokens_per_round.value for one in self._well_seen(arm)), default=None)
+
+    def first_position(self, arm: str) -> float | None:
+        """Highest chance, on any traffic, that the first position is kept."""
+        chances = [
+            one.survival.hazard[0]
+            for one in self._well_seen(arm)
+            if one.survival and one.survival.hazard
+        ]
+        return max((chance for chance in chances if chance is not None), default=None)
+
+    def idle_by_batch(self, arm: str) -> list[tuple[float, float]]:
+        """(sequences a round, idle of a round in ms), smallest batch first."""
+        found = []
+        for one in self._arms[arm]:
+            idle = one.ms_per_token.get("idle")
+            if idle is not None and one.rounds:
+                found.append((one.batch, idle * one.emitted / one.rounds))
+        return sorted(found)
+
+    def by_context(self, arm: str, class_: str | None) -> list[tuple[str, Kept]]:
+        """What a class kept by bucket of context at admission, shortest first."""
+        buckets: dict[str, Kept] = defaultdict(Kept)
+        for pair in self._pairs:
+            for part in pair.parts.get(arm, ()):
+                if (class_ is None or part.class_ == class_) and part.k:
+                    tested, kept = (part.tested or (0,))[0], (part.kept or (0,))[0]
+                    buckets[part.context_bucket].add(
+                        part.request_rounds, part.emitted, tested, kept
+                    )
+        return [
+            (name, buckets[name]) for name in sorted(buckets, key=start_of) if name[0].isdigit()
+        ]
+
+    @property
+    def reread(self) -> Reread | None:
+        """What a draft token costs more for each cached token; fitted once, when first asked."""
+        if not self._reread:
+            blocks = (block for pair in self._pairs for block in pair.blocks.values())
+            self._reread.append(fit_reread(blocks))
+        return self._reread[0]
+
+    def _well_seen(self, arm: str) -> Iterator[ArmSummary]:
+        return (one for one in self._arms[arm] if one.request_rounds >= _ENOUGH)
+
+
+def start_of(bucket: str) -> int:
+    """Where a bucket of contexts begins, in the unit that its name counts in; -1 for none."""
+    match = re.match(r"\d+", bucket)
+    return int(match[0]) if match else -1

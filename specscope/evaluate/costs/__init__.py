@@ -1,0 +1,1 @@
+"""What a round costs: arithmetic, rooflines and fits."""

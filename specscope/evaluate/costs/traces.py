@@ -1,0 +1,84 @@
+"""Judging one set of phase times as it was handed over, with nothing to compare it to.
+
+What a profiler's single trace allows: the arithmetic, and whether it can be true. It is never
+evidence of grade `measured`: that takes pairs of blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from specscope.evaluate.costs import closed_forms
+
+INCONSISTENT_BASELINE = "INCONSISTENT_BASELINE"
+
+# Verifying k + 1 tokens reads at least what a step of one token reads, so it cannot be
+# faster; 2 % is left for clocks.
+VERIFY_FLOOR = 0.98
+
+
+@dataclass(frozen=True, slots=True)
+class TraceVerdict:
+    """What the times of one round say against those of a target-only step.
+
+    action: keep, disable or no_difference. flags: reasons not to believe the input. primary:
+    the one part whose removal would turn a loss into a win; None where there is none or no
+    need. grade is always `modelled`.
+    """
+
+    tokens_per_ms: float
+    target_tokens_per_ms: float
+    speedup: float
+    break_even_tokens: float
+    action: str
+    flags: tuple[str, ...]
+    primary: str | None
+    grade: str = "modelled"
+
+
+def judge_trace(
+    tokens: float, draft_ms: float, verify_ms: float, target_ms: float, other_ms: float = 0.0
+) -> TraceVerdict:
+    """Compute a round's throughput, its break-even, and what stands in its way.
+
+    tokens: mean out of a round; times: of a round, and of a target-only step. [ms]
+    ValueError where a time is not positive (draft and other may be 0).
+    """
+    gain = closed_forms.speedup(tokens, draft_ms, verify_ms, target_ms, other_ms)
+    flags = (INCONSISTENT_BASELINE,) if verify_ms < VERIFY_FLOOR * target_ms else ()
+    return TraceVerdict(
+        tokens_per_ms=closed_forms.tokens_per_ms(tokens, draft_ms, verify_ms, other_ms),
+        target_tokens_per_ms=1.0 / target_ms,
+        speedup=gain,
+        break_even_tokens=closed_forms.break_even_tokens(draft_ms, verify_ms, target_ms, other_ms),
+        action="keep" if gain > 1.0 else "disable" if gain < 1.0 else "no_difference",
+        flags=flags,
+        primary=primary_part(tokens, draft_ms, verify_ms, target_ms, other_ms),
+    )
+
+
+def counterfactual_speedups(
+    tokens: float, draft_ms: float, verify_ms: float, target_ms: float, other_ms: float = 0.0
+) -> dict[str, float]:
+    """Speedup if one part cost nothing more than it must: a free draft, a verify pass at the
+    price of a target-only step, no gaps. [ratio, by part: draft, verify, other]"""
+    cheap_verify = min(verify_ms, target_ms)
+    return {
+        "draft": closed_forms.speedup(tokens, 0.0, verify_ms, target_ms, other_ms),
+        "verify": closed_forms.speedup(tokens, draft_ms, cheap_verify, target_ms, other_ms),
+        "other": closed_forms.speedup(tokens, draft_ms, verify_ms, target_ms, 0.0),
+    }
+
+
+def primary_part(
+    tokens: float, draft_ms: float, verify_ms: float, target_ms: float, other_ms: float = 0.0
+) -> str | None:
+    """The single part of a losing round whose removal makes it win; of several, the largest gain.
+
+    None where the round does not lose, or no single removal is enough.
+    """
+    if closed_forms.speedup(tokens, draft_ms, verify_ms, target_ms, other_ms) >= 1.0:
+        return None
+    freed = counterfactual_speedups(tokens, draft_ms, verify_ms, target_ms, other_ms)
+    part = max(freed, key=lambda name: freed[name])
+    return part if freed[part] > 1.0 else None

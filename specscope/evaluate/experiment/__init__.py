@@ -1,0 +1,1 @@
+"""The experiment: blocks, pairs and segments, and the contrasts between arms."""

@@ -1,0 +1,124 @@
+"""Speedups of arms against a baseline over pairs of blocks: the only speedups there are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from specscope.evaluate.experiment.blocks import arm_k
+from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.statistics import ratio, sequential
+from specscope.evaluate.statistics.ratio import LogRatio
+
+TOKENS, TIME = "emitted", "wall_us"
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A ratio of throughputs with the interval that decides about it.
+
+    value: arm over baseline, > 1 is faster. low, high: at `level`, which is widened so that
+    all intervals of one decision hold together; None where they cannot be known (one pair, or
+    a sequential look that comes too early). held_equal: traffic that was held equal between the
+    arms, in words; then raw is the plain ratio of sums, with its own interval.
+    """
+
+    arm: str
+    value: float
+    low: float | None
+    high: float | None
+    pairs: int
+    level: float
+    baseline: str
+    k: int | None = None
+    held_equal: str = ""
+    raw: Estimate | None = None
+
+    @property
+    def wins(self) -> bool:
+        """Faster than the baseline, whatever the interval leaves open."""
+        return self.low is not None and self.low > 1.0
+
+    @property
+    def loses(self) -> bool:
+        """Slower than the baseline, whatever the interval leaves open."""
+        return self.high is not None and self.high < 1.0
+
+    def within(self, effect: float) -> bool:
+        """Whether any difference is smaller than `effect`, a share, in both directions."""
+        if self.low is None or self.high is None:
+            return False
+        return self.low > 1.0 / (1.0 + effect) and self.high < 1.0 + effect
+
+
+def log_ratio(
+    pairs: Sequence[Pair], arm: str, baseline: str, numerator: str = TOKENS, per: str = TIME
+) -> LogRatio | None:
+    """log of (numerator per denominator) of an arm over that of the baseline.
+
+    Over the pairs that ran both with both quantities known; None where there is none, or where
+    a sum is nothing.
+    """
+    names = [(arm, numerator), (arm, per), (baseline, numerator), (baseline, per)]
+    rows = []
+    for pair in pairs:
+        if arm in pair.blocks and baseline in pair.blocks:
+            row = [getattr(pair.blocks[name], field) for name, field in names]
+            if all(value is not None for value in row):
+                rows.append(row)
+    if not rows:
+        return None
+    columns = np.array(rows, dtype=np.float64).T
+    if (columns.sum(axis=1) <= 0).any():
+        return None
+    return ratio.paired_log_ratio(*columns)
+
+
+def estimate(
+    contrast: LogRatio, arm: str, baseline: str, level: float, looked_at_often: bool = False
+) -> Estimate:
+    """The ratio and its interval: Student's t once, or a confidence sequence where peeked at."""
+    if looked_at_often:
+        limits = sequential.interval(contrast, 1.0 - level)
+    else:
+        limits = contrast.interval(level)
+    low, high = (None, None) if limits is None else (_exp(limits[0]), _exp(limits[1]))
+    return Estimate(arm, contrast.ratio, low, high, contrast.pairs, level, baseline, arm_k(arm))
+
+
+def pairs_needed(
+    contrast: LogRatio | None, level: float, effect: float, looked_at_often: bool = False
+) -> int | None:
+    """Pairs in all after which this contrast should be decided, if it stays as it looks.
+
+    The interval's half-width must fall below the larger of the effect that matters and the
+    difference seen. None where a single pair says nothing about spread; at most 100 000.
+    """
+    if contrast is None or contrast.pair_sd is None:
+        return None
+    aim = max(math.log1p(effect), abs(contrast.delta))
+
+    def too_wide(pairs: int) -> bool:
+        if looked_at_often:
+            width = sequential.margin(pairs, 1.0 - level)
+        else:
+            width = ratio.t_quantile(level, pairs - 1) / math.sqrt(pairs)
+        return width * (contrast.pair_sd or 0.0) >= aim
+
+    low, high = sequential.FIRST_LOOK if looked_at_often else 2, 100_000
+    if too_wide(high):
+        return high
+    while low < high:
+        middle = (low + high) // 2
+        if too_wide(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _exp(value: float) -> float:
+    return math.exp(min(value, 700.0))

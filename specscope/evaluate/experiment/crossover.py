@@ -1,0 +1,221 @@
+"""Engines that cannot change k while they run: two sides, and a router that swaps their traffic.
+
+Each side keeps one configuration for a whole deploy: an engine without speculation (`clean`), one
+at k = 0 (`k0`), one that drafts (`k4`), or one whose draft length follows a table (`current`, the
+gate's; `schedule`, the engine's own). Traffic comes in two streams, and from block to block
+the router swaps which side gets which, so within two adjacent blocks, a pair here, both sides serve
+both streams at the same times: streams and time cancel. What is left in the difference of the sides
+is their configurations and their hardware. The hardware cancels between deploys that differ: the
+configurations swapped, or both alike. Where there is none, nothing is called measured.
+
+Deploys are joined by least squares, weighted by their pairs, so that k over k0, k0 over clean and
+k over clean come from all of them. Source: Jones & Kenward, Design and Analysis of Cross-Over
+Trials.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specscope.evaluate.experiment import objectives
+from specscope.evaluate.experiment.blocks import BlockTime, arm_k, merge_blocks
+from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.experiment.objectives import Objective
+from specscope.evaluate.experiment.pairs import known, measured
+from specscope.evaluate.statistics import ratio, sequential
+from specscope.evaluate.statistics.ratio import LogRatio
+
+Floats = NDArray[np.float64]
+Side = Literal["left", "right"]
+CLEAN, HARDWARE = "clean", "hardware"
+CURRENT, SCHEDULE = "current", "schedule"
+
+
+@dataclass(frozen=True, slots=True)
+class SwapPair:
+    """Two adjacent blocks in which both sides served both streams; a block a side, summed."""
+
+    key: tuple[int, int]  # policy, number
+    left: BlockTime
+    right: BlockTime
+
+
+@dataclass(frozen=True, slots=True)
+class Deploy:
+    """All pairs in which the sides ran these configurations. contrast: left over right."""
+
+    left: str
+    right: str
+    contrast: LogRatio
+
+
+@dataclass(frozen=True, slots=True)
+class Crossover:
+    """What the deploys say together.
+
+    estimates: of every configuration over every simpler one. hardware: left over right at equal
+    configurations; None where no deploy tells it. confounded: estimates, by arm and baseline,
+    that hold the difference of the hardware, because no deploy takes it out.
+    """
+
+    estimates: tuple[Estimate, ...]
+    hardware: Estimate | None
+    deploys: tuple[Deploy, ...]
+    confounded: frozenset[tuple[str, str]]
+
+    def of(self, arm: str, baseline: str) -> Estimate | None:
+        """One estimate; None where the deploys do not connect the two."""
+        found = (e for e in self.estimates if (e.arm, e.baseline) == (arm, baseline))
+        return next(found, None)
+
+
+def swap_pairs(
+    blocks: Iterable[BlockTime], sides: Mapping[str, Side]
+) -> tuple[list[SwapPair], dict[str, int]]:
+    """Pairs of adjacent blocks, and how many were left out, by reason.
+
+    blocks: `arm` is the configuration of the replica then; `pair` numbers the blocks by time.
+    sides: of each replica; others are no part of it.
+    """
+    found: dict[tuple[int, int], dict[Side, dict[int, list[BlockTime]]]] = defaultdict(
+        lambda: {"left": defaultdict(list), "right": defaultdict(list)}
+    )
+    for block in dict.fromkeys(known(block) for block in blocks):
+        if (side := sides.get(block.replica)) is not None:
+            found[block.policy, block.pair // 2][side][block.pair % 2].append(block)
+    pairs, left_out = [], Counter[str]()
+    for key in sorted(found):
+        merged = {side: _whole(halves) for side, halves in found[key].items()}
+        reasons = [one for one in merged.values() if isinstance(one, str)]
+        if reasons:
+            left_out[reasons[0]] += 1
+        else:
+            left, right = merged["left"], merged["right"]
+            assert isinstance(left, BlockTime)
+            assert isinstance(right, BlockTime)
+            pairs.append(SwapPair(key, left, right))
+    return pairs, dict(left_out)
+
+
+def _whole(halves: Mapping[int, Sequence[BlockTime]]) -> BlockTime | str:
+    """One side's two blocks as one, or why they are none."""
+    void = next((b.void for rows in halves.values() for b in rows if b.void), "")
+    if void:
+        return void
+    ran = [{(block.replica, block.boot) for block in halves.get(half, ())} for half in (0, 1)]
+    if not ran[0] or ran[0] != ran[1]:
+        return "a side did not serve both streams"
+    rows = [block for half in (0, 1) for block in halves[half]]
+    if len({block.arm for block in rows}) > 1:
+        return "a side ran two configurations"
+    if not all(map(measured, rows)):
+        return "a block without time or tokens"
+    return replace(merge_blocks(rows), merged=sum(block.merged for block in rows))
+
+
+def deploys_of(pairs: Sequence[SwapPair], objective: Objective) -> list[Deploy]:
+    """Contrasts of the sides by what they ran, over the pairs that know the objective."""
+    rows: dict[tuple[str, str], list[tuple[float, float, float, float]]] = defaultdict(list)
+    for pair in pairs:
+        left, right = (objectives.amounts(side, objective) for side in (pair.left, pair.right))
+        if left is not None and right is not None:
+            rows[pair.left.arm, pair.right.arm].append((*left, *right))
+    return [
+        Deploy(*arms, ratio.paired_log_ratio(*np.array(found, dtype=np.float64).T))
+        for arms, found in sorted(rows.items())
+    ]
+
+
+def crossover(
+    deploys: Sequence[Deploy], level: float = 0.95, looked_at_often: bool = False
+) -> Crossover:
+    """Join deploys of two pairs or more. `level` is of each interval.
+
+    looked_at_often: intervals that hold at every look; where several deploys take part, each
+    has its share of the error.
+    """
+    used = [deploy for deploy in deploys if deploy.contrast.se is not None]
+    names = sorted({arm for deploy in used for arm in (deploy.left, deploy.right)}, key=_order)
+    columns = [*names, HARDWARE]
+    design = np.zeros((len(used), len(columns)))
+    for row, deploy in enumerate(used):
+        design[row, columns.index(deploy.left)] += 1.0
+        design[row, columns.index(deploy.right)] -= 1.0
+        design[row, -1] = 1.0
+    blind = design.copy()  # as if the sides' hardware were the same
+    blind[:, -1] = 0.0
+
+    def estimated(weights: Floats, arm: str, baseline: str) -> Estimate:
+        return _estimate(used, weights, arm, baseline, level, looked_at_often)
+
+    estimates, confounded = [], set()
+    for place, arm in enumerate(names):
+        for baseline in names[:place]:
+            wanted = np.zeros(len(columns))
+            wanted[columns.index(arm)], wanted[columns.index(baseline)] = 1.0, -1.0
+            weights = _solve(used, design, wanted)
+            if weights is None:
+                weights = _solve(used, blind, wanted)
+                confounded.add((arm, baseline))
+            if weights is not None:
+                estimates.append(estimated(weights, arm, baseline))
+    side = _solve(used, design, np.eye(len(columns))[-1])
+    return Crossover(
+        estimates=tuple(estimates),
+        hardware=None if side is None else estimated(side, "left", "right"),
+        deploys=tuple(deploys),
+        confounded=frozenset(confounded),
+    )
+
+
+def _solve(deploys: Sequence[Deploy], design: Floats, wanted: Floats) -> Floats | None:
+    """Weights of the deploys in the best unbiased estimate; None where they do not tell."""
+    if not deploys:
+        return None
+    # By pairs, not by the errors that they show: those are estimates, and intervals that believe
+    # the smallest of them are too narrow.
+    errors = np.array([1.0 / math.sqrt(deploy.contrast.pairs) for deploy in deploys])
+    scaled = design / errors[:, None]
+    weights: Floats = wanted @ np.linalg.pinv(scaled) / errors
+    return weights if np.allclose(weights @ design, wanted, atol=1e-6) else None
+
+
+def _estimate(
+    deploys: Sequence[Deploy],
+    weights: Floats,
+    arm: str,
+    baseline: str,
+    level: float,
+    looked_at_often: bool,
+) -> Estimate:
+    taking = [(w, d.contrast) for w, d in zip(weights, deploys, strict=True) if abs(w) > 1e-9]
+    delta = math.fsum(w * one.delta for w, one in taking)
+    half = _half_width(taking, level, looked_at_often)
+    pairs = sum(one.pairs for _, one in taking)
+    low, high = (None, None) if half is None else (math.exp(delta - half), math.exp(delta + half))
+    return Estimate(arm, math.exp(delta), low, high, pairs, level, baseline, arm_k(arm))
+
+
+def _half_width(
+    taking: Sequence[tuple[float, LogRatio]], level: float, looked_at_often: bool
+) -> float | None:
+    if looked_at_often:
+        parts = [(one.se and abs(w) * one.se, one.scores) for w, one in taking]
+        return sequential.half_width_of_sum(parts, 1.0 - level)
+    return ratio.welch_half_width(
+        [(abs(w) * (one.se or 0.0), one.freedom) for w, one in taking], level
+    )
+
+
+def _order(arm: str) -> tuple[int, int, str]:
+    """Clean before k0 before drafts, shortest first, before tables."""
+    k = arm_k(arm)
+    place = 0 if arm == CLEAN else 3 if k is None else 2 if k else 1
+    return place, k or 0, arm

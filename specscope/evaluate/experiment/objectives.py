@@ -1,0 +1,157 @@
+"""What a speedup is of: the metric follows from how the traffic arrives.
+
+Where clients wait for each other's work (a cohort, a closed loop, saturation), tokens per
+second of the whole batch is what speculation can change. Where requests arrive by themselves
+and the engine keeps up, that number is pinned to what was offered, whatever the arm does; then
+time per output token of a request is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from specscope.evaluate.experiment import contrast
+from specscope.evaluate.experiment.blocks import BlockTime
+from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.statistics import quantiles, ratio
+from specscope.evaluate.statistics.quantiles import QuantileEstimate
+from specscope.evaluate.statistics.ratio import LogRatio
+
+Objective = Literal["throughput", "latency"]
+
+METRICS: Mapping[Objective, str] = {
+    "throughput": "output tokens per second of the whole batch, target-only = 1",
+    "latency": "mean over requests of time per output token, target-only / arm",
+}
+
+# A queue of less than this share of those that run is only that of requests just arrived.
+QUEUE = 0.1
+# Where queues are not known: an engine that is busy for less than this share surely keeps up.
+SATURATED = 0.8
+
+
+def objective_for(design: str, blocks: Sequence[BlockTime]) -> Objective:
+    """Throughput for cohorts and closed loops, and for open arrivals only at saturation."""
+    return "latency" if design == "switchback" and keeps_up(blocks) else "throughput"
+
+
+def keeps_up(blocks: Sequence[BlockTime]) -> bool:
+    """Whether requests run as they arrive, so that what is admitted is what was offered.
+
+    By how many wait beside those that run; an engine with a few dozen requests in flight is always
+    busy, long before it is saturated. Of blocks whose queue is not known, by idle time alone.
+    """
+    waiting = queue_share(blocks)
+    return busy_share(blocks) < SATURATED if waiting is None else waiting <= QUEUE
+
+
+def queue_share(blocks: Sequence[BlockTime]) -> float | None:
+    """Requests that wait, over those that run; None where a block does not know. [ratio]"""
+    waiting = [block.waiting for block in blocks if block.waiting is not None]
+    running = sum(block.request_rounds for block in blocks)
+    return sum(waiting) / running if running and len(waiting) == len(blocks) else None
+
+
+def busy_share(blocks: Sequence[BlockTime]) -> float:
+    """Share of the blocks' spans in which rounds ran; 1 where spans are unknown. [0..1]"""
+    span_us = sum(block.merged * (block.last_at - block.first_at) / 1e3 for block in blocks)
+    wall_us = sum(block.wall_us or 0.0 for block in blocks)
+    return min(1.0, wall_us / span_us) if span_us > 0 else 1.0
+
+
+def comparable(pairs: Sequence[Pair], arm: str, baseline: str, objective: Objective) -> list[Pair]:
+    """The pairs that ran both arms and know what the objective counts of them."""
+    return [
+        pair
+        for pair in pairs
+        if arm in pair.blocks
+        and baseline in pair.blocks
+        and all(amounts(pair.blocks[name], objective) for name in (arm, baseline))
+    ]
+
+
+def measure(
+    pairs: Sequence[Pair], arm: str, baseline: str, objective: Objective
+) -> LogRatio | None:
+    """log of how much better an arm is, > 0 is faster, in the objective's metric.
+
+    None where no pair knows both.
+    """
+    if objective == "throughput":
+        return contrast.log_ratio(pairs, arm, baseline)
+    rows = [
+        (*one, *base)
+        for pair in comparable(pairs, arm, baseline, objective)
+        if (one := amounts(pair.blocks[arm], objective))
+        and (base := amounts(pair.blocks[baseline], objective))
+    ]
+    if not rows:
+        return None
+    return ratio.paired_log_ratio(*np.array(rows, dtype=np.float64).T)
+
+
+def amounts(block: BlockTime, objective: Objective) -> tuple[float, float] | None:
+    """What a block yields and what it took, so that more of one over the other is better.
+
+    throughput: tokens and wall time. latency: requests and the sum of their times per output
+    token; None where no request is timed.
+    """
+    if objective == "throughput":
+        return float(block.emitted), block.wall_us
+    return _requests_and_time(block) if any(block.tpot_counts) else None
+
+
+def gap_p95(
+    pairs: Sequence[Pair], arm: str, level: float = 0.95, looked_at_often: bool = False
+) -> QuantileEstimate | None:
+    """95th percentile of the time between two chunks of a request. [ms] None where unknown.
+
+    Tokens of a round arrive together, so per-token gaps change their meaning under speculation;
+    gaps between chunks do not.
+    """
+    return _p95(
+        [_histogram(p.blocks[arm], "gap") for p in pairs if arm in p.blocks], level, looked_at_often
+    )
+
+
+def tpot_p95(
+    pairs: Sequence[Pair], arm: str, level: float = 0.95, looked_at_often: bool = False
+) -> QuantileEstimate | None:
+    """95th percentile over requests of the time per output token. [ms] None where unknown."""
+    return _p95(
+        [_histogram(p.blocks[arm], "tpot") for p in pairs if arm in p.blocks],
+        level,
+        looked_at_often,
+    )
+
+
+def exceeds(found: QuantileEstimate | None, allowance_ms: float | None) -> bool:
+    """Whether a quantile surely lies above what is allowed, by its lower end."""
+    if found is None or found.low is None or allowance_ms is None:
+        return False
+    return found.low > allowance_ms
+
+
+def _p95(
+    histograms: Sequence[dict[int, int]], level: float, looked_at_often: bool
+) -> QuantileEstimate | None:
+    full = [one for one in histograms if one]
+    if not full:
+        return None
+    return quantiles.woodruff(full, 0.95, level, looked_at_often=looked_at_often)
+
+
+def _requests_and_time(block: BlockTime) -> tuple[float, float]:
+    histogram = _histogram(block, "tpot")
+    return (
+        float(sum(histogram.values())),
+        sum(count * quantiles.value_of(index) for index, count in histogram.items()),
+    )
+
+
+def _histogram(block: BlockTime, kind: str) -> dict[int, int]:
+    bins, counts = getattr(block, f"{kind}_bins"), getattr(block, f"{kind}_counts")
+    return {int(i): int(n) for i, n in zip(bins, counts, strict=True) if n}

@@ -1,0 +1,115 @@
+"""What each arm of a segment did: tokens per round, acceptance by position, where time went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from specscope.evaluate.experiment import objectives
+from specscope.evaluate.experiment.blocks import arm_k
+from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.statistics import acceptance
+from specscope.evaluate.statistics.acceptance import Survival
+from specscope.evaluate.statistics.quantiles import QuantileEstimate
+from specscope.evaluate.statistics.ratio import Ratio, ratio_of_sums
+
+PARTS = ("draft", "verify", "sample", "idle", "catchup", "prefill")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSummary:
+    """One arm of a segment over its blocks; descriptive, never a contrast.
+
+    tokens_per_round: emitted over request-rounds, clustered by block. tokens_per_s: of the
+    whole batch. shares: of wall time by part, 0..1, known parts only; `unseen` is the rest.
+    ms_per_token: the same in milliseconds an emitted token. survival: None at k = 0.
+    batch: mean sequences a round. slots: query positions computed, padding included.
+    """
+
+    arm: str
+    k: int | None
+    blocks: int
+    requests: int
+    rounds: int
+    request_rounds: int
+    proposed: int
+    accepted: int
+    emitted: int
+    slots: int
+    batch: float
+    tokens_per_round: Ratio
+    tokens_per_s: float
+    shares: Mapping[str, float]
+    ms_per_token: Mapping[str, float]
+    survival: Survival | None
+    padded_share: float
+    gap_p95_ms: QuantileEstimate | None
+    tpot_p95_ms: QuantileEstimate | None
+
+
+def summarise(
+    pairs: Sequence[Pair], arm: str, level: float = 0.95, looked_at_often: bool = False
+) -> ArmSummary | None:
+    """Sum an arm's blocks; None where it has none, or none with rounds.
+
+    level, looked_at_often: of the intervals of its percentiles.
+    """
+    blocks = [pair.blocks[arm] for pair in pairs if arm in pair.blocks]
+    blocks = [block for block in blocks if block.request_rounds > 0]
+    if not blocks:
+        return None
+    wall = float(sum(block.wall_us for block in blocks))
+    emitted = sum(block.emitted for block in blocks)
+    rounds = sum(block.rounds for block in blocks)
+    request_rounds = sum(block.request_rounds for block in blocks)
+    n_q = sum(block.n_q for block in blocks)
+    padded = sum(block.padded_tokens for block in blocks)
+    shares: dict[str, float] = {}
+    for part in PARTS:
+        times = [getattr(block, f"{part}_us") for block in blocks]
+        if all(time is not None for time in times):
+            shares[part] = float(sum(times)) / wall
+    shares["unseen"] = max(0.0, 1.0 - sum(shares.values()))
+    return ArmSummary(
+        arm=arm,
+        k=arm_k(arm),
+        blocks=len(blocks),
+        requests=sum(block.requests for block in blocks),
+        rounds=rounds,
+        request_rounds=request_rounds,
+        proposed=sum(block.proposed for block in blocks),
+        accepted=sum(block.accepted for block in blocks),
+        emitted=emitted,
+        slots=n_q + padded,
+        batch=request_rounds / rounds if rounds else 0.0,
+        tokens_per_round=ratio_of_sums(
+            [block.emitted for block in blocks], [block.request_rounds for block in blocks]
+        ),
+        tokens_per_s=1e6 * emitted / wall,
+        shares=shares,
+        ms_per_token={part: 1e-3 * share * wall / emitted for part, share in shares.items()},
+        survival=_survival(pairs, arm),
+        padded_share=padded / (n_q + padded) if n_q + padded else 0.0,
+        gap_p95_ms=objectives.gap_p95(pairs, arm, level, looked_at_often),
+        tpot_p95_ms=objectives.tpot_p95(pairs, arm, level, looked_at_often),
+    )
+
+
+def _survival(pairs: Sequence[Pair], arm: str) -> Survival | None:
+    """Acceptance of an arm, one cluster a block; None where a block's counts cannot be."""
+    risk, kept = [], []
+    for pair in pairs:
+        parts = pair.parts.get(arm, ())
+        if parts:
+            width = max(len(counts) for part in parts for counts in (part.tested, part.kept))
+            risk.append(_added([part.tested for part in parts], width))
+            kept.append(_added([part.kept for part in parts], width))
+    counts = zip(chain.from_iterable(risk), chain.from_iterable(kept), strict=True)
+    if not any(any(row) for row in risk) or any(won > tested for tested, won in counts):
+        return None
+    return acceptance.survival(risk, kept)
+
+
+def _added(rows: Sequence[Sequence[int]], width: int) -> list[int]:
+    return [sum(row[j] for row in rows if j < len(row)) for j in range(width)]

@@ -1,0 +1,1 @@
+"""Whether speculation left the distribution of outputs alone."""

@@ -1,0 +1,163 @@
+"""Whether arms gave the same requests the same output, beyond what target-only itself does not.
+
+Floating-point sums depend on the width of a batch, so near ties fall either way: two runs of
+target-only differ in some outputs (A/A). Only what a speculative arm differs in beyond that is a
+fault. A request counts once on each side, so that copies do not pass for evidence.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from scipy import stats
+
+from specscope.evaluate.experiment.segments import Segment
+
+EQUAL, AS_TWINS, UNDECIDED, DIFFERS = "equal", "as_twins", "undecided", "differs"
+LEVEL = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Requests whose output is known twice, and how many of them differ.
+
+    arm `k0`: both outputs are target-only's. Other arms: theirs and target-only's.
+    """
+
+    epoch: str
+    class_: str
+    arm: str
+    compared: int
+    differing: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputCheck:
+    """One arm's outputs beside target-only's.
+
+    state: equal: none differs, as_twins: no more than target-only from itself, differs: more
+    than that beyond doubt, undecided: some differ, and target-only's copies do not tell yet.
+    excess: share of requests that differ beyond target-only's own, with its 95 % interval;
+    None where target-only was never repeated.
+    """
+
+    epoch: str
+    class_: str
+    arm: str
+    compared: int
+    differing: int
+    twins: int
+    twins_differing: int
+    state: str
+    excess: float | None
+    low: float | None
+    high: float | None
+    p_value: float | None
+
+    def __str__(self) -> str:
+        beside = (
+            f"target-only from itself in {self.twins_differing} of {self.twins}"
+            if self.twins
+            else "target-only was never repeated"
+        )
+        return f"{self.arm}: {self.differing} of {self.compared} outputs differ, {beside}"
+
+
+def check_outputs(found: Iterable[Copies], baseline: str = "k0") -> list[OutputCheck]:
+    """Each arm of each class against target-only, at a level that holds over all of them."""
+    rows = sorted(found, key=lambda copies: (copies.epoch, copies.class_, copies.arm))
+    twins = {(c.epoch, c.class_): c for c in rows if c.arm == baseline}
+    arms = [copies for copies in rows if copies.arm != baseline and copies.compared > 0]
+    level = LEVEL / max(1, len(arms))
+    checks = []
+    for one in arms:
+        twin = twins.get((one.epoch, one.class_))
+        counts = (twin.compared, twin.differing) if twin else (0, 0)
+        checks.append(_check(one, *counts, level))
+    return checks
+
+
+def worst(checks: Sequence[OutputCheck]) -> str | None:
+    """The state of the whole; None where nothing was compared."""
+    order = (DIFFERS, UNDECIDED, AS_TWINS, EQUAL)
+    return next((state for state in order if any(c.state == state for c in checks)), None)
+
+
+def changed_outputs(
+    checks: Sequence[OutputCheck], epoch: str, segment: Segment
+) -> list[OutputCheck]:
+    """The checks that speak about a segment: of its class, of every class where several ran."""
+    return [
+        check for check in checks if check.epoch == epoch and segment.class_ in (None, check.class_)
+    ]
+
+
+def newcombe(
+    hits: int, of: int, base_hits: int, base_of: int, level: float = 0.95
+) -> tuple[float, float]:
+    """Interval of a difference of two shares, by Wilson's limits of each. [-1..1]
+
+    Source: Newcombe 1998, method 10. ValueError for an empty side.
+    """
+    share, base = hits / of, base_hits / base_of
+    low, high = wilson(hits, of, level)
+    base_low, base_high = wilson(base_hits, base_of, level)
+    gap = share - base
+    return (
+        gap - math.hypot(share - low, base_high - base),
+        gap + math.hypot(high - share, base - base_low),
+    )
+
+
+def wilson(hits: int, of: int, level: float = 0.95) -> tuple[float, float]:
+    """Interval of a share, by Wilson's score. [0..1] ValueError where there is nothing."""
+    if not 0 <= hits <= of or of == 0:
+        raise ValueError(f"no share: {hits} of {of}")
+    z = float(stats.norm.ppf(0.5 + level / 2))
+    share = hits / of
+    middle = (share + z * z / (2 * of)) / (1 + z * z / of)
+    half = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of)) / (1 + z * z / of)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def excess_p(hits: int, of: int, base_hits: int, base_of: int) -> float:
+    """Chance of so many differences where the share is that of the base; Fisher, one-sided."""
+    table = [[hits, of - hits], [base_hits, base_of - base_hits]]
+    return float(stats.fisher_exact(table, alternative="greater").pvalue)
+
+
+def _check(one: Copies, twins: int, twins_differing: int, level: float) -> OutputCheck:
+    excess = low = high = p_value = None
+    if twins:
+        excess = one.differing / one.compared - twins_differing / twins
+        low, high = newcombe(one.differing, one.compared, twins_differing, twins)
+        p_value = excess_p(one.differing, one.compared, twins_differing, twins)
+    if one.differing == 0:
+        state = EQUAL
+    elif p_value is None or high is None:
+        state = UNDECIDED
+    elif p_value < level:
+        state = DIFFERS
+    else:
+        # Twins that are few could not have shown a fault.
+        state = AS_TWINS if high < _MUCH else UNDECIDED
+    return OutputCheck(
+        epoch=one.epoch,
+        class_=one.class_,
+        arm=one.arm,
+        compared=one.compared,
+        differing=one.differing,
+        twins=twins,
+        twins_differing=twins_differing,
+        state=state,
+        excess=excess,
+        low=low,
+        high=high,
+        p_value=p_value,
+    )
+
+
+# An excess of one output in ten would have been seen.
+_MUCH = 0.1

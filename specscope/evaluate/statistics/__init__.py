@@ -1,0 +1,1 @@
+"""Statistics from clusters and pairs: estimates, intervals, sequences."""

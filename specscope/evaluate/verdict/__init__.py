@@ -1,0 +1,1 @@
+"""From contrasts to verdicts."""

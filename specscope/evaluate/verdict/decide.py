@@ -1,0 +1,247 @@
+"""From block rows to one verdict a segment, with its evidence and what is still missing.
+
+Every speedup here is a contrast of blocks. There is no way to obtain one from requests that
+shared a batch, because such a contrast cannot see what speculation cost.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from specscope.evaluate.causes.diagnosis import Diagnosis
+from specscope.evaluate.causes.search import find_causes
+from specscope.evaluate.causes.surroundings import Surroundings
+from specscope.evaluate.costs.machine import Machine
+from specscope.evaluate.experiment import checks, objectives
+from specscope.evaluate.experiment.blocks import BlockPart, BlockTime, arm_k
+from specscope.evaluate.experiment.checks import Design
+from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.experiment.measures import Measure
+from specscope.evaluate.experiment.offered import Offered, offered_to
+from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
+from specscope.evaluate.experiment.segments import Segment
+from specscope.evaluate.experiment.summary import ArmSummary, summarise
+from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck, changed_outputs
+from specscope.evaluate.statistics.multiplicity import bonferroni
+from specscope.evaluate.verdict.allowance import keep_to_allowance
+from specscope.evaluate.verdict.choice import (
+    Choice,
+    Rules,
+    arms_of,
+    choose,
+    count_comparisons,
+    estimate_between,
+    estimate_cells,
+)
+from specscope.evaluate.verdict.enough import lacking, pairs_needed
+from specscope.evaluate.verdict.flags import OUTPUTS_DIFFER, find_flags, overruled
+from specscope.evaluate.verdict.sentences import describe_cause, explain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What to do with one segment of one epoch.
+
+    action, k: see `choice.Choice`. grade: measured (from pairs) or none. confidence: high where
+    the evidence may change a gate, low where it decides but is thin, none where nothing is
+    decided. reasons: sentences for a person. pairs: of the best-covered arm. pairs_needed: in
+    all, for a decision or for enough evidence; None where enough, or where one cannot say.
+    flags: reasons not to believe the input. left_out: pairs not used, by reason. diagnoses: of
+    every arm; primary: the cause behind the least loss, None where speculation does not lose.
+    cells: one changed cell against the table in force, measured on the whole replica. between:
+    each two draft lengths that ran against each other.
+    """
+
+    epoch: str
+    segment: Segment
+    action: str
+    k: int | None
+    grade: str
+    confidence: str
+    metric: str
+    pairs: int
+    reasons: tuple[str, ...] = ()
+    speedups: tuple[Estimate, ...] = ()
+    arms: tuple[ArmSummary, ...] = ()
+    best: tuple[str, ...] = ()
+    pairs_needed: int | None = None
+    flags: tuple[str, ...] = ()
+    left_out: tuple[tuple[str, int], ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
+    primary: str | None = None
+    cells: tuple[Estimate, ...] = ()
+    between: tuple[Estimate, ...] = ()
+
+    @property
+    def applicable(self) -> bool:
+        """Whether a gate may be changed on this verdict."""
+        return self.grade == "measured" and self.confidence == "high"
+
+
+def decide(
+    blocks: Iterable[BlockTime],
+    parts: Iterable[BlockPart],
+    rules: Rules | None = None,
+    design: Design = "cohort",
+    machines: Mapping[str, Machine] | None = None,
+    outputs: Sequence[OutputCheck] = (),
+) -> list[Verdict]:
+    """One verdict for every segment of every epoch that any block served.
+
+    The error rate of `rules` holds over all segments and arms together (Bonferroni): of speedups,
+    and of delays against allowances. Order of rows does not matter; a row given twice counts
+    once. Empty where there are no blocks.
+    machines: by epoch, for the causes that need a model card or a device's peaks. outputs: an
+    arm that changes what requests get is a fault, whatever it gains.
+    """
+    rules = rules or Rules()
+    closed_loop = design == "closed_loop"
+    found = pairs_of(blocks, parts, closed_loop=closed_loop)
+    offered = offered_to(found) if design == "switchback" else None
+    segments = by_segment(found)
+    usable = {name: checks.usable_pairs(pairs, design) for name, pairs in segments.items()}
+    comparisons = count_comparisons(u.pairs for u in usable.values())
+    allowed = sum(
+        len(_all_arms(u.pairs))
+        for (_, segment), u in usable.items()
+        if rules.allowance(segment.class_) is not None
+    )
+    verdicts = [
+        _verdict(
+            epoch,
+            segment,
+            usable[epoch, segment],
+            rules,
+            comparisons,
+            bonferroni(rules.level, max(1, allowed)),
+            design,
+            offered,
+            changed_outputs(outputs, epoch, segment),
+        )
+        for epoch, segment in sorted(segments, key=_order)
+    ]
+    around: dict[str, Surroundings] = defaultdict(Surroundings)
+    for verdict in verdicts:
+        around[verdict.epoch].add(usable[verdict.epoch, verdict.segment].pairs, verdict.arms)
+    return [
+        _with_causes(
+            verdict,
+            usable[verdict.epoch, verdict.segment].pairs,
+            around[verdict.epoch],
+            (machines or {}).get(verdict.epoch),
+        )
+        for verdict in verdicts
+    ]
+
+
+def _verdict(
+    epoch: str,
+    segment: Segment,
+    usable: checks.Usable,
+    rules: Rules,
+    comparisons: int,
+    p95_level: float,
+    design: Design,
+    offered: Offered | None,
+    changed: Sequence[OutputCheck],
+) -> Verdict:
+    pairs = usable.pairs
+    objective = rules.objective or objectives.objective_for(
+        design, [block for pair in pairs for block in pair.blocks.values()]
+    )
+    measure = Measure(objective, offered)
+    choice = choose(pairs, rules, comparisons, rules.current_k(segment.class_), measure)
+    summaries = (
+        summarise(pairs, arm, p95_level, rules.looked_at_often) for arm in _all_arms(pairs)
+    )
+    arms = [found for found in summaries if found]
+    allowance = rules.allowance(segment.class_)
+    choice = keep_to_allowance(choice, arms, allowance)
+    level = bonferroni(rules.level, max(1, comparisons))
+    seen = find_flags(pairs, arms_of(pairs), design, level)
+    if any(check.state == DIFFERS and check.arm == choice.arm for check in changed):
+        seen.add(OUTPUTS_DIFFER)
+    flags = tuple(sorted(seen))
+    count = max((e.pairs for e in choice.speedups), default=0)
+    grade = "measured" if count >= 2 and not flags else "none"
+    thin = lacking(pairs, choice, rules)
+    if any(check.state == UNDECIDED and check.arm == choice.arm for check in changed):
+        thin.append(f"{choice.arm} changes outputs, and copies within k0 do not tell why yet")
+    action = overruled(choice.action, flags)
+    decided = action == choice.action and action not in ("inconclusive", "collect_baseline")
+    needed = pairs_needed(pairs, choice, rules, comparisons, decided, measure)
+    confidence = "none" if not decided else "low" if thin or grade == "none" else "high"
+    verdict = Verdict(
+        epoch=epoch,
+        segment=segment,
+        action=action,
+        k=choice.k if decided else None,
+        grade=grade,
+        confidence=confidence,
+        speedups=choice.speedups,
+        metric=objectives.METRICS[objective],
+        arms=tuple(arms),
+        best=choice.best,
+        pairs=count,
+        pairs_needed=needed if needed is not None and needed > count else None,
+        flags=flags,
+        left_out=tuple(sorted(usable.left_out.items())),
+        cells=tuple(estimate_cells(pairs, rules, comparisons, measure)),
+        between=tuple(estimate_between(pairs, rules, comparisons, measure)),
+    )
+    return _with_reasons(verdict, choice, thin, rules, allowance, changed)
+
+
+def _with_reasons(
+    verdict: Verdict,
+    choice: Choice,
+    thin: Sequence[str],
+    rules: Rules,
+    allowance: float | None,
+    changed: Sequence[OutputCheck],
+) -> Verdict:
+    sentences = explain(
+        action=verdict.action,
+        chosen=choice,
+        arms=verdict.arms,
+        flags=verdict.flags,
+        thin=thin,
+        pairs_needed=verdict.pairs_needed,
+        left_out=verdict.left_out,
+        effect=rules.smallest_effect,
+        allowance_ms=allowance,
+    )
+    said = [f"outputs: {check}" for check in changed if check.state in (DIFFERS, UNDECIDED)]
+    return replace(verdict, reasons=(*said, *sentences))
+
+
+def _with_causes(
+    verdict: Verdict, pairs: Sequence[Pair], elsewhere: Surroundings, machine: Machine | None
+) -> Verdict:
+    diagnoses = find_causes(verdict.segment, pairs, verdict.arms, verdict.flags, elsewhere, machine)
+    if any(e.wins for e in verdict.speedups) or not any(e.loses for e in verdict.speedups):
+        return replace(verdict, diagnoses=diagnoses)
+    nearest = max(verdict.speedups, key=lambda e: e.value).arm
+    found = next((d for d in diagnoses if d.arm == nearest), None)
+    if found is None or found.primary is None:
+        return replace(verdict, diagnoses=diagnoses)
+    reasons = (*verdict.reasons, describe_cause(found))
+    return replace(verdict, diagnoses=diagnoses, primary=found.primary, reasons=reasons)
+
+
+def _all_arms(pairs: Sequence[Pair]) -> list[str]:
+    names = {arm for pair in pairs for arm in pair.blocks}
+    return sorted(names, key=lambda arm: (arm_k(arm) is None, arm_k(arm) or 0, arm))
+
+
+def _order(key: tuple[str, Segment]) -> tuple[str, ...]:
+    epoch, segment = key
+    return (
+        epoch,
+        segment.class_ or "",
+        segment.context or "",
+        segment.output or "",
+        f"{len(segment.load or ''):02}{segment.load or ''}",
+    )

@@ -1,0 +1,117 @@
+"""Classes that share a batch: does the arm in force serve each within its allowance?
+
+A class that does not speculate still waits for those that do, so it may be served worse under a
+gate that pays on the whole. No draft length of its own changes that: it belongs in another pool.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from specscope.evaluate.experiment import objectives
+from specscope.evaluate.experiment.blocks import BlockClass
+from specscope.evaluate.statistics import quantiles
+from specscope.evaluate.statistics.multiplicity import bonferroni
+from specscope.evaluate.statistics.quantiles import QuantileEstimate
+from specscope.evaluate.verdict.choice import Rules
+
+IN_FORCE = "current"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassDelay:
+    """One class of a shared batch under the arm in force.
+
+    action: route where its 95th percentile of time per output token surely lies above the
+    allowance; keep, which changes nothing, where it lies within; inconclusive between the two or
+    with too few blocks. tpot_p95_ms: by arm, of all that ran in such blocks, for comparison. [ms]
+    """
+
+    epoch: str
+    class_: str
+    action: str
+    allowance_ms: float
+    requests: int
+    tpot_p95_ms: Mapping[str, QuantileEstimate]
+
+    @property
+    def reason(self) -> str:
+        """A sentence with the numbers."""
+        mine = self.tpot_p95_ms[IN_FORCE]
+        span = "" if mine.low is None else f" ({mine.low:.3g} to {mine.high:.3g})"
+        others = ", ".join(
+            f"{found.value:.3g} under {arm}"
+            for arm, found in sorted(self.tpot_p95_ms.items())
+            if arm != IN_FORCE
+        )
+        return (
+            f"{self.class_} takes {mine.value:.3g}{span} ms a token (95th percentile) in the "
+            f"shared batch, {self.allowance_ms:.3g} are allowed" + (f"; {others}" if others else "")
+        )
+
+
+def judge_delays(rows: Iterable[BlockClass], rules: Rules) -> list[ClassDelay]:
+    """A verdict on each class that has an allowance and ran beside another under the table.
+
+    Blocks in which a class ran alone say nothing about sharing and are left out, and with them
+    classes that never ran under `current`. The error rate of `rules` holds over all classes and
+    arms together (Bonferroni), and at all looks where it is looked at often. Order of rows does
+    not matter; a row given twice counts once.
+    """
+    blocks: dict[tuple[object, ...], dict[str, list[BlockClass]]] = defaultdict(dict)
+    for row in dict.fromkeys(rows):
+        key = (row.epoch, row.policy, row.replica, row.boot, row.pair, row.arm)
+        blocks[key].setdefault(row.class_, []).append(row)
+    found: dict[tuple[str, str], dict[str, list[BlockClass]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for shared in blocks.values():
+        if len(shared) > 1:
+            for class_, mine in shared.items():
+                for row in mine:
+                    found[row.epoch, class_][row.arm].append(row)
+    judged = {
+        key: arms
+        for key, arms in sorted(found.items())
+        if rules.allowance(key[1]) is not None and IN_FORCE in arms
+    }
+    comparisons = sum(len(arms) for arms in judged.values())
+    level = bonferroni(rules.level, max(1, comparisons))
+    delays = (_judge(*key, arms, rules, level) for key, arms in judged.items())
+    return [delay for delay in delays if delay is not None]
+
+
+def _judge(
+    epoch: str,
+    class_: str,
+    arms: Mapping[str, Sequence[BlockClass]],
+    rules: Rules,
+    level: float,
+) -> ClassDelay | None:
+    p95 = {
+        arm: one for arm, rows in arms.items() if (one := _p95(rows, level, rules.looked_at_often))
+    }
+    mine, allowance_ms = p95.get(IN_FORCE), rules.allowance(class_)
+    if mine is None or allowance_ms is None:
+        return None
+    requests = sum(row.requests for row in arms[IN_FORCE])
+    enough = mine.blocks >= rules.min_pairs and requests >= rules.min_requests
+    if not enough:
+        action = "inconclusive"
+    elif objectives.exceeds(mine, allowance_ms):
+        action = "route"
+    else:
+        action = "keep" if mine.value <= allowance_ms else "inconclusive"
+    return ClassDelay(epoch, class_, action, allowance_ms, requests, p95)
+
+
+def _p95(
+    rows: Sequence[BlockClass], level: float, looked_at_often: bool
+) -> QuantileEstimate | None:
+    histograms = [dict(zip(row.tpot_bins, row.tpot_counts, strict=True)) for row in rows]
+    histograms = [one for one in histograms if sum(one.values())]
+    if not histograms:
+        return None
+    return quantiles.woodruff(histograms, 0.95, level, looked_at_often=looked_at_often)

@@ -1,0 +1,201 @@
+"""One switch for all traffic against a gate per segment.
+
+Every segment is given the same number of tokens, so the fleet's time per token is the sum of
+its segments' and throughput their harmonic mean: a segment that crawls weighs as it does in
+life. A gate chosen on the same pairs that judge it would flatter itself; here each pair is
+judged by the gate that other pairs of its segment would have chosen: all others where there are
+up to twenty, else those outside its twentieth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specscope.evaluate.experiment import checks
+from specscope.evaluate.experiment.blocks import BASELINE, BlockPart, BlockTime, arm_k
+from specscope.evaluate.experiment.checks import Design
+from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.experiment.objectives import objective_for
+from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
+from specscope.evaluate.experiment.segments import Segment
+from specscope.evaluate.statistics import sequential
+from specscope.evaluate.statistics.ratio import welch_half_width
+from specscope.evaluate.verdict.choice import Choice, Rules, choose, count_comparisons
+
+Floats = NDArray[np.float64]
+_FOLDS = 20
+_DECIDED = ("keep", "set_k", "disable", "no_difference")
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What one switch gives, and what a gate gives, at one load; ratios to target-only.
+
+    switches: every k for all segments at once, each with its own interval at `level`, which
+    holds at every look where the evidence is looked at often. best: the fastest of them. gate: a
+    k per segment (`table`). gain: gate over the best switch.
+    """
+
+    epoch: str
+    load: str | None
+    switches: tuple[Estimate, ...]
+    best: Estimate
+    gate: Estimate
+    gain: Estimate
+    table: tuple[tuple[Segment, int], ...]
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """One segment's pairs as arrays: tokens and time [arms, pairs], and the gate's pick a pair."""
+
+    segment: Segment
+    arms: tuple[str, ...]
+    tokens: Floats
+    time: Floats
+    picks: tuple[int, ...]
+    k: int
+
+
+def tell(
+    blocks: Iterable[BlockTime],
+    parts: Iterable[BlockPart],
+    rules: Rules | None = None,
+    design: Design = "cohort",
+) -> list[Story]:
+    """One story for every epoch and load at which at least two segments ran all arms.
+
+    Segments whose pairs lack an arm, or of which fewer than two pairs are whole, stay out, and so
+    do those that keep up with their arrivals: there every arm yields what was offered.
+    """
+    rules = rules or Rules()
+    pairs_found = pairs_of(blocks, parts, closed_loop=design == "closed_loop")
+    grouped = {
+        key: checks.usable_pairs(pairs, design).pairs
+        for key, pairs in by_segment(pairs_found).items()
+    }
+    comparisons = count_comparisons(grouped.values())
+    loads: dict[tuple[str, str | None], list[_Traffic]] = defaultdict(list)
+    for (epoch, segment), pairs in sorted(grouped.items(), key=lambda item: str(item[0])):
+        blocks_ = [block for pair in pairs for block in pair.blocks.values()]
+        if objective_for(design, blocks_) != "throughput":
+            continue
+        traffic = _traffic(segment, pairs, rules, comparisons)
+        if traffic is not None:
+            loads[epoch, segment.load].append(traffic)
+    stories = (_story(epoch, load, group, rules) for (epoch, load), group in loads.items())
+    return [story for story in stories if story is not None]
+
+
+def _traffic(
+    segment: Segment, pairs: Sequence[Pair], rules: Rules, comparisons: int
+) -> _Traffic | None:
+    names = {arm for pair in pairs for arm in pair.blocks if arm_k(arm) is not None}
+    arms = sorted(names, key=lambda arm: arm_k(arm) or 0)
+    whole = [pair for pair in pairs if names <= set(pair.blocks)]
+    if BASELINE not in names or len(arms) < 2 or len(whole) < 2:
+        return None
+    current = rules.current_k(segment.class_)
+    folds = min(len(whole), _FOLDS)
+    chosen = []
+    for fold in range(folds):
+        others = [pair for index, pair in enumerate(whole) if index % folds != fold]
+        chosen.append(arms.index(f"k{_gate_k(choose(others, rules, comparisons, current))}"))
+    return _Traffic(
+        segment=segment,
+        arms=tuple(arms),
+        tokens=np.array([[p.blocks[arm].emitted for p in whole] for arm in arms], dtype=float),
+        time=np.array([[p.blocks[arm].wall_us for p in whole] for arm in arms], dtype=float),
+        picks=tuple(chosen[index % folds] for index in range(len(whole))),
+        k=_gate_k(choose(whole, rules, comparisons, current)),
+    )
+
+
+def _gate_k(choice: Choice) -> int:
+    """What a gate would run: the decided k, or the best guess where nothing is decided."""
+    if choice.action in _DECIDED:
+        return choice.k or 0
+    return choice.point_k
+
+
+def _story(epoch: str, load: str | None, group: Sequence[_Traffic], rules: Rules) -> Story | None:
+    shared = [arm for arm in group[0].arms if all(arm in t.arms for t in group)]
+    if len(group) < 2 or len(shared) < 2:
+        return None
+    base = [_rows(t, BASELINE) for t in group]
+    switches = tuple(
+        _compare([_rows(t, arm) for t in group], base, arm, BASELINE, rules)
+        for arm in shared
+        if arm != BASELINE
+    )
+    best = max(switches, key=lambda e: e.value)
+    picked = [_picked(t) for t in group]
+    return Story(
+        epoch=epoch,
+        load=load,
+        switches=switches,
+        best=best,
+        gate=_compare(picked, base, "gate", BASELINE, rules),
+        gain=_compare(picked, [_rows(t, best.arm) for t in group], "gate", best.arm, rules),
+        table=tuple((t.segment, t.k) for t in group),
+        level=rules.level,
+    )
+
+
+def _rows(traffic: _Traffic, arm: str) -> tuple[Floats, Floats]:
+    row = traffic.arms.index(arm)
+    return traffic.tokens[row], traffic.time[row]
+
+
+def _picked(traffic: _Traffic) -> tuple[Floats, Floats]:
+    columns = np.arange(traffic.tokens.shape[1])
+    return traffic.tokens[traffic.picks, columns], traffic.time[traffic.picks, columns]
+
+
+def _compare(
+    ones: Sequence[tuple[Floats, Floats]],
+    bases: Sequence[tuple[Floats, Floats]],
+    name: str,
+    baseline: str,
+    rules: Rules,
+) -> Estimate:
+    """Throughput at equal tokens a segment, over that of the baseline.
+
+    log(sum of baseline times per token) - log(sum of times per token), linearised by pair.
+    """
+    time1 = [float(y.sum() / x.sum()) for x, y in ones]
+    time0 = [float(y.sum() / x.sum()) for x, y in bases]
+    total1, total0 = sum(time1), sum(time0)
+    delta = math.log(total0 / total1)
+    scores = [
+        (y0 - t0 * x0) / (x0.sum() * total0) - (y1 - t1 * x1) / (x1.sum() * total1)
+        for (x1, y1), (x0, y0), t1, t0 in zip(ones, bases, time1, time0, strict=True)
+    ]
+    half = _half_width(scores, rules)
+    return Estimate(
+        arm=name,
+        value=math.exp(delta),
+        low=None if half is None else math.exp(delta - half),
+        high=None if half is None else math.exp(min(700.0, delta + half)),
+        pairs=sum(len(one) for one in scores),
+        level=rules.level,
+        baseline=baseline,
+        k=arm_k(name),
+    )
+
+
+def _half_width(segments: Sequence[Floats], rules: Rules) -> float | None:
+    """Around a sum over segments. segments: scores of the pairs of each, summing to 0."""
+    errors = [math.sqrt(len(one) / (len(one) - 1) * float(one @ one)) for one in segments]
+    if rules.looked_at_often:
+        parts = list(zip(errors, segments, strict=True))
+        return sequential.half_width_of_sum(parts, 1.0 - rules.level)
+    freedoms = [len(one) - 1 for one in segments]
+    return welch_half_width(list(zip(errors, freedoms, strict=True)), rules.level)

@@ -1,0 +1,179 @@
+"""Draft lengths that nobody ran: what they could reach at best, to schedule a trial.
+
+Never to recommend one: the cost of a longer draft and its acceptance are a model's, and the model
+is kept optimistic, so that what cannot pay under it need not be tried. Tokens per round are an
+upper confidence limit; times are estimates, those of the draft and of the rest the kindest that the
+measured ones allow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import nnls
+
+from specscope.evaluate.costs.steptime import StepModel, fit_blocks, optimistic_speedup
+from specscope.evaluate.experiment.blocks import BASELINE, BlockPart, BlockTime, arm_k, merge_blocks
+from specscope.evaluate.experiment.checks import Design, usable_pairs
+from specscope.evaluate.experiment.objectives import METRICS
+from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
+from specscope.evaluate.statistics.acceptance import Survival
+from specscope.evaluate.statistics.multiplicity import bonferroni
+from specscope.evaluate.verdict.decide import Verdict
+
+BEYOND = 2  # lengths past the longest that ran: further out the bound says nothing
+LEVEL = 0.95  # of the bound on tokens per round
+# A shorter draft starts its rounds in easier text, so what a longer one kept reads low for it, by
+# this share of the accepted tokens at most (simulated under autocorrelated difficulty).
+EASIER = 0.21
+_UNBELIEVED = ("not_comparable", "engine_fault")
+
+Worth = Literal["worth_exploring", "below_best", "cannot_pay"]
+
+
+@dataclass(frozen=True, slots=True)
+class Untried:
+    """A draft length that a segment never ran. Grade: modelled.
+
+    tokens_high: tokens per round at most, at 95 %. at_best: throughput over target-only then, at
+    the batch that target-only ran. worth: cannot_pay where that is no gain, below_best where a
+    length that ran surely gives more.
+    """
+
+    epoch: str
+    segment: str
+    k: int
+    tokens_high: float
+    at_best: float
+    worth: Worth
+
+
+def untried(
+    blocks: Iterable[BlockTime],
+    parts: Iterable[BlockPart],
+    verdicts: Sequence[Verdict],
+    design: Design = "cohort",
+) -> list[Untried]:
+    """Gaps between the lengths that ran, and the next two, of every segment with a verdict.
+
+    Nothing where too few blocks know how long drafts and verify passes took, where no position
+    was tested, or where target-only did not run.
+    """
+    segments = by_segment(pairs_of(blocks, parts, closed_loop=design == "closed_loop"))
+    found = []
+    for epoch in sorted({verdict.epoch for verdict in verdicts}):
+        model = fit_blocks(
+            block
+            for (of, _), pairs in segments.items()
+            for pair in pairs
+            for block in pair.blocks.values()
+            if of == epoch and not block.void
+        )
+        for verdict in verdicts:
+            pairs = segments.get((epoch, verdict.segment))
+            if verdict.epoch == epoch and model and pairs and verdict.action not in _UNBELIEVED:
+                found += _of_segment(verdict, usable_pairs(pairs, design).pairs, model)
+    return found
+
+
+def _of_segment(verdict: Verdict, pairs: Sequence[Pair], model: StepModel) -> list[Untried]:
+    rounds = _rounds(pairs)
+    tried = {k for arm in rounds if (k := arm_k(arm)) is not None}
+    curves = [arm.survival for arm in verdict.arms if arm.survival is not None]
+    drafted = {
+        k: block
+        for arm, block in rounds.items()
+        if (k := arm_k(arm)) and block.draft_us is not None and block.verify_us is not None
+    }
+    if BASELINE not in rounds or not drafted or not curves:
+        return []
+    base = rounds[BASELINE]
+    other = min(
+        max(0.0, b.wall_us - (b.draft_us or 0.0) - (b.verify_us or 0.0)) / b.rounds
+        for b in drafted.values()
+    )
+    drafts = {k: (block.draft_us or 0.0) / block.rounds for k, block in drafted.items()}
+    surely = _surely(verdict)
+    found = []
+    batch = base.request_rounds / base.rounds
+    context = base.n_kv / base.request_rounds
+    for k in sorted(set(range(1, max(tried) + BEYOND + 1)) - tried):
+        if model.time_us(batch * (k + 1), batch * context) <= 0:
+            continue  # the fit knows nothing of this state
+        high = most_tokens(curves, k)
+        at_best = optimistic_speedup(
+            model,
+            tokens_high=high,
+            draft_us=draft_time(drafts, k),
+            other_us=other,
+            target_us=base.wall_us / base.rounds,
+            batch=batch,
+            context=context,
+            k=k,
+        )
+        if math.isfinite(at_best):
+            worth: Worth = "worth_exploring" if at_best > surely else "below_best"
+            found.append(
+                Untried(
+                    verdict.epoch,
+                    str(verdict.segment),
+                    k,
+                    high,
+                    at_best,
+                    worth if at_best > 1.0 else "cannot_pay",
+                )
+            )
+    return found
+
+
+def _surely(verdict: Verdict) -> float:
+    """What a length that ran surely gives in throughput; at least 1. [ratio]
+
+    1 where requests are timed instead: a faster arm then runs smaller batches, so their time
+    gains more than the same arm would at target-only's batch.
+    """
+    if verdict.metric != METRICS["throughput"]:
+        return 1.0
+    return max([1.0, *(e.low for e in verdict.speedups if e.low is not None)])
+
+
+def most_tokens(curves: Sequence[Survival], k: int, level: float = LEVEL) -> float:
+    """Tokens per round at a draft length that nobody ran, at most. [tokens, 1..k + 1]
+
+    curves: of the lengths that ran. The least of what each of them allows, at a level at which
+    all of these hold together.
+    """
+    each = bonferroni(level, len(curves))
+    accepted = [
+        (one.at_most(k, each) - 1.0) / (1.0 - EASIER if k < one.k_tried else 1.0) for one in curves
+    ]
+    return 1.0 + min(float(k), *accepted)
+
+
+def draft_time(drafts: Mapping[int, float], k: int) -> float:
+    """Time of a draft of k tokens, from those of lengths that ran; the kind end of what it may be.
+
+    A line of a fixed part and a step, neither negative. From one length alone: a shorter draft
+    in proportion, a longer one for the same.
+    """
+    if len(drafts) == 1:
+        ((ran, time),) = drafts.items()
+        return time * min(1.0, k / ran)
+    lengths = np.array(sorted(drafts), dtype=np.float64)
+    design = np.column_stack([np.ones_like(lengths), lengths])
+    (fixed, step), _ = nnls(design, np.array([drafts[int(n)] for n in lengths]))
+    return float(fixed + step * k)
+
+
+def _rounds(pairs: Sequence[Pair]) -> dict[str, BlockTime]:
+    """Each arm's blocks as one, those with rounds."""
+    rows: dict[str, list[BlockTime]] = {}
+    for pair in pairs:
+        for arm, block in pair.blocks.items():
+            if block.rounds > 0 and block.request_rounds > 0:
+                rows.setdefault(arm, []).append(block)
+    return {arm: merge_blocks(blocks) for arm, blocks in rows.items()}
