@@ -40,12 +40,13 @@ from specscope.evaluate.verdict.decide import decide
 from specscope.evaluate.verdict.sentences import describe
 from specscope.evaluate.verdict.shared_batch import judge_delays
 from specscope.gate.evidence import read_blocks
-from specscope.gate.policies import checked, write_policy
 from specscope.gate.session import read, recommendation
 from specscope.gate.sharing import read_class_blocks
 from specscope.gate.show import recommendation_lines, table_lines
-from specscope.roll import roll
-from specscope.store import Store
+from specscope.policy.stored import checked, write_policy
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
+from specscope.store.roll import roll
 
 PROMPT, SHORTEST, LONGEST, CLIENTS = 48, 20, 32, 16
 
@@ -84,7 +85,7 @@ def main() -> int:
         rings = Path(folder) / "rings"
         rings.mkdir()
         with Store.open(f"chdb://{folder}/store") as store:
-            store.migrate()
+            migrate(store)
             write_policy(store, cohort_policy(arms), "cohorts", time.time_ns())
             site = bundled_site(rings, store, arms, args.seed)
             calibrate(site, arms, args.pairs, args.seed)

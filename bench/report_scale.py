@@ -18,9 +18,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from specscope.policies import policy_row
-from specscope.store import Store
-from specscope.tables import RECORDS
+from specscope.policy.row import policy_row
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
+from specscope.store.tables import RECORDS
 from specscope_hook.columns import columns, stored_name
 
 DAYS, BLOCK_S, SHARE = 7, 120, 0.02
@@ -51,7 +52,7 @@ def main() -> None:
                 fill(store, args.replicas, args.share, args.minutes)
             said["filled_s"] = round(time.perf_counter() - began, 1)
         with Store.open(dsn) as store:
-            store.migrate()  # one that is reused may be of an older version
+            migrate(store)  # one that is reused may be of an older version
             said["rows"] = {
                 table: store.rows(f"SELECT count() AS n FROM {table}")[0]["n"]
                 for table in (
@@ -105,7 +106,7 @@ sys.exit(code)
 
 def fill(store: Store, replicas: int, share: float, minutes: int) -> None:
     """A week of rollups of so many replicas."""
-    store.migrate()
+    migrate(store)
     now = time.time_ns()
     first = (now // 10**9 // (2 * BLOCK_S) - DAYS * 86_400 // (2 * BLOCK_S)) + 1
     pairs = int(DAYS * 86_400 // (2 * BLOCK_S) * share)

@@ -22,7 +22,8 @@ import grpc
 import numpy as np
 import pyarrow as pa
 
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.schemas import schema
 from specscope_agent.telemetry_pb2_grpc import TelemetryStub
@@ -65,7 +66,7 @@ def main() -> None:
 
 def _bare(batches: list[dict[str, Any]]) -> float:
     with tempfile.TemporaryDirectory() as folder, Store.open(f"chdb://{folder}/store") as store:
-        store.migrate()
+        migrate(store)
         began = time.perf_counter()
         for name in batches[0]:
             rows = pa.concat_tables(tables[name] for tables in batches)

@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "walk"))
 
 from truths import TRUTHS, Score, Truth, scores
 
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 
 RIGHT, ERRORS = 0.95, 0.05
 
@@ -40,7 +41,7 @@ def found_for(truth: Truth, seeds: Sequence[int]) -> dict[str, Score]:
         rings = Path(folder) / "rings"
         rings.mkdir()
         with Store.open(f"chdb://{folder}/store") as store:
-            store.migrate()
+            migrate(store)
             found = scores([truth], seeds, rings, store)
     return {stream: score for (_, stream), score in found.items()}
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentTypeError
 
 MOST = 1e9
+UNITS_NS = {"h": 3600 * 10**9, "d": 24 * 3600 * 10**9, "w": 7 * 24 * 3600 * 10**9}
+PERIOD = "7d"
 
 
 def positive(text: str) -> float:
@@ -35,3 +38,11 @@ def draft_length(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 255:
         raise ArgumentTypeError(f"{text!r} is not a draft length, 0 to 255")
     return int(text)
+
+
+def period(text: str) -> int:
+    """A length of time such as 24h, 7d or 4w. [ns] Raises ArgumentTypeError for another text."""
+    match = re.fullmatch(r"([1-9]\d*)([hdw])", text)
+    if not match:
+        raise ArgumentTypeError(f"{text!r} is not a period such as 24h, 7d or 4w")
+    return int(match[1]) * UNITS_NS[match[2]]

@@ -31,7 +31,7 @@ VERBS = {
     "top": Verb("specscope.top.cli", "agent", "live view of replicas' rounds"),
     "engine": Verb("specscope.engine.cli", "engine", "the reference engine: serve, bench, train"),
     "dashboards": Verb("specscope_dashboards.cli", "dashboards", "Grafana dashboards as code"),
-    "doctor": Verb("specscope.doctor", "", "what is missing on this machine, and the remedy"),
+    "doctor": Verb("specscope.doctor.cli", "", "what is missing on this machine, and the remedy"),
 }
 
 ERROR_ROOTS = {"SpecscopeError", "HookError", "AgentError", "EngineError"}

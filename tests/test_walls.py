@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ def imported(path):
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
     return names
 
 
@@ -115,7 +117,7 @@ def test_the_hook_loads_the_standard_library_alone():
 
 
 def test_importing_the_command_line_loads_no_optional_package():
-    program = "import sys, specscope.cli, specscope.doctor\n" + PRINT_FOREIGN
+    program = "import sys, specscope.cli, specscope.doctor.cli\n" + PRINT_FOREIGN
 
     run = subprocess.run(
         [sys.executable, "-S", "-c", program],
@@ -139,3 +141,20 @@ def test_rooms_that_show_or_decide_hold_no_sql_of_their_own():
     ]
 
     assert wrong == []
+
+
+def test_few_modules_stand_outside_a_folder():
+    loose = {path.stem for path in (ROOT / "specscope").glob("*.py")} - {"__init__"}
+
+    assert len(loose) <= 8, sorted(loose)
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph = {
+        ".".join(path.relative_to(root.parent).with_suffix("").parts): imported(path)
+        for root in PACKAGES.values()
+        for path in modules(root)
+    }
+    sorter = TopologicalSorter({name: names & graph.keys() for name, names in graph.items()})
+
+    sorter.prepare()  # raises CycleError, which names the circle

@@ -24,18 +24,19 @@ from pathlib import Path
 from typing import Any
 
 from specscope.demo.job import Job
-from specscope.demo.leftovers import held, rings_folder, sweep
 from specscope.demo.notes import notes
 from specscope.demo.plan import LOADS, Size, arm_name
 from specscope.demo.processes import Processes, free_port
 from specscope.demo.progress import Progress
+from specscope.doctor.leftovers import held, rings_folder, sweep
 from specscope.errors import DemoError
 from specscope.evaluate.experiment.segments import load_bucket
-from specscope.gate.policies import checked, write_policy
+from specscope.policy.stored import checked, write_policy
 from specscope.report.collect import collect
 from specscope.report.model import Report
-from specscope.roll import roll
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
+from specscope.store.roll import roll
 
 POLICY = 1
 START_SECONDS = 180.0  # a busy machine takes its time; who waits sees the stage
@@ -136,7 +137,7 @@ def _prepare_store(folders: Folders, job: Job) -> int:
     """
     now = time.time_ns()
     with Store.open(_dsn(folders)) as store:
-        store.migrate()
+        migrate(store)
         write_policy(store, _policy(job), "cohorts of one class, from empty to empty", now)
     return now
 

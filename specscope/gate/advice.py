@@ -10,7 +10,7 @@ from specscope.errors import InputError
 from specscope.gate import show as views
 from specscope.gate.console import advise, open_store, read_store, say, wanted_table, write_json
 from specscope.gate.export import export as export_table
-from specscope.gate.policies import newest_with_table, read_policies, unread
+from specscope.policy.stored import newest_with_table, read_policies, unread
 
 
 def show(args: Namespace) -> int:

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from specscope.errors import ServiceError, StoreError, UsageError
-from specscope.gate.policies import (
+from specscope.gate.swap import Swap, crossover_policy
+from specscope.policy.remote import Remote
+from specscope.policy.stored import (
     HoldOut,
     newest_with_table,
     next_table,
     read_policies,
     write_policy,
 )
-from specscope.gate.remote import Remote
-from specscope.gate.swap import Swap, crossover_policy
-from specscope.gate.table import GateTable
-from specscope.store import Store
+from specscope.policy.table import GateTable
+from specscope.store.connection import Store
 
 TRIES, PAUSE_S = 24, 5.0  # to put the table back; a service that restarts takes no longer
 

@@ -9,7 +9,8 @@ from specscope.errors import UsageError
 from specscope.gate import plan as planning
 from specscope.gate import show as views
 from specscope.gate.console import advise, chosen_service, open_store, read_store, say, wanted_table
-from specscope.gate.policies import (
+from specscope.gate.session import Reading
+from specscope.policy.stored import (
     HoldOut,
     newest_with_table,
     next_table,
@@ -17,8 +18,7 @@ from specscope.gate.policies import (
     rolled_back,
     write_policy,
 )
-from specscope.gate.session import Reading
-from specscope.gate.table import read_table
+from specscope.policy.table import read_table
 
 
 def apply(args: Namespace) -> int:

@@ -7,9 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from specscope.arguments import count, draft_length, positive
+from specscope.arguments import PERIOD, count, draft_length, period, positive
 from specscope.gate.arguments import address, allowance, lengths, replicas, share
-from specscope.period import DEFAULT, period
 
 ENGINE_NAMES = ("vllm", "sglang", "tensorrt-llm", "specscope")
 
@@ -155,7 +154,7 @@ def _evidence(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--since",
         type=period,
-        default=DEFAULT,
+        default=PERIOD,
         help="how far back evidence reaches: 24h, 7d, 4w; of open traffic, which epochs count",
     )
     parser.add_argument("--epoch", help="whose evidence counts; the one that ran last, by default")

@@ -15,12 +15,12 @@ from typing import Any
 from specscope.errors import InputError, UsageError
 from specscope.gate import session
 from specscope.gate.recommend import Recommendation
-from specscope.gate.remote import Remote
 from specscope.gate.replayed import read_replays, replayed_cells
 from specscope.gate.session import Reading
-from specscope.gate.table import SCHEMA, GateTable, read_table, unknown_keys
+from specscope.policy.remote import Remote
+from specscope.policy.table import SCHEMA, GateTable, read_table, unknown_keys
 from specscope.settings import store_dsn
-from specscope.store import Store
+from specscope.store.connection import Store
 
 
 @contextmanager

@@ -9,13 +9,13 @@ from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
+from specscope.arguments import PERIOD, period
 from specscope.errors import StoreError, UsageError
 from specscope.gate import calibration
 from specscope.gate import plan as planning
 from specscope.gate import swap as swaps
 from specscope.gate.console import advise, aside, chosen_service, open_store, read_store, say
 from specscope.gate.residence import ProposedBlocks, proposed_blocks
-from specscope.period import DEFAULT, period
 
 ROUTER_FILES = {"haproxy": "specscope-crossover.cfg", "nginx": "specscope-crossover.conf"}
 MOST_BLOCKS = 100_000  # of a router's schedule
@@ -129,7 +129,7 @@ def _proposed(args: Namespace) -> ProposedBlocks | None:
         return None
     try:
         with open_store(args) as store:
-            return proposed_blocks(store, time.time_ns() - period(DEFAULT))
+            return proposed_blocks(store, time.time_ns() - period(PERIOD))
     except StoreError:
         if args.approve:
             raise

@@ -12,7 +12,7 @@ from typing import Any
 
 from specscope.gate.rules import Move
 from specscope.gate.schedule import Schedule, best_schedule, pool_split
-from specscope.gate.table import GateTable
+from specscope.policy.table import GateTable
 
 LARGEST_BATCH = 1024
 

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from specscope.buckets import CONTEXT, OUTPUT
 from specscope.evaluate.experiment.blocks import BASELINE
 from specscope.evaluate.experiment.checks import Design
 from specscope.evaluate.verdict.decide import Verdict
-from specscope.gate.table import Cell, Limits, State, range_of
+from specscope.policy.table import Cell, Limits, State, range_of
+from specscope.store.buckets import CONTEXT, OUTPUT
 
 BEYOND_MEASURED = 2.0
 

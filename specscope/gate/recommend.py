@@ -19,16 +19,9 @@ from specscope.gate.evidence import Evidence
 from specscope.gate.places import lay_out
 from specscope.gate.replayed import same_epoch, with_replays
 from specscope.gate.rules import GateRules, Move, judge, rest
-from specscope.gate.table import REPLAYED, Basis, Cell, GateTable, State
+from specscope.policy.stored import Change
+from specscope.policy.table import REPLAYED, Basis, Cell, GateTable, State
 from specscope.replay.result import Result
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A table that was in force, and since when (ns since 1970)."""
-
-    created_at: int
-    table: GateTable
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from specscope.buckets import CONTEXT, OUTPUT
 from specscope.errors import InputError
 from specscope.evaluate.experiment.blocks import arm_k
 from specscope.evaluate.experiment.contrast import Estimate
@@ -18,9 +17,10 @@ from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.verdict.decide import Verdict
 from specscope.gate.places import Place
 from specscope.gate.rules import GateRules, Move
-from specscope.gate.table import REPLAYED, Cell, GateTable, State, range_of
+from specscope.policy.table import REPLAYED, Cell, GateTable, State, range_of
 from specscope.replay import judge, result
 from specscope.replay.result import Result
+from specscope.store.buckets import CONTEXT, OUTPUT
 
 UPWARD = frozenset({"enable", "raise", "keep"})
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from specscope import queries
 from specscope.evaluate.statistics.planning import plan_blocks
-from specscope.period import since_condition
-from specscope.store import Store
+from specscope.queries.period import since_condition
+from specscope.store.connection import Store
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specscope.gate.rules import Move
-from specscope.gate.table import REPLAYED
+from specscope.policy.table import REPLAYED
 
 Kind = tuple[str | None, str | None, str | None]
 

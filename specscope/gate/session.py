@@ -14,18 +14,18 @@ from specscope.evaluate.verdict.untried import untried
 from specscope.gate.anchor import reaches_back
 from specscope.gate.crossover import judge_crossovers
 from specscope.gate.evidence import Evidence, read_evidence
-from specscope.gate.policies import (
+from specscope.gate.recommend import Recommendation, recommend
+from specscope.gate.sharing import read_class_blocks, under_table
+from specscope.policy.stored import (
     StoredPolicy,
     history,
     newest_with_table,
     read_policies,
     unread,
 )
-from specscope.gate.recommend import Recommendation, recommend
-from specscope.gate.sharing import read_class_blocks, under_table
-from specscope.gate.table import REPLAYED, GateTable
+from specscope.policy.table import REPLAYED, GateTable
 from specscope.replay.result import Result
-from specscope.store import Store
+from specscope.store.connection import Store
 
 # How traffic reaches the blocks of a kind of policy, and whether their evidence is read while
 # it grows.

@@ -8,10 +8,10 @@ from specscope import queries
 from specscope.errors import StoreError, UsageError
 from specscope.evaluate.experiment.blocks import BlockClass
 from specscope.gate.evidence import is_large, read_records
-from specscope.gate.policies import WITH_TABLE, StoredPolicy
-from specscope.gate.table import GateTable
-from specscope.period import evidence_condition
-from specscope.store import Store, error_code
+from specscope.policy.stored import WITH_TABLE, StoredPolicy
+from specscope.policy.table import GateTable
+from specscope.queries.period import evidence_condition
+from specscope.store.connection import Store, error_code
 
 UNKNOWN_TABLE = 60  # as ClickHouse numbers it
 

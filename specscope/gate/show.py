@@ -12,7 +12,7 @@ from specscope.evaluate.verdict.sentences import describe
 from specscope.gate.plan import untried_lines
 from specscope.gate.recommend import Recommendation
 from specscope.gate.rules import Move
-from specscope.gate.table import SCHEMA, GateTable
+from specscope.policy.table import SCHEMA, GateTable
 
 
 def table_lines(table: GateTable) -> list[str]:

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from specscope.errors import UsageError
-from specscope.gate.policies import StoredPolicy, checked, newest_with_table, next_table
-from specscope.gate.table import GateTable
+from specscope.policy.stored import StoredPolicy, checked, newest_with_table, next_table
+from specscope.policy.table import GateTable
 
 MAP = "specscope-swap.map"
 BLOCK_S = 240  # of a block, where nobody says otherwise

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from specscope import queries
 from specscope.evaluate.experiment.blocks import BlockTime
-from specscope.store import Store
+from specscope.store.connection import Store
 
 REASON = "the guardrail put k = 0 in force"
 SLACK_NS = 10**9  # between the sidecar's decision and the hook's next round

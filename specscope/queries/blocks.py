@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from specscope.buckets import LOAD
 from specscope.queries.delivery import EVERYTHING
+from specscope.store.buckets import LOAD
 
 
 def blocks(where: str = EVERYTHING) -> str:

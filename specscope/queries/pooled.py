@@ -8,9 +8,9 @@ what a whole fleet shares at one time. Part of `queries`, by the same rules, and
 
 from __future__ import annotations
 
-from specscope.buckets import LOAD
 from specscope.queries.delivery import EVERYTHING
-from specscope.rollups import BlockTime
+from specscope.store.buckets import LOAD
+from specscope.store.rollups import BlockTime
 from specscope_hook.columns import columns
 
 PAIR = "epoch, policy, replica, boot, pair"

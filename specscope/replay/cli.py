@@ -9,8 +9,7 @@ from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
-from specscope.arguments import count, positive, whole
-from specscope.period import DEFAULT, period
+from specscope.arguments import PERIOD, count, period, positive, whole
 
 
 def add_parser(subparsers: Any) -> None:
@@ -46,7 +45,7 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--record", action="store_true", help="write the trace from a store")
     parser.add_argument("--store", help="to record from; SPECSCOPE_STORE by default")
-    parser.add_argument("--since", type=period, default=DEFAULT, help="how far back to record")
+    parser.add_argument("--since", type=period, default=PERIOD, help="how far back to record")
     parser.add_argument("--most", type=count, default=10_000, help="requests to record")
     parser.set_defaults(run=run)
 
@@ -72,7 +71,7 @@ def _record(args: Namespace) -> int:
     from specscope.replay.record import recorded
     from specscope.replay.trace import write_trace
     from specscope.settings import store_dsn
-    from specscope.store import Store
+    from specscope.store.connection import Store
 
     with Store.open(store_dsn(os.environ, args.store), create=False) as store:
         lines = recorded(store, time.time_ns() - args.since, args.most)

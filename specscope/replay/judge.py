@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.buckets import CONTEXT, OUTPUT
 from specscope.evaluate.experiment.blocks import BASELINE, arm_k
 from specscope.evaluate.statistics import ratio
 from specscope.evaluate.statistics.multiplicity import bonferroni
@@ -19,6 +18,7 @@ from specscope.replay import contrast
 from specscope.replay.client import Outcome
 from specscope.replay.contrast import Both, Gain
 from specscope.replay.trace import Trace, classes_of
+from specscope.store.buckets import CONTEXT, OUTPUT
 
 GRADE = "replayed"
 BASELINES = (BASELINE, "clean")

@@ -7,8 +7,8 @@ from typing import Any
 
 from specscope import queries
 from specscope.errors import InputError
-from specscope.period import since_condition
-from specscope.store import Store
+from specscope.queries.period import since_condition
+from specscope.store.connection import Store
 
 MOST = 10_000  # requests of a trace, unless more are asked for
 

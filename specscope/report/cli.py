@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from specscope.period import DEFAULT, period
+from specscope.arguments import PERIOD, period
 
 
 def add_parser(subparsers: Any) -> None:
@@ -18,7 +18,7 @@ def add_parser(subparsers: Any) -> None:
         description="Writes report.html, report.md and report.json from a store's rollups.",
     )
     parser.add_argument("--store", help="destination; SPECSCOPE_STORE by default")
-    parser.add_argument("--since", type=period, default=DEFAULT, help="how far back: 24h, 7d, 4w")
+    parser.add_argument("--since", type=period, default=PERIOD, help="how far back: 24h, 7d, 4w")
     parser.add_argument("--out", type=Path, default=Path("report"), help="folder to write to")
     parser.add_argument(
         "--closed-loop",
@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
     from specscope.report.render import write
     from specscope.report.terminal import show
     from specscope.settings import store_dsn
-    from specscope.store import Store
+    from specscope.store.connection import Store
 
     with Store.open(store_dsn(os.environ, args.store), create=False) as store:
         report = collect(

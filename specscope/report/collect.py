@@ -22,14 +22,14 @@ from specscope.evaluate.verdict.prices import prices
 from specscope.evaluate.verdict.strata import over_the_fleet
 from specscope.evaluate.verdict.switch import Story, tell
 from specscope.evaluate.verdict.untried import Untried, untried
+from specscope.evidence.outputs import read_outputs
 from specscope.gate.anchor import reaches_back
 from specscope.gate.crossover import judge_crossovers
 from specscope.gate.evidence import read_blocks, read_bodies, read_crossings
-from specscope.gate.policies import read_policies
 from specscope.gate.session import DESIGNS
 from specscope.gate.sides import without_crossovers
-from specscope.outputs import read_outputs
-from specscope.period import evidence_condition, since_condition
+from specscope.policy.stored import read_policies
+from specscope.queries.period import evidence_condition, since_condition
 from specscope.report import model
 from specscope.report.views import (
     fleet_row,
@@ -40,7 +40,7 @@ from specscope.report.views import (
     turned_around,
     untried_row,
 )
-from specscope.store import Store
+from specscope.store.connection import Store
 from specscope_hook.records import LOSS_REASONS
 
 SILENCE_S = 900.0  # a sidecar that lives says something of its devices every minute

@@ -15,14 +15,15 @@ from typing import Any
 import uvicorn
 
 from specscope.errors import ServiceError, StoreError
-from specscope.roll import Roller
 from specscope.service.ingest import Ingest, listen
 from specscope.service.metrics import Metrics
 from specscope.service.policies import newest
 from specscope.service.read import Reader, read_app
 from specscope.service.writer import LATER, Backoff, Writer
 from specscope.settings import ServiceSettings, host_and_port
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
+from specscope.store.roll import Roller
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> Async
     # gRPC says it in its own words, and not in one line.
     _bound(settings.listen).close()
     with _bound(settings.http) as http, Store.open(settings.store) as store:
-        await asyncio.to_thread(store.migrate)
+        await asyncio.to_thread(migrate, store)
         metrics = Metrics()
         roller = Roller(store.session())
         await asyncio.to_thread(roller.recover)

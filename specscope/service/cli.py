@@ -69,8 +69,8 @@ def _sentence(where: dict[str, Any]) -> str:
 
 
 def _print_cluster(args: Namespace) -> int:
-    from specscope.store import DATABASE
-    from specscope.tables import LAYOUTS, create_on_cluster
+    from specscope.store.connection import DATABASE
+    from specscope.store.tables import LAYOUTS, create_on_cluster
 
     for table in LAYOUTS:
         for statement in create_on_cluster(table, args.cluster, DATABASE):

@@ -18,7 +18,7 @@ from specscope.service.intake import Admitted, Source, admit
 from specscope.service.ledger import Position, positions
 from specscope.service.metrics import Metrics
 from specscope.service.writer import Writer
-from specscope.store import Store
+from specscope.store.connection import Store
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.telemetry_pb2_grpc import TelemetryServicer, add_TelemetryServicer_to_server
 

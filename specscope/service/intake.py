@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from specscope.tables import LAYOUTS
+from specscope.store.tables import LAYOUTS
 from specscope_agent.schemas import schema
 from specscope_hook.records import TABLES
 

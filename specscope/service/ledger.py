@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from specscope.service.intake import Source
-from specscope.store import Store
+from specscope.store.connection import Store
 
 # A ledger that begins after batch 1 was cut off by age: what it begins with follows on
 # batches that were acknowledged long ago.

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from specscope import queries
 from specscope.errors import NumberTaken
-from specscope.policies import policy_row
-from specscope.store import Store
+from specscope.policy.row import policy_row
+from specscope.store.connection import Store
 from specscope_hook.errors import PolicyError
 from specscope_hook.layout import CONTROL_BYTES
 

@@ -23,7 +23,7 @@ from starlette.routing import Route
 from specscope.errors import QueryRefused
 from specscope.service.guard import allowed, guarded
 from specscope.service.metrics import Metrics
-from specscope.store import SETTINGS, Store, drain
+from specscope.store.connection import SETTINGS, Store, drain
 
 CONNECTIONS = 2  # queries at once; the rest waits, so that ingest keeps its share
 WAIT_S = 10.0

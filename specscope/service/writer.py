@@ -24,7 +24,7 @@ import pyarrow as pa
 from specscope.errors import StoreError
 from specscope.service.intake import Admitted, merged
 from specscope.service.metrics import Metrics
-from specscope.store import Store, error_code
+from specscope.store.connection import Store, error_code
 from specscope_agent.schemas import schema
 
 log = logging.getLogger(__name__)

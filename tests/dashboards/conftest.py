@@ -6,8 +6,9 @@ import pytest
 import stored_traffic
 from dashboard_screen import Screen
 
-from specscope.roll import roll
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
+from specscope.store.roll import roll
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +20,7 @@ def store(tmp_path_factory):
 @pytest.fixture(scope="module")
 def screen(store):
     begin_ns = stored_traffic.begin()
-    store.migrate()
+    migrate(store)
     stored_traffic.fill(store, begin_ns)
     roll(store, everything=True)
     return Screen(store, begin_ns)
@@ -31,5 +32,5 @@ def blank(store):
     other = store.session()
     other.command("CREATE DATABASE nothing")
     other.client.database = other.database = "nothing"
-    other.migrate()
+    migrate(other)
     return Screen(other, stored_traffic.begin())

@@ -11,7 +11,7 @@ import time
 
 import pyarrow as pa
 
-from specscope.store import Store
+from specscope.store.connection import Store
 from specscope_agent.schemas import schema
 
 MINUTES = 4

@@ -12,7 +12,7 @@ from rich.console import Console
 from specscope.demo import run as running
 from specscope.demo.plan import Size
 from specscope.demo.progress import Progress
-from specscope.store import Store
+from specscope.store.connection import Store
 from specscope_dashboards.rendering import rendered
 
 ONE_REPLICATE = Size(arms=(0, 2, 4, 8), replicates=1, seconds=1.0)

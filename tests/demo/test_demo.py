@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE_S, until
 
-from specscope.store import Store
+from specscope.store.connection import Store
 
 COMMAND = [sys.executable, "-m", "specscope", "demo", "--quick"]
 CLASSES = {"json", "prose", "python", "sql"}

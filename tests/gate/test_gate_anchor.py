@@ -9,13 +9,14 @@ from evaluate.block_rows import Kind, rows
 from gate.test_gate_commands import put_rows, run
 
 from specscope.gate.evidence import read_blocks
-from specscope.gate.policies import HoldOut, next_table, read_policies, write_policy
 from specscope.gate.session import read
 from specscope.gate.swap import Swap, crossover_policy
-from specscope.gate.table import Cell, GateTable
-from specscope.period import evidence_condition
+from specscope.policy.stored import HoldOut, next_table, read_policies, write_policy
+from specscope.policy.table import Cell, GateTable
+from specscope.queries.period import evidence_condition
 from specscope.report.collect import collect
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 
 WIN = Kind({0: 1.0, 4: 2.5}, {0: 1.0, 4: 1.6})
 DAY = 24 * 3600 * 10**9
@@ -24,7 +25,7 @@ DAY = 24 * 3600 * 10**9
 @pytest.fixture
 def store(tmp_path):
     with Store.open(f"chdb://{tmp_path}/store") as opened:
-        opened.migrate()
+        migrate(opened)
         yield opened
 
 

@@ -9,7 +9,7 @@ from gate.mixed_engine import Traffic, experiment, serve
 from specscope.evaluate.costs.steptime import fit_blocks
 from specscope.gate.evidence import of_epoch
 from specscope.gate.recommend import recommend
-from specscope.gate.table import GateTable, State
+from specscope.policy.table import GateTable, State
 
 ARMS = (0, 1, 3, 5)
 SURE = Traffic("sql", 18, 2)

@@ -12,7 +12,7 @@ from specscope.cli import main
 from specscope.errors import UsageError
 from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.gate import calibration
-from specscope.gate.policies import (
+from specscope.policy.stored import (
     HoldOut,
     first_pair,
     next_table,
@@ -20,8 +20,9 @@ from specscope.gate.policies import (
     rolled_back,
     write_policy,
 )
-from specscope.gate.table import Cell, GateTable
-from specscope.store import Store
+from specscope.policy.table import Cell, GateTable
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 from specscope_agent.schemas import schema
 from specscope_hook.blocks import Blocks
 from specscope_hook.gate import Gate
@@ -42,7 +43,7 @@ def put_blocks(store, kinds, tpot_ms=None, hours_ago=1):
 
 def put_rows(store, times, parts, began=0):
     """Blocks and their parts, each `began` ns later than it says."""
-    store.migrate()
+    migrate(store)
     for table, values in (("block_time", times), ("block_part", parts)):
         plain = []
         for row in values:
@@ -244,7 +245,7 @@ def in_force(tmp_path_factory):
         (folder / file).write_text(text)
     where = f"chdb://{folder}/store"
     with Store.open(where) as store:
-        store.migrate()
+        migrate(store)
         write_policy(store, next_table([], GateTable((), 4), now=NOW), "", NOW)
     return where, folder
 
@@ -352,7 +353,7 @@ def test_an_allowance_of_a_class_that_nobody_serves_is_named(untouched, capsys):
 def test_an_empty_store_has_nothing_to_say(tmp_path, capsys):
     where = f"chdb://{tmp_path}/store"
     with Store.open(where) as store:
-        store.migrate()
+        migrate(store)
 
     for words, said in (
         (["show"], "no table is in force"),
@@ -371,7 +372,7 @@ def test_a_hold_out_goes_on_comparing_and_keeps_the_guardrail(tmp_path):
     table = GateTable((Cell(4, "sql"),), 0)
     hold_out = HoldOut(share=0.02, block_s=120, burn_in_s=30)
     with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+        migrate(store)
         body = next_table(read_policies(store), table, now=NOW)
         write_policy(store, {**body, "guardrail": {"gap_p95_ms": 60}}, "", NOW)
 
@@ -399,7 +400,7 @@ def test_pairs_are_numbered_as_the_hook_numbers_them():
 def test_a_policy_that_no_hook_can_read_is_named_and_was_never_in_force(tmp_path, capsys):
     where = f"chdb://{tmp_path}/store"
     with Store.open(where) as store:
-        store.migrate()
+        migrate(store)
         for k in (2, 4):
             write_policy(
                 store, next_table(read_policies(store), GateTable((), k), now=NOW), "", NOW
@@ -423,7 +424,7 @@ def test_a_policy_that_no_hook_can_read_is_named_and_was_never_in_force(tmp_path
 
 def test_a_rollback_needs_something_to_go_back_to(tmp_path):
     with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+        migrate(store)
         write_policy(store, next_table([], GateTable(), now=NOW), "", NOW)
 
         with pytest.raises(UsageError, match="no table came before"):
@@ -440,7 +441,7 @@ def test_a_calibration_puts_the_table_back(tmp_path, interrupted):
             raise KeyboardInterrupt
 
     with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+        migrate(store)
         write_policy(store, next_table([], table, now=NOW), "", NOW)
         window = calibration.Window((0, 2, 4), minutes=60, block_s=60)
 
@@ -463,7 +464,7 @@ def test_a_calibration_without_a_table_before_it_turns_nothing_off(tmp_path):
     window = calibration.Window((0, 4), minutes=1, block_s=10)
 
     with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+        migrate(store)
         with pytest.raises(UsageError, match="--default-k"):
             calibration.run(store, window, say=len, sleep=len, clock=lambda: NOW)
         refused = read_policies(store)

@@ -14,11 +14,12 @@ from specscope.errors import UsageError
 from specscope.evaluate.experiment.blocks import BlockTime
 from specscope.gate import calibration
 from specscope.gate.crossover import judge_crossovers
-from specscope.gate.policies import next_table, read_policies, write_policy
 from specscope.gate.sides import crossings
 from specscope.gate.swap import Swap, crossover_policy, haproxy, nginx, schedule, swap_map
-from specscope.gate.table import GateTable
-from specscope.store import Store
+from specscope.policy.stored import next_table, read_policies, write_policy
+from specscope.policy.table import GateTable
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 from specscope_agent.schemas import schema
 from specscope_hook.gate import Gate
 
@@ -268,7 +269,7 @@ def test_plan_prints_the_schedule_and_writes_the_router_s_files(dsn_free, capsys
 def dsn_free(tmp_path):
     where = f"chdb://{tmp_path}/store"
     with Store.open(where) as store:
-        store.migrate()
+        migrate(store)
     return where
 
 
@@ -281,7 +282,7 @@ def test_sides_that_are_none_are_refused(sides):
 def test_a_calibration_by_router_puts_the_table_back(tmp_path):
     window = calibration.Window((), minutes=60, block_s=120, swap=SWAP)
     with Store.open(f"chdb://{tmp_path}/store") as store:
-        store.migrate()
+        migrate(store)
         write_policy(store, next_table([], GateTable((), 4), now=NOW), "", NOW)
 
         calibration.run(store, window, say=len, sleep=lambda _: None, clock=lambda: NOW)

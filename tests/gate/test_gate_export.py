@@ -16,7 +16,7 @@ from specscope.gate.places import Place
 from specscope.gate.recommend import recommend
 from specscope.gate.rules import Move
 from specscope.gate.schedule import Schedule, Step, best_schedule, pool_split
-from specscope.gate.table import REPLAYED, Cell, GateTable, State
+from specscope.policy.table import REPLAYED, Cell, GateTable, State
 
 COST = {0: 1.0, 2: 1.3, 4: 1.6}
 WIN = Kind({0: 1.0, 2: 2.2, 4: 3.6}, COST)  # 1.69, 2.25

@@ -12,7 +12,7 @@ from specscope.gate import evidence
 from specscope.gate.evidence import read_blocks
 from specscope.gate.sharing import read_class_blocks
 from specscope.gate.voids import REASON
-from specscope.store import Store
+from specscope.store.connection import Store
 from specscope_agent.guardrail import Held
 from specscope_agent.loss import rows_table
 

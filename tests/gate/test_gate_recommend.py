@@ -9,10 +9,11 @@ from specscope.evaluate.costs.machine import machines_of
 from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.evaluate.verdict.choice import Rules
 from specscope.gate.evidence import of_epoch
-from specscope.gate.recommend import Change, last_change, recommend
+from specscope.gate.recommend import last_change, recommend
 from specscope.gate.rules import HOUR_NS
 from specscope.gate.show import recommendation_json, recommendation_lines
-from specscope.gate.table import Cell, GateTable, State
+from specscope.policy.stored import Change
+from specscope.policy.table import Cell, GateTable, State
 
 COST = {0: 1.0, 2: 1.3, 4: 1.6}
 WIN = Kind({0: 1.0, 2: 2.2, 4: 3.6}, COST)

@@ -10,10 +10,10 @@ from service.harness import service, service_process
 from specscope.cli import main
 from specscope.errors import NumberTaken, ServiceError, UsageError
 from specscope.gate import calibration
-from specscope.gate.policies import next_table, read_policies
-from specscope.gate.remote import Remote
-from specscope.gate.table import Cell, GateTable
-from specscope.store import Store
+from specscope.policy.remote import Remote
+from specscope.policy.stored import next_table, read_policies
+from specscope.policy.table import Cell, GateTable
+from specscope.store.connection import Store
 
 TOKEN = "correct-horse"
 

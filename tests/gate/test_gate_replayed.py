@@ -9,13 +9,14 @@ from gate.test_gate_commands import LOSE, WIN, put_blocks, run
 from replay.answers import answers, trace
 
 from specscope.gate.evidence import of_epoch
-from specscope.gate.recommend import Change, recommend
+from specscope.gate.recommend import recommend
 from specscope.gate.rules import HOUR_NS
 from specscope.gate.show import diff_lines, table_lines
-from specscope.gate.table import Cell, GateTable, State, read_table
+from specscope.policy.stored import Change
+from specscope.policy.table import Cell, GateTable, State, read_table
 from specscope.replay import result
 from specscope.replay.judge import judge
-from specscope.store import Store
+from specscope.store.connection import Store
 from specscope_hook.gate import Gate
 
 NOW = 10**18

@@ -7,7 +7,8 @@ import pytest
 from gate.test_gate_commands import run
 from store.traffic import Traffic, table
 
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 
 
 def served(where, e2e_ms):
@@ -19,7 +20,7 @@ def served(where, e2e_ms):
         times = {"admitted_at": now - 3600 * 10**9, "ended_at": now - 1800 * 10**9}
         rows.append(row | times | {"request": number, "e2e_ms": each, "version": 1})
     with Store.open(where) as store:
-        store.migrate()
+        migrate(store)
         if rows:
             store.insert("request", table("request", rows))
 

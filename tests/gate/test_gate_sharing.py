@@ -10,10 +10,11 @@ from gate.test_gate_commands import typed
 
 from specscope.cli import main
 from specscope.evaluate.statistics.quantiles import bin_of
-from specscope.gate.policies import HoldOut, next_table, read_policies, write_policy
 from specscope.gate.session import read
-from specscope.gate.table import Cell, GateTable
-from specscope.store import Store
+from specscope.policy.stored import HoldOut, next_table, read_policies, write_policy
+from specscope.policy.table import Cell, GateTable
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 
 MIXED = Kind({0: 1.0, 4: 2.5}, {0: 1.0, 4: 1.6})
 WAITS = {("chat", "current"): 30.0, ("chat", "k0"): 12.0, ("sql", "current"): 8.0,
@@ -30,7 +31,7 @@ def dsn(tmp_path):
     """A table in force, and 24 pairs of it and k0 in which two classes shared the batch."""
     where, began = f"chdb://{tmp_path}/store", time.time_ns() - 3600 * 10**9
     with Store.open(where) as store:
-        store.migrate()
+        migrate(store)
         policy = apply(store, GateTable((Cell(4, "sql"),), 0), began)
         times = [
             dataclasses.replace(

@@ -12,7 +12,7 @@ from specscope.gate.crossover import judge_crossovers
 from specscope.gate.show import crossover_lines
 from specscope.gate.sides import Crossing, crossings
 from specscope.gate.swap import Swap, crossover_policy
-from specscope.store import Store
+from specscope.store.connection import Store
 
 TABLE = [{"class": "sql", "k": 4}, {"class": None, "k": 1}]
 

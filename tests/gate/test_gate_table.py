@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specscope.buckets import CONTEXT, OUTPUT
 from specscope.errors import UsageError
 from specscope.gate.show import diff_lines, table_lines
-from specscope.gate.table import Cell, GateTable, State, range_of, read_table
+from specscope.policy.table import Cell, GateTable, State, range_of, read_table
+from specscope.store.buckets import CONTEXT, OUTPUT
 from specscope_hook.gate import Gate
 
 limits = st.one_of(

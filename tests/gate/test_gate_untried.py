@@ -10,7 +10,7 @@ from gate.test_gate_commands import put_rows, run
 
 from specscope.cli import main
 from specscope.evaluate.verdict.untried import draft_time
-from specscope.store import Store
+from specscope.store.connection import Store
 
 HOUR = 3600 * 10**9
 KEPT = {"sql": 0.8, "prose": 0.1}  # chance of every position

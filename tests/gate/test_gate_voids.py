@@ -12,7 +12,7 @@ from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.evaluate.verdict.decide import decide
 from specscope.gate.voids import REASON, Hold, void_pairs
 from specscope.report.views import segment_row
-from specscope.store import Store
+from specscope.store.connection import Store
 from specscope_agent.guardrail import Held
 from specscope_agent.loss import rows_table
 

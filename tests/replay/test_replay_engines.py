@@ -10,7 +10,8 @@ from ports import own_port
 from waiting import PATIENCE_S, until
 
 from specscope.cli import main
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 
 
 def serve(folder, k):
@@ -84,7 +85,7 @@ def test_a_trace_is_replayed_against_two_engines_and_read_by_the_gate(engines, t
 
     store = f"chdb://{tmp_path}/store"
     with Store.open(store) as opened:
-        opened.migrate()
+        migrate(opened)
     accepted = main(["gate", "recommend", "--store", store, "--accept-replayed", str(out)])
     assert accepted == (1 if result["flags"] else 0)  # a machine too busy to send in time is one
 

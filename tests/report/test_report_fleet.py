@@ -12,7 +12,7 @@ from rich.console import Console
 from specscope.report.collect import collect
 from specscope.report.render import to_html, to_json, write
 from specscope.report.terminal import show
-from specscope.store import Store
+from specscope.store.connection import Store
 
 SHORT = Kind({0: 1.0, 2: 1.0, 4: 1.0}, {0: 10.0, 2: 10.0, 4: 9.0})
 LONG = Kind({0: 1.0, 2: 1.0, 4: 1.0}, {0: 20.0, 2: 20.0, 4: 18.0})

@@ -17,13 +17,14 @@ from rich.console import Console
 from specscope.evaluate.experiment.segments import load_bucket
 from specscope.gate.evidence import read_evidence
 from specscope.gate.recommend import recommend
-from specscope.gate.table import GateTable
+from specscope.policy.table import GateTable
 from specscope.report.collect import collect
 from specscope.report.render import to_html, to_json
 from specscope.report.terminal import show
-from specscope.rollups import ROLLUPS
-from specscope.store import Store
-from specscope.tables import RECORDS
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
+from specscope.store.rollups import ROLLUPS
+from specscope.store.tables import RECORDS
 from specscope_agent.schemas import ARROW_TYPES
 from specscope_hook.columns import columns, stored_name
 
@@ -87,7 +88,7 @@ TABLES = {"block_time": 24, "block_part": 12, "boot": 2, "request": 12, "loss": 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     with Store.open(f"chdb://{tmp_path_factory.mktemp('odd')}/store") as opened:
-        opened.migrate()
+        migrate(opened)
         yield opened
 
 

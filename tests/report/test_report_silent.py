@@ -11,7 +11,8 @@ from store.traffic import Traffic, table
 from specscope.report.collect import collect
 from specscope.report.render import to_html
 from specscope.report.terminal import show
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 
 HOUR = 3600 * 10**9
 
@@ -19,7 +20,7 @@ HOUR = 3600 * 10**9
 @pytest.fixture
 def store(tmp_path):
     with Store.open(f"chdb://{tmp_path}/store") as opened:
-        opened.migrate()
+        migrate(opened)
         yield opened
 
 

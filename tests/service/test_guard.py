@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from specscope.errors import QueryRefused
 from specscope.service.guard import allowed, guarded, statement
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 
 DATABASES = frozenset({"specscope", "system", "information_schema", "default"})
 
@@ -21,7 +22,7 @@ def run(tmp_path_factory):
     """Guard a statement, and run it if it may, as the endpoint does."""
     path = tmp_path_factory.mktemp("guard") / "store"
     with Store.open(f"chdb://{path}") as store:
-        store.migrate()
+        migrate(store)
         connection = chdb.connect(str(store.path))
         connection.query("USE specscope")
 

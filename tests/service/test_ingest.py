@@ -21,7 +21,8 @@ from specscope.service import app
 from specscope.service.app import running
 from specscope.service.writer import Backoff, Writer
 from specscope.settings import ServiceSettings
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.telemetry_pb2_grpc import TelemetryStub
 
@@ -222,7 +223,7 @@ def test_a_store_that_cannot_say_what_it_has_sends_the_sidecar_away_for_now(dsn)
 
 def test_policies_come_down_when_they_change_and_to_whoever_connects_later(dsn):
     with Store.open(dsn) as store:
-        store.migrate()
+        migrate(store)
         store.insert("policy", policy(1))
 
     with service(dsn) as running_:

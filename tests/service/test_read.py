@@ -17,7 +17,8 @@ from waiting import PATIENCE_S, until
 
 from specscope import queries
 from specscope.errors import StoreError
-from specscope.store import Store, error_code
+from specscope.store.connection import Store, error_code
+from specscope.store.migrate import migrate
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +77,7 @@ def test_our_own_store_cannot_write_through_it(url, traffic):
         with pytest.raises(StoreError):
             store.command("DROP TABLE round")
         with pytest.raises(StoreError):
-            store.migrate() or store.command("CREATE TABLE t (x Int8) ENGINE = Memory")
+            migrate(store) or store.command("CREATE TABLE t (x Int8) ENGINE = Memory")
 
     assert error_code(raised.value) == 36  # rows are no text, and so no statement
 

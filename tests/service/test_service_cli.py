@@ -13,7 +13,7 @@ from waiting import PATIENCE_S
 
 from specscope.errors import UsageError
 from specscope.settings import ServiceSettings, host_and_port
-from specscope.tables import LAYOUTS
+from specscope.store.tables import LAYOUTS
 
 
 def serve(*arguments, **environ):

@@ -11,13 +11,14 @@ from specscope.service.ingest import Room
 from specscope.service.intake import admit
 from specscope.service.metrics import Metrics
 from specscope.service.writer import Backoff, Writer
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 
 
 @pytest.fixture
 def store(tmp_path):
     with Store.open(f"chdb://{tmp_path}/store") as opened:
-        opened.migrate()
+        migrate(opened)
         yield opened
 
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     with Store.open(f"chdb://{tmp_path}/store") as opened:
-        opened.migrate()
+        migrate(opened)
         yield opened

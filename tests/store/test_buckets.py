@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from specscope.buckets import CONTEXT, LOAD, OUTPUT
+from specscope.store.buckets import CONTEXT, LOAD, OUTPUT
 
 
 @pytest.mark.parametrize("buckets", [CONTEXT, OUTPUT, LOAD])

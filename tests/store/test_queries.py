@@ -11,8 +11,9 @@ from store.traffic import Traffic, table
 from store.truth import grouped, positions, sums
 
 from specscope import queries
-from specscope.roll import roll
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
+from specscope.store.roll import roll
 
 MINUTE = 60 * 10**9  # ns
 FUNCTIONS = {
@@ -32,7 +33,7 @@ def traffic():
 def filled(tmp_path_factory, traffic):
     path = tmp_path_factory.mktemp("queries") / "store"
     with Store.open(f"chdb://{path}") as store:
-        store.migrate()
+        migrate(store)
         put(store, traffic)
         lost = {
             "replica": "r0", "boot": "b0", "lost_at": traffic.started_at, "detail": "",

@@ -10,10 +10,10 @@ from store.traffic import Traffic, table
 from store.truth import blocks, grouped, lengths, positions, sums
 
 from specscope import queries
-from specscope.buckets import CONTEXT, OUTPUT
 from specscope.errors import StoreError
-from specscope.outputs import read_outputs
-from specscope.roll import Roller, roll
+from specscope.evidence.outputs import read_outputs
+from specscope.store.buckets import CONTEXT, OUTPUT
+from specscope.store.roll import Roller, roll
 
 SECOND = 10**9
 MINUTE = 60 * SECOND

@@ -14,15 +14,16 @@ from store.traffic import Traffic
 
 from specscope import queries
 from specscope.errors import SchemaDrift, StoreBusy, StoreError
-from specscope.store import Store, error_code
-from specscope.tables import LAYOUTS, RECORDS, column_type, create_on_cluster, sorting_key
+from specscope.store.connection import Store, error_code
+from specscope.store.migrate import migrate
+from specscope.store.tables import LAYOUTS, RECORDS, column_type, create_on_cluster, sorting_key
 from specscope_agent.schemas import schema
 from specscope_hook.columns import columns, stored_name
 from specscope_hook.records import TABLES
 
 OWN = """
 import sys, time
-from specscope.store import Store
+from specscope.store.connection import Store
 store = Store.open(sys.argv[1])
 store.owner.publish("http://127.0.0.1:1234")
 print("owned", flush=True)
@@ -68,14 +69,14 @@ def test_a_table_replaces_rows_by_the_key_that_its_layout_says(store):
 
 
 def test_migrating_twice_changes_nothing(store):
-    assert store.migrate() == []
+    assert migrate(store) == []
 
 
 def test_a_missing_column_is_added_where_it_is_declared(store):
     before = columns_of(store, "round")
     store.command("ALTER TABLE round DROP COLUMN idle_us")
 
-    done = store.migrate()
+    done = migrate(store)
 
     assert len(done) == 1
     assert "ADD COLUMN `idle_us`" in done[0]
@@ -90,7 +91,7 @@ def test_a_column_of_another_type_is_drift_and_nothing_is_changed(store):
     with pytest.raises(
         SchemaDrift, match=r"request\.queue_ms: is Nullable\(Float64\), must be Nullable\(Float32\)"
     ):
-        store.migrate()
+        migrate(store)
 
     assert columns_of(store, "round") == before
 
@@ -105,13 +106,13 @@ def test_a_table_with_another_key_is_drift(store):
         "CREATE TABLE boot (replica String, boot String) ENGINE = MergeTree ORDER BY boot"
     )
     with pytest.raises(SchemaDrift, match="boot: ordered by boot, must be replica, boot"):
-        store.migrate()
+        migrate(store)
 
 
 def test_a_column_of_a_newer_version_stays(store):
     store.command("ALTER TABLE round ADD COLUMN later Nullable(UInt8)")
 
-    assert store.migrate() == []
+    assert migrate(store) == []
     assert "later" in [name for name, _, _ in columns_of(store, "round")]
 
 

@@ -9,7 +9,7 @@ import signal
 import sys
 
 from specscope.cli import main
-from specscope.store import Store
+from specscope.store.connection import Store
 
 TABLE, NUMBER = sys.argv[1], int(sys.argv[2])
 insert, seen = Store.insert, []

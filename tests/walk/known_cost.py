@@ -27,7 +27,7 @@ from specscope.engine.drafter import Drafter
 from specscope.engine.engine import Engine
 from specscope.engine.model import Decoder
 from specscope.engine.replay import ReplayDrafter
-from specscope.store import Store
+from specscope.store.connection import Store
 from specscope_agent.cut import cut
 from specscope_agent.loss import rows_table
 from specscope_agent.origin import Origin

@@ -14,9 +14,9 @@ from random import Random
 from known_cost import Cost, CostedEngine, HookedEngine, Machine, Replay, prompt
 
 from specscope.engine.api import RequestEnd, SamplingParams
-from specscope.gate.policies import HoldOut, next_table, read_policies, write_policy
-from specscope.gate.table import GateTable
-from specscope.store import Store
+from specscope.policy.stored import HoldOut, next_table, read_policies, write_policy
+from specscope.policy.table import GateTable
+from specscope.store.connection import Store
 from specscope_hook.adapters.reference_plugin import PolicyGate
 from specscope_hook.blocks import Blocks
 

@@ -17,9 +17,10 @@ from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.decide import decide
 from specscope.gate.evidence import read_blocks
 from specscope.gate.session import read, recommendation
-from specscope.gate.table import State
-from specscope.roll import Roller
-from specscope.store import Store
+from specscope.policy.table import State
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
+from specscope.store.roll import Roller
 
 pytestmark = pytest.mark.slow
 RATES = {"sql": 0.95, "json": 0.6, "prose": 0.15, "chat": 0.05}
@@ -37,7 +38,7 @@ def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("loop")
     (folder / "rings").mkdir()
     with Store.open(f"chdb://{folder}/store") as store:
-        store.migrate()
+        migrate(store)
         store.command("SYSTEM STOP TTL MERGES")  # the same time in every run, and so long ago
         machine = Machine("loop", drift=0.1, noise=0.03, block=0.0)
         running = costed_site(folder / "rings", store, RATES, COST, ARMS, machine, began=BEGAN)

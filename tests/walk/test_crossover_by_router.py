@@ -6,11 +6,12 @@ from known_cost import Cost, Machine, VirtualClock
 from two_sides import deploy, faster, tokens_per_s
 
 from specscope.gate.crossover import judge_crossovers
-from specscope.gate.policies import read_policies, write_policy
 from specscope.gate.session import read, recommendation
 from specscope.gate.swap import Swap, crossover_policy
-from specscope.roll import roll
-from specscope.store import Store
+from specscope.policy.stored import read_policies, write_policy
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
+from specscope.store.roll import roll
 
 pytestmark = pytest.mark.slow
 COST = Cost(step=20_000, query=200, context=0.5, draft=1_000)
@@ -31,7 +32,7 @@ def readings(tmp_path_factory):
     began = VirtualClock(Machine(0, 0.0, 0.0, 0.0)).unix_ns()
     found = []
     with Store.open(f"chdb://{folder}/store") as store:
-        store.migrate()
+        migrate(store)
         for name, ks in (("/1", {"left": 0, "right": K}), ("/2", {"left": K, "right": 0})):
             calibrate(store, began)
             began = deploy(folder / "rings", store, name, COSTS, ks, RATES, CLIENTS, began, PAIRS)

@@ -20,8 +20,8 @@ from specscope.engine.model import Decoder
 from specscope.engine.replay import ReplayDrafter
 from specscope.evaluate.costs.closed_forms import tokens_per_round
 from specscope.report.collect import collect
-from specscope.roll import roll
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.roll import roll
 from specscope_hook.adapters.reference import ReferenceObserver
 from specscope_hook.attach import attach
 from specscope_hook.boot import new_boot

@@ -7,7 +7,8 @@ import pytest
 from ports import own_port
 from waiting import PATIENCE_S
 
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 
 POLICY = {
     "policy": 1,
@@ -37,10 +38,10 @@ def complete(port, label):
 @pytest.fixture
 def served(pipeline):
     """Two classes asked under a policy that gates one of them, and the store afterwards."""
-    from specscope.gate.policies import checked, write_policy
+    from specscope.policy.stored import checked, write_policy
 
     with Store.open(pipeline.store) as store:
-        store.migrate()
+        migrate(store)
         write_policy(store, checked(POLICY), "test", 1)
     port = own_port()
     pipeline.service()

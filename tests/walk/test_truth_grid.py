@@ -12,7 +12,8 @@ import torch
 from known_cost import Machine
 from truths import TRUTHS, cohort, hooked_engine, scores
 
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
 
 pytestmark = pytest.mark.slow
 BY_NAME = {truth.name: truth for truth in TRUTHS}
@@ -25,7 +26,7 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("truths")
     (folder / "rings").mkdir()
     with Store.open(f"chdb://{folder}/store") as store:
-        store.migrate()
+        migrate(store)
         yield folder / "rings", store
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from pipeline import Pipeline
 
-from specscope.store import Store
+from specscope.store.connection import Store
 
 REQUEST_PARTS = "SELECT * FROM request_part FINAL ORDER BY request, first_seq"
 

@@ -26,8 +26,8 @@ from known_cost import Cost, CostedEngine, Machine, Replay, greedy, prompt
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.decide import Verdict, decide
 from specscope.gate.evidence import read_blocks
-from specscope.roll import roll
-from specscope.store import Store
+from specscope.store.connection import Store
+from specscope.store.roll import roll
 
 EFFECT = Rules().smallest_effect
 PRECISION = 0.005  # of what `speedups` computes

@@ -17,9 +17,9 @@ import numpy as np
 from known_cost import Cost, CostedEngine, Machine, Replay, greedy, prompt
 
 from specscope.engine.api import RequestEnd
-from specscope.gate.policies import StoredPolicy, read_policies
 from specscope.gate.swap import Swap
-from specscope.store import Store
+from specscope.policy.stored import StoredPolicy, read_policies
+from specscope.store.connection import Store
 from specscope_hook.blocks import Blocks
 
 PROMPT, OUTPUT = 8, 8  # over within the burn-in of a block

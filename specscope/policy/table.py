@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from specscope.buckets import Buckets
 from specscope.errors import UsageError
+from specscope.store.buckets import Buckets
 from specscope_hook.errors import PolicyError
 from specscope_hook.gate import Gate
 

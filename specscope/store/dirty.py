@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from specscope.store import Store
+from specscope.store.connection import Store
 
 MINUTE_NS = 60 * 10**9
 HOUR_NS = 3600 * 10**9

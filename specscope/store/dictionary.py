@@ -1,6 +1,6 @@
 """The data dictionary: every stored table and column, rendered from the records.
 
-`python -m specscope.dictionary > docs/data-dictionary.md` writes it; a test holds the two
+`python -m specscope.store.dictionary > docs/data-dictionary.md` writes it; a test holds the two
 together.
 """
 
@@ -9,17 +9,17 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from specscope.rollups import ROLLUPS
-from specscope.tables import LAYOUTS, RECORDS, column_type, sorting_key, summary
+from specscope.store.rollups import ROLLUPS
+from specscope.store.tables import LAYOUTS, RECORDS, column_type, sorting_key, summary
 from specscope_hook.columns import Column, columns, stored_name
 from specscope_hook.records import LOSS_REASONS, TABLES
 
 OPENING = """# Data dictionary
 
-Every stored table and column. This page is rendered from the records
-(`collectors/specscope_hook/records.py`, `specscope/rollups.py`), which are the only place that
-says what a column is; to change it, change them and run
-`python -m specscope.dictionary > docs/data-dictionary.md`.
+Every stored table and column. This page is rendered from the records in
+`collectors/specscope_hook/records.py` and `specscope/store/rollups.py`, the only places that
+declare a column. To change it, change them and run
+`python -m specscope.store.dictionary > docs/data-dictionary.md`.
 
 Unknown is NULL, never 0; an array that is not known is empty. Times are UTC. Tables replace rows
 by key, so read them with FINAL. Raw tables hold what arrived; rollups are computed from them.

@@ -15,11 +15,10 @@ from typing import Any
 
 from specscope import queries
 from specscope.errors import UsageError
-from specscope.gate.recommend import Change
-from specscope.gate.remote import Remote
-from specscope.gate.table import GateTable, read_table
-from specscope.policies import policy_row
-from specscope.store import Store
+from specscope.policy.remote import Remote
+from specscope.policy.row import policy_row
+from specscope.policy.table import GateTable, read_table
+from specscope.store.connection import Store
 from specscope_hook.errors import PolicyError
 from specscope_hook.gate import Gate
 
@@ -51,6 +50,14 @@ class StoredPolicy:
         except UsageError as error:
             return str(error)
         return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A table that was in force, and since when (ns since 1970)."""
+
+    created_at: int
+    table: GateTable
 
 
 def read_policies(store: Store) -> list[StoredPolicy]:

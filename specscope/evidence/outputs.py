@@ -7,8 +7,8 @@ from typing import Any
 
 from specscope import queries
 from specscope.evaluate.outputs.copies import Copies, OutputCheck, check_outputs
-from specscope.period import since_condition
-from specscope.store import Store
+from specscope.queries.period import since_condition
+from specscope.store.connection import Store
 
 MOST = 500_000
 """Rows of requests from which on only a share of the contents is looked at."""

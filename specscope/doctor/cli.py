@@ -114,7 +114,7 @@ def _rings(folder: Path) -> Check:
 
 
 def _left_behind() -> Iterator[Check]:
-    from specscope.demo.leftovers import left_behind, size
+    from specscope.doctor.leftovers import left_behind, size
 
     for folder in left_behind():
         detail = f"{size(folder) >> 20} MiB of memory, of a demonstration that was killed"
@@ -165,7 +165,7 @@ def add_parser(subparsers: Any) -> None:
 def run(args: Namespace) -> int:
     """Print every check. Exit code 0 whatever they say: an absent extra is not an error."""
     if args.sweep:
-        from specscope.demo.leftovers import sweep
+        from specscope.doctor.leftovers import sweep
 
         sweep()
     found = list(checks(dict(os.environ)))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from specscope.errors import SchemaDrift
-from specscope.tables import (
+from specscope.store.connection import Store
+from specscope.store.tables import (
     LAYOUTS,
     RECORDS,
     column_definition,
@@ -14,9 +13,6 @@ from specscope.tables import (
     sorting_key,
 )
 from specscope_hook.columns import columns, stored_name
-
-if TYPE_CHECKING:
-    from specscope.store import Store
 
 DESCRIBED = """
 SELECT table, name, type FROM system.columns WHERE database = {database:String}

@@ -8,7 +8,7 @@ emitted token was never at risk.
 
 from __future__ import annotations
 
-from specscope.buckets import CONTEXT, OUTPUT
+from specscope.store.buckets import CONTEXT, OUTPUT
 
 # Sums whose parts may be unknown are unknown where a part is that was really run: a sum over
 # the known ones would pass for the whole.

@@ -26,8 +26,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from specscope.errors import StoreError
-from specscope.ownership import Owner
-from specscope.schema_changes import migrate
+from specscope.store.ownership import Owner
 
 DATABASE = "specscope"
 PORTS = {"clickhouse": 8123, "clickhouses": 8443, "http": 8123, "https": 8443}
@@ -91,13 +90,6 @@ class Store:
         session = Store(self.dsn, self.database, client)
         self.sessions.append(session)
         return session
-
-    def migrate(self) -> list[str]:
-        """Make missing tables and add missing columns. Returns what was done, a line each.
-
-        Raises SchemaDrift where a table differs from its record by more than that.
-        """
-        return migrate(self)
 
     def insert(self, table: str, rows: pa.Table, token: str = "") -> None:
         """Append rows; a retry with the same token, soon after, is stored once."""

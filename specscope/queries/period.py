@@ -1,20 +1,6 @@
-"""Lengths of time as people give them, and the condition on rows that follows."""
+"""Conditions on rows that follow from a period."""
 
 from __future__ import annotations
-
-import re
-from argparse import ArgumentTypeError
-
-UNITS_NS = {"h": 3600 * 10**9, "d": 24 * 3600 * 10**9, "w": 7 * 24 * 3600 * 10**9}
-DEFAULT = "7d"
-
-
-def period(text: str) -> int:
-    """A length of time such as 24h, 7d or 4w. [ns] Raises ArgumentTypeError for another text."""
-    match = re.fullmatch(r"([1-9]\d*)([hdw])", text)
-    if not match:
-        raise ArgumentTypeError(f"{text!r} is not a period such as 24h, 7d or 4w")
-    return int(match[1]) * UNITS_NS[match[2]]
 
 
 def since_condition(column: str, since: int) -> str:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from specscope import rollup_sql
-from specscope.dirty import HOUR_NS, MINUTE_NS, Block, Dirty, Span, spans
-from specscope.store import Store
-from specscope.tables import LAYOUTS
+from specscope.store import rollup_sql
+from specscope.store.connection import Store
+from specscope.store.dirty import HOUR_NS, MINUTE_NS, Block, Dirty, Span, spans
+from specscope.store.tables import LAYOUTS
 
 # A round reaches the store about 2 s after it ran; then its minute is complete.
 MINUTE_GRACE_NS = 10 * 10**9

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from specscope.rollups import ROLLUPS
+from specscope.store.rollups import ROLLUPS
 from specscope_hook.columns import Column, columns, stored_name
 from specscope_hook.records import TABLES
 
