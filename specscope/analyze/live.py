@@ -12,10 +12,10 @@ from io import BytesIO
 from specscope.analyze.collect import Collector
 from specscope.analyze.result import Analysis
 from specscope.errors import InputError
-from specscope.readers.prometheus import sample
 from specscope.readers.records import Finding, Record, Scrape
+from specscope.readers.results.trtllm_json import TrtllmJson
+from specscope.readers.scrapes.prometheus import sample
 from specscope.readers.source import from_stream
-from specscope.readers.trtllm_json import TrtllmJson
 
 TIMEOUT_S = 10.0
 LARGEST_ANSWER = 1 << 26

@@ -6,9 +6,9 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator
 
-from specscope.readers import dcgm, scrape_counters, scrape_sglang, scrape_tgi
 from specscope.readers.records import Finding, Record, Scrape
-from specscope.readers.scrape_counters import Change
+from specscope.readers.scrapes import counters, dcgm, sglang, tgi
+from specscope.readers.scrapes.counters import Change
 
 _COUNTERS = ("_total", "_count", "_sum")
 _BOOTS = ("process_start_time_seconds", "_created")
@@ -36,9 +36,9 @@ class Scrapes:
                     yield boot
                 else:
                     for change in _changes(boot):
-                        yield from scrape_counters.windows(change)
-                        yield from scrape_sglang.windows(change)
-                        yield from scrape_tgi.windows(change)
+                        yield from counters.windows(change)
+                        yield from sglang.windows(change)
+                        yield from tgi.windows(change)
                         yield from dcgm.devices(change)
 
 

@@ -12,15 +12,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from specscope.readers.bench_table import is_known, records
-from specscope.readers.impossible import Impossible
-from specscope.readers.json_file import looks_like_json
+from specscope.readers.logs.unwrap import is_wrapped, unwrapped
 from specscope.readers.records import Record
 from specscope.readers.registry import reader_for
+from specscope.readers.results.json_file import looks_like_json
 from specscope.readers.source import SEPARATOR, Source
-from specscope.readers.table_shape import Table
-from specscope.readers.text_tables import caption_above, has_list, tables
-from specscope.readers.unwrap import is_wrapped, unwrapped
+from specscope.readers.tables.bench_table import is_known, records
+from specscope.readers.tables.drawn import caption_above, has_list, tables
+from specscope.readers.tables.impossible import Impossible
+from specscope.readers.tables.shape import Table
 
 LARGEST = 1 << 22
 """4 MiB: a larger file is a log, and is read line by line."""

@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from specscope.readers.bench_json import BenchJson
-from specscope.readers.bench_table import BenchTable, is_header
-from specscope.readers.clickhouse_errors import ClickHouseErrors
-from specscope.readers.cost_model import CostModel
-from specscope.readers.csv_file import header
-from specscope.readers.json_file import looks_like_json
-from specscope.readers.kineto import KinetoTrace
-from specscope.readers.nsys_csv import NsysCsv
-from specscope.readers.nsys_sqlite import NsysSqlite
-from specscope.readers.nvidia_smi import NvidiaSmi
-from specscope.readers.prometheus_json import PrometheusJson
+from specscope.readers.logs.clickhouse_errors import ClickHouseErrors
+from specscope.readers.logs.text import TextReader
 from specscope.readers.records import Record
-from specscope.readers.request_json import RequestJson
+from specscope.readers.results.bench_json import BenchJson
+from specscope.readers.results.json_file import looks_like_json
+from specscope.readers.results.request_json import RequestJson
+from specscope.readers.results.steps_json import StepsJson
+from specscope.readers.results.trtllm_json import TrtllmJson
+from specscope.readers.scrapes.nvidia_smi import NvidiaSmi
+from specscope.readers.scrapes.prometheus_json import PrometheusJson
 from specscope.readers.source import Source
-from specscope.readers.steps_json import StepsJson
-from specscope.readers.text import TextReader
-from specscope.readers.trace_summary import TraceSummary
-from specscope.readers.trtllm_json import TrtllmJson
+from specscope.readers.tables.bench_table import BenchTable, is_header
+from specscope.readers.tables.csv_file import header
+from specscope.readers.traces.cost_model import CostModel
+from specscope.readers.traces.kineto import KinetoTrace
+from specscope.readers.traces.nsys_csv import NsysCsv
+from specscope.readers.traces.nsys_sqlite import NsysSqlite
+from specscope.readers.traces.trace_summary import TraceSummary
 
 
 class Reader(Protocol):

@@ -6,8 +6,8 @@ from pathlib import Path
 from specscope.analyze.differences import BAND
 from specscope.analyze.pool import MOST_WINDOWS
 from specscope.analyze.result import SCHEMA, TIME_FIELDS, WINDOW_FIELDS
-from specscope.readers import columns
-from specscope.readers.round_time import ENOUGH_COVERAGE
+from specscope.readers.tables import columns
+from specscope.readers.traces.round_time import ENOUGH_COVERAGE
 
 PAGE = (Path(__file__).parents[2] / "docs/analyze.md").read_text()
 

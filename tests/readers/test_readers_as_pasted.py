@@ -6,8 +6,8 @@ import textwrap
 import pytest
 from reading import arms, codes, read, scrapes, unparsed, windows
 
+from specscope.readers.logs.unwrap import is_wrapped, unwrapped
 from specscope.readers.records import Finding, TimeParts
-from specscope.readers.unwrap import is_wrapped, unwrapped
 
 
 def test_the_first_spelling_of_v0_says_tokens_twice():

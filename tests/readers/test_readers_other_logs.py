@@ -3,7 +3,7 @@
 import pytest
 from reading import codes, read, unparsed, windows
 
-from specscope.readers.accept_rate import Definition, RateDefinition
+from specscope.readers.logs.accept_rate import Definition, RateDefinition
 from specscope.readers.records import Format
 
 SGLANG = (

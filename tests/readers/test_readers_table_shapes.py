@@ -5,14 +5,14 @@ from io import BytesIO
 import pytest
 from reading import arms, codes, read, windows
 
-from specscope.readers.cells import bare, quantity
 from specscope.readers.document import is_document, parts
 from specscope.readers.records import Arm, Finding
 from specscope.readers.registry import reader_for
-from specscope.readers.roles import k_of
 from specscope.readers.source import from_stream
-from specscope.readers.table_shape import Table, long_rows
-from specscope.readers.text_tables import tables
+from specscope.readers.tables.cells import bare, quantity
+from specscope.readers.tables.drawn import tables
+from specscope.readers.tables.names import k_of
+from specscope.readers.tables.shape import Table, long_rows
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from reading import arms, codes, devices, read, windows
 
 from specscope.readers.records import Finding
-from specscope.readers.roles import k_of, role_of
+from specscope.readers.tables.names import k_of, role_of
 
 
 @pytest.mark.parametrize(

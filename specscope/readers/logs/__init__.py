@@ -1,0 +1,1 @@
+"""Logs of engines, line by line."""

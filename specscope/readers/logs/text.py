@@ -1,0 +1,94 @@
+"""Text files made of lines: logs and expositions, several engines in one file if need be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from specscope.readers.logs.lines import line_blocks, marked
+from specscope.readers.logs.llamacpp_log import LlamaCppLog
+from specscope.readers.logs.llamacpp_print import LlamaCppPrint
+from specscope.readers.logs.sglang_log import SglangLog
+from specscope.readers.logs.tabby_log import TabbyLog
+from specscope.readers.logs.trtllm_log import TrtllmLog
+from specscope.readers.logs.vllm_log import VllmLog
+from specscope.readers.records import Finding, Format, Record
+from specscope.readers.results.bench_text import BenchText
+from specscope.readers.results.spec_summary import SpecSummary
+from specscope.readers.scrapes.prometheus import Exposition
+from specscope.readers.source import Source
+
+
+class LineParser(Protocol):
+    """One engine's lines. `feed` gets only lines that hold a mark.
+
+    The search for a mark costs a pass over the file, so a parser's many marks are looked for only
+    from the block on that holds one of its few gates.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def gates(self) -> tuple[bytes, ...]: ...
+
+    @property
+    def marks(self) -> tuple[bytes, ...]: ...
+
+    def feed(self, line: bytes, torn: bool) -> Iterable[Record]: ...
+
+    def finish(self) -> Iterable[Record]: ...
+
+
+PARSERS = (
+    VllmLog,
+    SglangLog,
+    LlamaCppLog,
+    LlamaCppPrint,
+    TrtllmLog,
+    Exposition,
+    BenchText,
+    SpecSummary,
+    TabbyLog,
+)
+
+
+class TextReader:
+    """Any file that holds lines of a known engine, wherever in it they start."""
+
+    format = "text"
+
+    def sniff(self, head: bytes) -> float:
+        """0.4 where a gate stands in the head, 0.1 for other text: it may come later."""
+        if any(gate in head for parser in PARSERS for gate in parser.gates):
+            return 0.4
+        return 0.1 if b"\0" not in head[:4096] else 0.0
+
+    def read(self, source: Source) -> Iterator[Record]:
+        """All records of the parsers that find their lines in the file."""
+        named: set[str] = set()
+        waiting: list[LineParser] = [parser(source.name) for parser in PARSERS]
+        active: list[LineParser] = []
+        dropped = 0
+        for block, long_lines in line_blocks(source.stream):
+            dropped += long_lines
+            torn = not block.endswith(b"\n")
+            for parser in list(waiting):
+                if any(gate in block for gate in parser.gates):
+                    waiting.remove(parser)
+                    active.append(parser)
+            for parser in active:
+                for line in marked(block, parser.marks):
+                    for record in parser.feed(line, torn and block.endswith(line)):
+                        if parser.name not in named:
+                            named.add(parser.name)
+                            yield Format(parser.name)
+                        yield record
+        for parser in active:
+            for record in parser.finish():
+                if parser.name not in named:
+                    named.add(parser.name)
+                    yield Format(parser.name)
+                yield record
+        if dropped:
+            yield Finding("LONG_LINE", f"{dropped} over-long lines skipped", {"lines": dropped})

@@ -1,0 +1,1 @@
+"""Counters and gauges of engines and devices, as their endpoints give them."""

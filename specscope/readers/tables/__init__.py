@@ -1,0 +1,1 @@
+"""Tables that people make: one grammar of drawings, headers, names and cells."""

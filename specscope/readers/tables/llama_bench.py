@@ -1,0 +1,53 @@
+"""llama-bench's table: speeds of prompt passes of n tokens (`pp 3`) and of lone steps (`tg 128`).
+
+A pass of n tokens costs what verifying n tokens costs, so the table says how far verification is
+from one step; it holds no speculation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from specscope.readers.records import Arm, Finding, Record
+from specscope.readers.tables.cells import quantity
+from specscope.readers.tables.shape import Table
+
+_TEST = re.compile(r"^(pp|tg)\s*(\d{1,6})(?:\s*@\s*d\s*(\d+))?$")
+LONGEST_VERIFIED = 64
+"""Longer passes are prompts: no engine verifies so many tokens of one sequence at once."""
+
+
+def is_llama_bench(table: Table) -> bool:
+    """Whether the table has llama-bench's columns and tests."""
+    return {"test", "t_per_s"} <= set(table.names) and any(
+        _TEST.match(row.get("test", "")) for row in table.rows
+    )
+
+
+def speeds(input: str, table: Table) -> Iterator[Record]:
+    """Each model's target-only speed, and what verifying n tokens costs in target-only steps."""
+    steps: dict[str, float] = {}
+    passes: dict[str, dict[int, float]] = {}
+    for row in table.rows:
+        test, speed = _TEST.match(row.get("test", "")), quantity(row.get("t_per_s"))
+        if test is None or speed is None or speed.value <= 0 or test.group(3):
+            continue
+        model, tokens = row.get("model", ""), int(test.group(2))
+        if test.group(1) == "tg":
+            steps[model] = 1000 / speed.value
+        elif 0 < tokens <= LONGEST_VERIFIED:
+            passes.setdefault(model, {})[tokens] = 1000 * tokens / speed.value
+    for model, step in steps.items():
+        metrics = {"throughput_tok_s": 1000 / step, "tpot_ms": step}
+        yield Arm(input, model, "target_only", None, {}, metrics)
+        own = sorted(passes.get(model, {}).items())
+        curve = {n: round(ms / step, 3) for n, ms in own if n > 1}
+        if curve:
+            told = ", ".join(f"{n} tokens {cost:.2f}" for n, cost in list(curve.items())[:8])
+            yield Finding(
+                "VERIFY_NOT_ONE_STEP",
+                f"{model}: verifying costs, in target-only steps of {step:.2f} ms: {told}; a draft "
+                "of k is verified by a pass of k + 1",
+                {"step_ms": round(step, 3), "steps_by_tokens": curve},
+            )

@@ -1,0 +1,1 @@
+"""Profiler traces and their summaries: where the time of a round goes."""
