@@ -17,7 +17,7 @@ from specscope_hook.admission import Admission, packed
 from specscope_hook.clock import Clock, SystemClock
 from specscope_hook.columns import End, TimingSource
 from specscope_hook.digest import token_bytes
-from specscope_hook.payload import pack_single, round_payload
+from specscope_hook.payload import round_payload
 from specscope_hook.ring import NAME_ADAPTER, NAME_ARM, NAME_CLASS, OTHER, REQUEST, ROUND, Ring
 
 log = logging.getLogger("specscope")
@@ -43,11 +43,8 @@ class Recorder:
         self._now = self._clock.monotonic_ns
         self._unix = self._clock.unix_ns
         self._push = ring.push
-        self._policy = self._pair = 0
-        self._arm = OTHER
-        self._block_began = self._now()
-        self._last_end = self._began = self._drafted = self._verified = 0
-        self._began_unix = 0
+        self.mark: Mark = (0, 0, OTHER, self._now())
+        """The block in force. A round that is planned in it and written later carries it along."""
         self._forgets: list[Callable[[], None]] = []
         self.on = True
 
@@ -89,122 +86,11 @@ class Recorder:
         """Rounds from here on belong to this block; (0, 0, "") is outside an experiment."""
         if not self.on:
             return
-        self._policy, self._pair = policy, pair
-        self._arm = self._name_id(NAME_ARM, arm) if arm else OTHER
-        self._block_began = self._now()
+        self.mark = policy, pair, self._name_id(NAME_ARM, arm) if arm else OTHER, self._now()
 
-    @property
-    def mark(self) -> Mark:
-        """The block in force, for a round that is planned in it and written later."""
-        return self._policy, self._pair, self._arm, self._block_began
-
-    # --- rounds that the recorder times itself, on the host's clock ----------------------
+    # --- rounds ----------------------------------------------------------------------------
     # HOT PATH. No lock, no allocation that outlives the call, no system call but the clock,
     # no logging while it works.
-
-    def begin(self, idled: bool = False) -> None:
-        """A round begins. idled: the engine had nothing to do since the round before."""
-        self._began = self._drafted = self._verified = self._now()
-        self._began_unix = self._unix()
-        if idled:
-            self._last_end = 0
-
-    def drafted(self) -> None:
-        """The drafts of the round are there."""
-        self._drafted = self._verified = self._now()
-
-    def verified(self) -> None:
-        """The target's forward pass of the round is done."""
-        self._verified = self._now()
-
-    def end(
-        self,
-        *,
-        requests: Any,
-        contexts: Any,
-        classes: Any,
-        k: Any,
-        accepted: Any,
-        emitted: Any,
-        ends: Any,
-        waiting: int = 0,
-        prefill_tokens: int = 0,
-        padded_tokens: int = 0,
-        invalid: int = 0,
-        preempted: int = 0,
-        catchup_us: float = NAN,
-        prefill_us: float = NAN,
-    ) -> None:
-        """The round is over; arrays hold one value a sequence. Writes it.
-
-        Idle is the host's time between the end of the round before and this one's begin.
-        """
-        now = self._now()
-        began, drafted, verified = self._began, self._drafted, self._verified
-        since = self._last_end or began
-        self._last_end = now
-        try:
-            alone = len(requests) == 1
-        except Exception as error:
-            self.detach(f"recording a round: {error!r}")
-            return
-        if not alone:
-            self.round(
-                started_at=self._began_unix,
-                waiting=waiting,
-                wall_us=(now - since) / 1e3,
-                draft_us=(drafted - began) / 1e3,
-                verify_us=(verified - drafted) / 1e3,
-                sample_us=(now - verified) / 1e3,
-                idle_us=(began - since) / 1e3,
-                catchup_us=catchup_us,
-                prefill_us=prefill_us,
-                prefill_tokens=prefill_tokens,
-                padded_tokens=padded_tokens,
-                invalid=invalid,
-                preempted=preempted,
-                requests=requests,
-                contexts=contexts,
-                classes=classes,
-                k=k,
-                accepted=accepted,
-                emitted=emitted,
-                ends=ends,
-            )
-            return
-        try:  # alone, a sequence leaves nothing to spread the cost of general code over
-            (q,), (c,), (d,), (n,) = requests, contexts, classes, k
-            (a,), (e,), (f,) = accepted, emitted, ends
-            payload = pack_single(
-                self._began_unix,
-                self._policy,
-                self._pair,
-                (now - self._block_began) // 1_000_000 if self._pair else 0,
-                waiting,
-                (now - since) / 1e3,
-                (drafted - began) / 1e3,
-                (verified - drafted) / 1e3,
-                (now - verified) / 1e3,
-                (began - since) / 1e3,
-                catchup_us,
-                prefill_us,
-                prefill_tokens,
-                padded_tokens,
-                invalid,
-                preempted,
-                self._arm,
-                0,
-                q,
-                c,
-                d,
-                n,
-                a,
-                e,
-                f,
-            )
-            self._push(ROUND, payload, 1)
-        except Exception as error:
-            self.detach(f"recording a round: {error!r}")
 
     def round(
         self,
@@ -239,7 +125,6 @@ class Recorder:
         ended_ns: when it ended (monotonic), where that is not now.
         """
         try:
-            batch = len(requests)
             policy, pair, arm, block_began = mark or self.mark
             payload = round_payload(
                 (requests, contexts, classes, k, accepted, emitted, ends),
@@ -262,7 +147,7 @@ class Recorder:
                 arm,
                 timing_source,
             )
-            self._push(ROUND, payload, batch)
+            self._push(ROUND, payload, len(requests))
         except Exception as error:
             self.detach(f"recording a round: {error!r}")
 
@@ -286,12 +171,13 @@ class Recorder:
     ) -> Admission | None:
         """Write a request's admission; what comes back goes to `ended`. None once detached."""
         try:
+            policy, pair, arm, _ = self.mark
             admission = Admission(
                 request,
                 session,
                 self._unix() if admitted_at is None else admitted_at,
-                self._policy,
-                self._pair,
+                policy,
+                pair,
                 prompt_tokens,
                 cached_tokens,
                 # What a client asked for may be larger than a record says, and is no fault.
@@ -300,7 +186,7 @@ class Recorder:
                 max(-F32_MOST, min(top_p, F32_MOST)),
                 class_,
                 adapter,
-                self._arm,
+                arm,
                 int(guided),
                 content,
             )
@@ -333,7 +219,7 @@ class Recorder:
                 handle,
                 ended_at=self._unix() if ended_at is None else ended_at,
                 digest=digest,
-                last_pair=self._pair,
+                last_pair=self.mark[1],
                 output_tokens=output_tokens,
                 preemptions=preemptions,
                 queue_ms=queue_ms,
@@ -359,7 +245,7 @@ class Recorder:
         if not self.on:
             return
         self.on = False
-        for name in ("begin", "drafted", "verified", "end", "round", "admitted", "ended", "block"):
+        for name in ("round", "admitted", "ended", "block"):
             setattr(self, name, _off)
         with suppress(Exception):
             self._ring.fault(reason)

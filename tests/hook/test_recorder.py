@@ -79,43 +79,6 @@ def test_lists_arrays_and_numpy_write_the_same_bytes(rig, batch):
     assert first == second == third
 
 
-def test_a_round_is_timed_from_the_end_of_the_one_before(rig):
-    plain = a_round()
-    del plain["started_at"], plain["wall_us"]
-    clock, recorder = rig.clock, rig.recorder
-
-    for _ in range(2):
-        recorder.begin()
-        clock.pass_ms(1)
-        recorder.drafted()
-        clock.pass_ms(2)
-        recorder.verified()
-        clock.pass_ms(3)
-        recorder.end(**plain)
-        clock.pass_ms(4)
-
-    first, second = rig.records()
-    parts = [(r.draft_us, r.verify_us, r.sample_us, r.idle_us, r.wall_us) for r in (first, second)]
-    assert parts == [(1000, 2000, 3000, 0, 6000), (1000, 2000, 3000, 4000, 10_000)]
-    assert second.started_at - first.started_at == 10_000_000
-
-
-def test_time_without_work_belongs_to_no_round(rig):
-    plain = a_round()
-    del plain["started_at"], plain["wall_us"]
-    rig.recorder.begin()
-    rig.recorder.end(**plain)
-    rig.clock.pass_ms(1000)
-
-    rig.recorder.begin(idled=True)
-    rig.clock.pass_ms(5)
-    rig.recorder.verified()
-    rig.recorder.end(**plain)
-
-    last = rig.records()[-1]
-    assert (last.wall_us, last.draft_us, last.verify_us, last.idle_us) == (5000, 0, 5000, 0)
-
-
 def test_a_block_marks_the_rounds_and_requests_in_it(rig):
     rig.recorder.block(3, 7, "k4")
     rig.clock.pass_ms(250)
@@ -233,10 +196,7 @@ def test_arrays_of_a_large_round_that_differ_in_length_are_a_fault(rig):
 def test_a_detached_recorder_takes_every_call(rig):
     rig.recorder.detach("for the test")
 
-    rig.recorder.begin()
-    rig.recorder.drafted()
-    rig.recorder.verified()
-    rig.recorder.end()
+    rig.recorder.round(**a_round())
     rig.recorder.block(1, 1, "k4")
     handle = rig.recorder.admitted(request=1, class_=rig.recorder.class_id("a"), prompt_tokens=1)
     rig.recorder.ended(handle, output_tokens=1)
@@ -266,16 +226,6 @@ def test_a_full_ring_is_no_fault(tmp_path):
     assert rig.reader.dropped > 0
 
 
-@pytest.mark.parametrize("requests", [None, 3], ids=str)
-def test_a_wrong_end_of_a_timed_round_raises_nothing(rig, requests):
-    arrays = {name: [0] for name in ARRAYS if name != "requests"}
-    rig.recorder.begin()
-
-    rig.recorder.end(requests=requests, **arrays)
-
-    assert "recording a round" in rig.reader.fault_text
-
-
 def test_what_a_client_asks_for_is_no_fault_however_much_it_is(rig):
     class_ = rig.recorder.class_id("half \ud800 a pair")
     other = rig.recorder.class_id(7)
@@ -293,17 +243,15 @@ def test_what_a_client_asks_for_is_no_fault_however_much_it_is(rig):
 
 
 def test_a_clock_that_is_put_back_changes_no_duration_and_no_order(rig):
-    walls = []
+    rig.recorder.block(3, 7, "k4")
     for back_ms in (0, 3_600_000, 0):
         rig.clock.offset_ns -= back_ms * 1_000_000
-        rig.recorder.begin()
         rig.clock.pass_ms(2)
-        rig.recorder.end(**{n: [1] for n in ARRAYS})
-        walls.append(2000.0)
+        rig.recorder.round(**a_round() | {"started_at": rig.clock.unix_ns()})
 
     records = rig.records()
-    assert [r.wall_us for r in records] == walls
-    assert records[1].started_at < records[0].started_at < records[2].started_at + 3_600 * 10**9
+    assert [r.block_age_ms for r in records] == [2, 4, 6]
+    assert records[1].started_at < records[0].started_at
     assert [r.seq for r in drained(rig.reader)[0]] == [1, 2, 3]
 
 
