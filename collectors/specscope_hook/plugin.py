@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +14,10 @@ from specscope_hook.errors import HookError, NotSupported
 from specscope_hook.settings import HookSettings
 
 Methods = Mapping[str, tuple[str, ...]]
-"""Methods of a class, each with the parameters that it begins with."""
+"""Methods of a class, each with the names of the parameters that a wrapper reads."""
+
+ReadArguments = Callable[[tuple[Any, ...], dict[str, Any]], list[Any]]
+"""Values of the parameters that a wrapper reads, from the args and kwargs of one call."""
 
 
 def load(install: Callable[[HookSettings], None], log: logging.Logger) -> None:
@@ -38,17 +42,56 @@ def quietly(log: logging.Logger) -> Iterator[None]:
 def check_methods(
     owner: type[Any], methods: Methods, version: str, *, engine: str, tested: str
 ) -> None:
-    """Whether the methods exist and begin with the parameters that we know.
+    """Check that a class has the methods, and that each takes the parameters that we read.
 
-    Raises NotSupported that names the first that does not.
+    Order does not matter, and neither do further parameters: a wrapper passes on all that it gets.
+
+    Raises NotSupported that names the first method that does not fit.
     """
-    for name, expected in methods.items():
-        found = getattr(owner, name, None)
-        if found is None:
+    for name, parameters in methods.items():
+        method = getattr(owner, name, None)
+        if method is None:
             raise NotSupported(f"{engine} {version} has no {owner.__name__}.{name}")
-        parameters = tuple(inspect.signature(found).parameters)
-        if parameters[: len(expected)] != expected:
+        try:
+            read_arguments(method, *parameters)
+        except NotSupported as error:
             raise NotSupported(
-                f"{engine} {version}: {owner.__name__}.{name} takes {', '.join(parameters)}; "
-                f"tested is {tested}"
-            )
+                f"{engine} {version}: {owner.__name__}.{name} {error}; tested is {tested}"
+            ) from None
+
+
+def read_arguments(method: Callable[..., Any], *names: str) -> ReadArguments:
+    """Return a function that reads the named parameters from the args and kwargs of a call.
+
+    A wrapper that takes `*args, **kwargs`, reads with this and passes everything on survives a
+    parameter that a newer engine adds or moves. The args are those that `method` itself gets, so
+    they begin with `self` if `method` is a function of a class. A parameter that the call leaves
+    out reads as its default, or None. The function never raises.
+
+    Raises NotSupported if the method lacks one of the parameters.
+    """
+    try:
+        parameters = inspect.signature(method).parameters
+    except (TypeError, ValueError) as error:
+        raise NotSupported(f"has no signature to read: {error}") from None
+    places = []
+    for name in names:
+        parameter = parameters.get(name)
+        if parameter is None or parameter.kind in (
+            inspect.Parameter.VAR_POSITIONAL,
+            inspect.Parameter.VAR_KEYWORD,
+        ):
+            raise NotSupported(f"takes {', '.join(parameters) or 'nothing'}, not {name}")
+        by_name_only = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        place = sys.maxsize if by_name_only else list(parameters).index(name)
+        default = None if parameter.default is inspect.Parameter.empty else parameter.default
+        places.append((place, name, default))
+
+    def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        given = len(args)
+        return [
+            args[place] if place < given else kwargs.get(name, default)
+            for place, name, default in places
+        ]
+
+    return read

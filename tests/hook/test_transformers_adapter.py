@@ -491,6 +491,34 @@ def test_a_fault_of_ours_detaches_and_generation_goes_on(rig, monkeypatch, way, 
     assert rig.hook._thread.call is None
 
 
+@pytest.mark.parametrize(
+    ("method", "parameters", "recorded"),
+    [
+        ("update_candidate_strategy", "input_ids, scores, num_matches, added=None", True),
+        ("update_candidate_strategy", "input_ids, scores, new_num_matches", False),
+        ("update_candidate_strategy", "*args", False),
+        ("get_candidates", "input_ids, *args, added=None, **kwargs", True),
+        ("get_candidates", "new_input_ids, *args, **kwargs", False),
+    ],
+)
+def test_a_candidate_generator_with_other_parameters_drafts_on(
+    rig, monkeypatch, caplog, method, parameters, recorded
+):
+    before = a_model().generate(
+        torch.tensor([PROMPT]), max_new_tokens=40, do_sample=False, prompt_lookup_num_tokens=4
+    )[0, len(PROMPT) :]
+    owner = transformers.generation.candidate_generator.PromptLookupCandidateGenerator
+    space = {"original": getattr(owner, method)}
+    names = parameters.replace("=None", "").replace(", added", "").replace(", **kwargs", "")
+    exec(f"def {method}(self, {parameters}): return original(self, {names})", space)
+    monkeypatch.setattr(owner, method, space[method])
+
+    assert rig.generate(prompt_lookup_num_tokens=4) == before.tolist()
+
+    assert bool(rig.records()[0]) == recorded
+    assert len(caplog.records) == (0 if recorded else 1)
+
+
 def test_a_detached_hook_keeps_nothing(rig):
     rig.recorder.detach("for the test")
 

@@ -21,7 +21,7 @@ from specscope_hook.adapters.sglang_boot import sglang_boot
 from specscope_hook.adapters.sglang_refuse import records_here, refusal
 from specscope_hook.adapters.sglang_scheduler import SchedulerProbe
 from specscope_hook.errors import NotSupported
-from specscope_hook.plugin import check_methods, load, quietly
+from specscope_hook.plugin import check_methods, load, quietly, read_arguments
 from specscope_hook.settings import HookSettings, complaints
 
 log = logging.getLogger("sglang.specscope")
@@ -29,14 +29,14 @@ log = logging.getLogger("sglang.specscope")
 TESTED = "0.5.23"
 SCHEDULER = "sglang.srt.managers.scheduler.Scheduler"
 METHODS: dict[str, tuple[str, ...]] = {
-    "__init__": ("self", "server_args", "port_args"),
-    "run_event_loop": ("self",),
-    "_add_request_to_queue": ("self", "req"),
-    "send_abort_output": ("self", "abort_req", "req"),
-    "run_batch": ("self", "batch"),
-    "process_batch_result": ("self", "batch", "result"),
+    "__init__": (),
+    "run_event_loop": (),
+    "_add_request_to_queue": ("req",),
+    "send_abort_output": ("req",),
+    "run_batch": ("batch",),
+    "process_batch_result": ("batch", "result"),
 }
-"""What is wrapped of the scheduler, and the parameters that each begins with."""
+"""The scheduler's wrapped methods, each with the parameters that its wrapper reads."""
 _PROBE = "_specscope"
 
 check = functools.partial(check_methods, engine="SGLang", tested=TESTED)
@@ -62,7 +62,7 @@ def install(settings: HookSettings) -> None:
     if sglang.__version__ != TESTED:
         log.warning("specscope was written for SGLang %s, not %s", TESTED, sglang.__version__)
     Scheduler._specscope = False
-    for name, hook in _hooks(settings).items():
+    for name, hook in _hooks(Scheduler, settings).items():
         HookRegistry.register(f"{SCHEDULER}.{name}", hook, HookType.AROUND)
 
 
@@ -80,47 +80,55 @@ def _attach(scheduler: Any, settings: HookSettings) -> None:
     scheduler._specscope = SchedulerProbe(scheduler, settings, boot, check)
 
 
-def _hooks(settings: HookSettings) -> dict[str, Callable[..., Any]]:
-    """Each takes the method that it goes around first, as HookType.AROUND wants."""
+def _hooks(scheduler: type[Any], settings: HookSettings) -> dict[str, Callable[..., Any]]:
+    """Each takes the method that it goes around first, as HookType.AROUND wants.
 
-    def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
+    Each passes on all that it gets, so a parameter more is none of its business.
+    """
+    read = {
+        name: read_arguments(getattr(scheduler, name), *names) for name, names in METHODS.items()
+    }
+
+    def init(original: Any, *args: Any, **kwargs: Any) -> None:
+        original(*args, **kwargs)
         with quietly(log):
-            _attach(self, settings)
+            _attach(args[0], settings)
 
-    def run_event_loop(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    def run_event_loop(original: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return original(self, *args, **kwargs)
+            return original(*args, **kwargs)
         finally:
-            if self._specscope:
-                self._specscope.close()
+            if args[0]._specscope:
+                args[0]._specscope.close()
 
-    def add_request_to_queue(original: Any, self: Any, req: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._specscope:
-            self._specscope.queued(req)
-        return original(self, req, *args, **kwargs)
+    def add_request_to_queue(original: Any, *args: Any, **kwargs: Any) -> Any:
+        if args[0]._specscope:
+            args[0]._specscope.queued(*read["_add_request_to_queue"](args, kwargs))
+        return original(*args, **kwargs)
 
-    def send_abort_output(original: Any, self: Any, abort_req: Any, req: Any) -> Any:
-        result = original(self, abort_req, req)
-        if self._specscope:
-            self._specscope.aborted(req)
+    def send_abort_output(original: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if args[0]._specscope:
+            args[0]._specscope.aborted(*read["send_abort_output"](args, kwargs))
         return result
 
-    def run_batch(original: Any, self: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        probe = self._specscope
+    def run_batch(original: Any, *args: Any, **kwargs: Any) -> Any:
+        probe = args[0]._specscope
         if not probe:
-            return original(self, batch, *args, **kwargs)
+            return original(*args, **kwargs)
+        (batch,) = read["run_batch"](args, kwargs)
         probe.before_launch(batch)
-        result = original(self, batch, *args, **kwargs)
+        result = original(*args, **kwargs)
         probe.after_launch(batch, result)
         return result
 
-    def process_batch_result(original: Any, self: Any, batch: Any, result: Any) -> Any:
-        probe = self._specscope
+    def process_batch_result(original: Any, *args: Any, **kwargs: Any) -> Any:
+        probe = args[0]._specscope
         if not probe:
-            return original(self, batch, result)
+            return original(*args, **kwargs)
+        batch, result = read["process_batch_result"](args, kwargs)
         probe.before_results(batch, result)
-        processed = original(self, batch, result)
+        processed = original(*args, **kwargs)
         probe.after_results(result)
         return processed
 

@@ -17,13 +17,13 @@ from specscope_hook.timers import CudaTimer, HostTimer, Part, Timer
 Guard = Callable[..., None]
 Check = Callable[[type[Any], Mapping[str, tuple[str, ...]], str], None]
 
-_FORWARD = ("self", "batch")
-_VERIFY = {"verify": ("self", "batch")}
+_FORWARD = ("batch",)
+_VERIFY = {"verify": ("batch",)}
 _DRAFT = {
-    "draft": ("self", "batch"),
-    "_draft_extend_for_decode": ("self", "batch", "batch_result"),
+    "draft": ("batch",),
+    "_draft_extend_for_decode": ("batch", "batch_result"),
 }
-_LOOKUP = {"_prepare_for_speculative_decoding": ("self", "batch")}
+_LOOKUP = {"_prepare_for_speculative_decoding": ("batch",)}
 
 
 class WorkerProbe:

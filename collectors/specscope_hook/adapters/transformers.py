@@ -24,6 +24,7 @@ from specscope_hook.adapters.transformers_requests import Asked, prompt_of
 from specscope_hook.adapters.transformers_wraps import Listener, Wrapped, check
 from specscope_hook.clock import SystemClock
 from specscope_hook.errors import NotSupported
+from specscope_hook.plugin import read_arguments
 from specscope_hook.recorder import Recorder
 from specscope_hook.timers import CudaTimer, HostTimer, NoTimer, Timer
 
@@ -157,15 +158,18 @@ class TransformersHook:
             return
         get_candidates, update = made.get_candidates, made.update_candidate_strategy
 
-        def timed_candidates(input_ids: Any, *more: Any, **named: Any) -> Any:
+        read_text = read_arguments(get_candidates, "input_ids")
+        read_matches = read_arguments(update, "num_matches")
+
+        def timed_candidates(*args: Any, **kwargs: Any) -> Any:
             self._tell(Call.round_begins)
-            result = get_candidates(input_ids, *more, **named)
-            self._tell(Call.drafted, result, input_ids)
+            result = get_candidates(*args, **kwargs)
+            self._tell(Call.drafted, result, *read_text(args, kwargs))
             return result
 
-        def timed_update(input_ids: Any, scores: Any, num_matches: Any) -> Any:
-            self._tell(Call.round_ends, num_matches)
-            return update(input_ids, scores, num_matches)
+        def timed_update(*args: Any, **kwargs: Any) -> Any:
+            self._tell(Call.round_ends, *read_matches(args, kwargs))
+            return update(*args, **kwargs)
 
         made.get_candidates, made.update_candidate_strategy = timed_candidates, timed_update
 

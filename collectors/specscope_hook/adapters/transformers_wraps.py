@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
 from specscope_hook.errors import NotSupported
+from specscope_hook.plugin import read_arguments
 
 METHODS = {
     "generate": ("inputs", "generation_config"),
@@ -17,7 +17,7 @@ METHODS = {
     "get_compiled_call": (),
     "register_forward_hook": (),
 }
-"""What we need of a model, and the parameters that each begins with."""
+"""A model's methods that we need, each with the parameters that we read."""
 
 
 class Wrapped:
@@ -61,15 +61,16 @@ class Deaf:
 
 def check(model: Any) -> None:
     """Raises NotSupported that names what is missing."""
-    for name, expected in METHODS.items():
+    for name, parameters in METHODS.items():
         if not callable(getattr(type(model), name, None)):
             raise NotSupported(
                 f"{type(model).__name__} has no {name} of its own; of a model that is wrapped "
                 "(PEFT: get_base_model()) hook the one within"
             )
-        parameters = tuple(inspect.signature(getattr(model, name)).parameters)
-        if parameters[: len(expected)] != expected:
-            raise NotSupported(f"{type(model).__name__}.{name} takes {', '.join(parameters)}")
+        try:
+            read_arguments(getattr(model, name), *parameters)
+        except NotSupported as error:
+            raise NotSupported(f"{type(model).__name__}.{name} {error}") from None
     # One that goes around it, such as Whisper's, may generate several times within a call.
     if type(model).generate.__qualname__ != "GenerationMixin.generate":
         raise NotSupported(f"{type(model).__name__} has a generate of its own")

@@ -17,21 +17,22 @@ from typing import Any
 from specscope_hook.adapters.vllm_boot import vllm_boot
 from specscope_hook.adapters.vllm_scheduler import SchedulerProbe
 from specscope_hook.adapters.vllm_worker import WorkerProbe
-from specscope_hook.plugin import check_methods, load, quietly
+from specscope_hook.plugin import check_methods, load, quietly, read_arguments
 from specscope_hook.settings import HookSettings, complaints
 
 log = logging.getLogger("vllm.specscope")  # vLLM's own handlers print what is under `vllm`
 
 TESTED = "0.32."
 _SCHEDULER: dict[str, tuple[str, ...]] = {
-    "update_from_output": ("self", "scheduler_output", "model_runner_output"),
-    "schedule": ("self",),
-    "add_request": ("self", "request"),
-    "finish_requests": ("self", "request_ids", "finished_status"),
-    "update_draft_token_ids": ("self", "draft_token_ids"),
-    "_update_after_schedule": ("self", "scheduler_output"),
+    "update_from_output": ("scheduler_output", "model_runner_output"),
+    "schedule": (),
+    "add_request": ("request",),
+    "finish_requests": (),
+    "update_draft_token_ids": ("draft_token_ids",),
+    "_update_after_schedule": ("scheduler_output",),
 }
-_WORKER: dict[str, tuple[str, ...]] = {"initialize_from_config": ("self", "kv_cache_configs")}
+"""The scheduler's wrapped methods, each with the parameters that its wrapper reads."""
+_WORKER: dict[str, tuple[str, ...]] = {"initialize_from_config": ()}
 _PROBE = "_specscope"
 
 check = functools.partial(check_methods, engine="vLLM", tested=TESTED + "x")
@@ -110,62 +111,69 @@ def _close_first() -> None:
 
 
 def _wrap_scheduler(owner: type[Any]) -> None:
-    """Tell the probe, where there is one; it never raises."""
-    update, schedule = owner.update_from_output, owner.schedule
-    add, finish = owner.add_request, owner.finish_requests
-    drafts, settle = owner.update_draft_token_ids, owner._update_after_schedule
+    """Tell the probe, if there is one, what happens; the probe never raises.
 
-    @functools.wraps(update)
-    def update_from_output(self: Any, scheduler_output: Any, model_runner_output: Any) -> Any:
-        probe = self._specscope
+    Each wrapper passes on all that it gets, so a parameter more is none of its business.
+    """
+    methods = {name: getattr(owner, name) for name in _SCHEDULER}
+    update, schedule = methods["update_from_output"], methods["schedule"]
+    add, finish = methods["add_request"], methods["finish_requests"]
+    drafts, settle = methods["update_draft_token_ids"], methods["_update_after_schedule"]
+    read = {name: read_arguments(methods[name], *names) for name, names in _SCHEDULER.items()}
+    read_update, read_add = read["update_from_output"], read["add_request"]
+    read_drafts, read_settle = read["update_draft_token_ids"], read["_update_after_schedule"]
+
+    def update_from_output(*args: Any, **kwargs: Any) -> Any:
+        probe = args[0]._specscope
         if not probe:
-            return update(self, scheduler_output, model_runner_output)
-        probe.before_update(scheduler_output, model_runner_output)
-        outputs = update(self, scheduler_output, model_runner_output)
+            return update(*args, **kwargs)
+        probe.before_update(*read_update(args, kwargs))
+        outputs = update(*args, **kwargs)
         probe.after_update(outputs)
         return outputs
 
-    @functools.wraps(schedule)
-    def schedule_(self: Any, *args: Any, **kwargs: Any) -> Any:
-        probe = self._specscope
+    def schedule_(*args: Any, **kwargs: Any) -> Any:
+        probe = args[0]._specscope
         if not probe:
-            return schedule(self, *args, **kwargs)
+            return schedule(*args, **kwargs)
         probe.before_schedule()
-        output = schedule(self, *args, **kwargs)
+        output = schedule(*args, **kwargs)
         probe.after_schedule(output)
         return output
 
-    @functools.wraps(add)
-    def add_request(self: Any, request: Any) -> Any:
-        result = add(self, request)
-        if self._specscope:
-            self._specscope.admitted(request)
+    def add_request(*args: Any, **kwargs: Any) -> Any:
+        result = add(*args, **kwargs)
+        if args[0]._specscope:
+            args[0]._specscope.admitted(*read_add(args, kwargs))
         return result
 
-    @functools.wraps(finish)
-    def finish_requests(self: Any, request_ids: Any, finished_status: Any) -> Any:
-        finished = finish(self, request_ids, finished_status)
-        if self._specscope:
-            self._specscope.finished(finished)
+    def finish_requests(*args: Any, **kwargs: Any) -> Any:
+        finished = finish(*args, **kwargs)
+        if args[0]._specscope:
+            args[0]._specscope.finished(finished)
         return finished
 
-    @functools.wraps(drafts)
-    def update_draft_token_ids(self: Any, draft_token_ids: Any) -> Any:
-        if self._specscope:
-            self._specscope.trim(draft_token_ids)
-        return drafts(self, draft_token_ids)
+    def update_draft_token_ids(*args: Any, **kwargs: Any) -> Any:
+        if args[0]._specscope:
+            args[0]._specscope.trim(*read_drafts(args, kwargs))
+        return drafts(*args, **kwargs)
 
-    @functools.wraps(settle)
-    def update_after_schedule(self: Any, scheduler_output: Any) -> Any:
+    def update_after_schedule(*args: Any, **kwargs: Any) -> Any:
         # Before AsyncScheduler, which calls this first, counts the drafts of the next step.
-        if self._specscope:
-            self._specscope.limit(scheduler_output)
-        return settle(self, scheduler_output)
+        if args[0]._specscope:
+            args[0]._specscope.limit(*read_settle(args, kwargs))
+        return settle(*args, **kwargs)
 
-    owner.update_from_output, owner.schedule = update_from_output, schedule_
-    owner.add_request, owner.finish_requests = add_request, finish_requests
-    owner.update_draft_token_ids = update_draft_token_ids
-    owner._update_after_schedule = update_after_schedule
+    wrappers = (
+        update_from_output,
+        schedule_,
+        add_request,
+        finish_requests,
+        update_draft_token_ids,
+        update_after_schedule,
+    )
+    for (name, method), wrapper in zip(methods.items(), wrappers, strict=True):
+        setattr(owner, name, functools.wraps(method)(wrapper))
 
 
 def _wrap_worker(owner: type[Any]) -> None:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from specscope_hook.plugin import read_arguments
 from specscope_hook.timers import CudaTimer, HostTimer, Part, Step, Timer
 
 log = logging.getLogger("vllm.specscope")
@@ -71,8 +72,11 @@ class WorkerProbe:
             "propose_draft_token_ids": self._around(Part.DRAFT),
             "propose": self._around(Part.DRAFT),
         }
-        for (owner, name), original in zip(targets, originals, strict=True):
-            setattr(owner, name, wrappers[name](original))
+        wrapped = [
+            wrappers[name](original) for (_, name), original in zip(targets, originals, strict=True)
+        ]
+        for (owner, name), wrapper in zip(targets, wrapped, strict=True):
+            setattr(owner, name, wrapper)
 
     # HOT PATH. A few of these a step: two clock readings or two events each.
 
@@ -110,9 +114,11 @@ class WorkerProbe:
     def _around_execute(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """V1: verification runs from the forward pass to the logits, where this returns."""
 
-        def timed(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-            self._step(scheduler_output)
-            result = original(scheduler_output, *args, **kwargs)
+        read = read_arguments(original, "scheduler_output")
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            self._step(*read(args, kwargs))
+            result = original(*args, **kwargs)
             if self._stepping:
                 self._close(Part.VERIFY)
             return result
@@ -122,12 +128,15 @@ class WorkerProbe:
     def _around_execute_v2(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """V2: the whole of it, since its forward pass has no method of its own."""
 
-        def timed(scheduler_output: Any, *args: Any, **kwargs: Any) -> Any:
-            if not kwargs.get("dummy_run"):
+        read = read_arguments(original, "scheduler_output", "dummy_run")
+
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            scheduler_output, dummy_run = read(args, kwargs)
+            if not dummy_run:
                 self._step(scheduler_output)
             if self._stepping:
                 self._open(Part.VERIFY)
-            result = original(scheduler_output, *args, **kwargs)
+            result = original(*args, **kwargs)
             if self._stepping:
                 self._close(Part.VERIFY)
             return result
