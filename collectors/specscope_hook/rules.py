@@ -5,8 +5,10 @@
                {"class": "tools", "guided": true, "temperature": [0, 0.3]},
                {"class": "acme",  "adapter": "^acme-", "extra": {"route": "chat"}}]}
 
-The first rule whose every condition holds decides; a request without a match gets the
-default and is never dropped. Texts are regular expressions, searched; ranges are half-open
+The first rule whose every condition holds decides. Without a match the client's own label does,
+if the engine's front end lets one through (`specscope_class` among the request's extra values);
+else the default. A request is never dropped. `request_id` is searched in the client's own part of
+the id and in the engine's whole id. Texts are regular expressions, searched; ranges are half-open
 [low, high), null for open. The file is read again within a second of a change; one that
 cannot be read leaves the rules as they were.
 """
@@ -26,6 +28,8 @@ from specscope_hook.errors import SettingsError
 log = logging.getLogger("specscope")
 
 UNLABELLED = "unlabelled"
+CLASS_FIELD = "specscope_class"
+"""Extra value in which a client may name its own class."""
 _TEXTS = ("request_id", "adapter", "model")
 _RANGES = ("temperature", "top_p", "prompt_tokens", "max_tokens")
 _KNOWN = {"class", "guided", "extra", *_TEXTS, *_RANGES}
@@ -35,9 +39,14 @@ _GONE = (-1, -1)
 
 @dataclass(slots=True)
 class Facts:
-    """What an engine knows of a request when it takes it in."""
+    """What an engine knows of a request when it takes it in.
+
+    request_id: as the engine has it. client_id: the part that the client chose, if the engine adds
+    to it.
+    """
 
     request_id: str = ""
+    client_id: str = ""
     adapter: str = ""
     model: str = ""
     temperature: float = 1.0
@@ -61,10 +70,16 @@ class Rule:
     def matches(self, facts: Facts) -> bool:
         return (
             (self.guided is None or self.guided == facts.guided)
-            and all(pattern.search(getattr(facts, name)) for name, pattern in self.texts)
+            and all(_finds(pattern, name, facts) for name, pattern in self.texts)
             and all(low <= getattr(facts, name) < high for name, low, high in self.ranges)
             and all(facts.extra.get(name) == value for name, value in self.extra)
         )
+
+
+def _finds(pattern: re.Pattern[str], name: str, facts: Facts) -> bool:
+    if pattern.search(getattr(facts, name)):
+        return True
+    return name == "request_id" and bool(pattern.search(facts.client_id))
 
 
 def read_rules(text: str) -> tuple[list[Rule], str]:
@@ -116,7 +131,8 @@ class ClassRules:
         for rule in self._rules:
             if rule.matches(facts):
                 return rule.class_
-        return self._default
+        own = facts.extra.get(CLASS_FIELD)
+        return own if isinstance(own, str) and own else self._default
 
     def _look(self, path: Path) -> None:
         """Read the file if it changed; say once per change where that is not possible."""

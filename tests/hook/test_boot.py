@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from specscope_hook.adapters.vllm_boot import _schedule
+from specscope_hook.adapters.vllm_boot import _schedule, loaded_bytes_per_weight
 from specscope_hook.attach import attach
 from specscope_hook.boot import epoch_of, new_boot
 from specscope_hook.errors import RingError
@@ -97,3 +97,30 @@ def test_weights_that_cannot_be_read_are_unknown(tmp_path):
 
     assert nothing is None
     assert weights_of(tmp_path) is None
+
+
+def a_model(quantization=None, itemsize=4, quantised_on_disk=False):
+    config = {"bits": 4} if quantised_on_disk else None
+    return SimpleNamespace(
+        quantization=quantization,
+        dtype=SimpleNamespace(itemsize=itemsize),
+        hf_config=SimpleNamespace(quantization_config=config),
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "size"),
+    [
+        (a_model(), 4.0),  # --dtype float32 of files in bfloat16
+        (a_model(itemsize=2), 2.0),
+        (a_model("fp8"), 1.0),  # quantised as it is loaded
+        (a_model("fp8_per_block"), 1.0),
+        (a_model("bitsandbytes"), 0.5),
+        (a_model("awq", quantised_on_disk=True), 2.25),  # as its files hold it
+        (a_model("fp8", quantised_on_disk=True), 2.25),
+        (a_model("a method of tomorrow"), None),
+        (SimpleNamespace(), None),
+    ],
+)
+def test_a_weights_size_is_that_of_the_loaded_model(model, size):
+    assert loaded_bytes_per_weight(model, on_disk=2.25) == size

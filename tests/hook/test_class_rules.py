@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hook_fakes import ManualClock
 
+from specscope_hook.adapters.vllm_requests import client_id
 from specscope_hook.errors import SettingsError
 from specscope_hook.rules import ClassRules, Facts, read_rules
 
@@ -46,6 +47,45 @@ def rig(tmp_path):
 )
 def test_the_first_rule_whose_every_condition_holds_decides(rig, facts, label):
     assert rig[2].label(facts) == label
+
+
+@pytest.mark.parametrize(
+    ("id_", "client"),
+    [
+        ("cmpl-sql-7-0-1f2e3d4c", "sql-7"),
+        ("cmpl-sql-7-0", "sql-7"),
+        ("0_cmpl-sql-7-0-1f2e3d4c", "sql-7"),
+        ("3_cmpl-sql-7-12-1f2e3d4c", "sql-7"),
+        ("chatcmpl-sql-7-1f2e3d4c", "sql-7"),
+        ("1_chatcmpl-sql-7-1f2e3d4c", "sql-7"),
+        ("resp_sql-7-1f2e3d4c", "sql-7"),
+        ("generate-tokens-sql-7-1f2e3d4c", "sql-7"),
+        ("sql-7-1f2e3d4c", "sql-7"),
+        ("sql-7", "sql-7"),
+        ("", ""),
+    ],
+)
+def test_the_clients_own_part_of_vllms_id(id_, client):
+    assert client_id(id_) == client
+
+
+@pytest.mark.parametrize("pattern", ["^sql-", "^cmpl-sql-"])
+def test_a_rule_matches_the_clients_part_and_the_whole_id(tmp_path, pattern):
+    path = tmp_path / "rules.json"
+    path.write_text(json.dumps({"rules": [{"class": "sql", "request_id": pattern}]}))
+    facts = Facts(request_id="cmpl-sql-7-0-1f2e3d4c", client_id="sql-7")
+
+    assert ClassRules(path).label(facts) == "sql"
+
+
+def test_the_clients_own_label_stands_behind_the_rules_and_before_the_default(rig):
+    rules = rig[2]
+
+    assert rules.label(Facts(extra={"specscope_class": "chat"})) == "chat"
+    assert rules.label(Facts(prompt_tokens=1000, extra={"specscope_class": "chat"})) == "long"
+    assert rules.label(Facts(extra={"specscope_class": ""})) == "rest"
+    assert rules.label(Facts(extra={"specscope_class": ["chat"]})) == "rest"
+    assert ClassRules().label(Facts(extra={"specscope_class": "chat"})) == "chat"
 
 
 def test_without_a_file_everything_is_unlabelled():

@@ -166,12 +166,12 @@ def test_an_engine_without_one_of_the_methods_serves_unhooked(engine, sglang, li
 
 def test_an_engine_whose_method_takes_something_else_serves_unhooked(engine, monkeypatch, lines):
     scheduler = importlib.import_module("sglang.srt.managers.scheduler").Scheduler
-    monkeypatch.setattr(scheduler, "process_batch_result", lambda self, result, batch, really: None)
+    monkeypatch.setattr(scheduler, "process_batch_result", lambda self, outcome, batch: None)
 
     register()
 
     (line,) = lines()
-    assert "process_batch_result takes self, result, batch, really" in line
+    assert "process_batch_result takes self, outcome, batch, not result" in line
 
 
 def test_a_worker_that_is_not_as_known_costs_the_times_and_nothing_else(engine, monkeypatch, lines):

@@ -17,7 +17,9 @@ def vllm_boot(config: Any, kv_cache: Any, settings: HookSettings, version: str) 
     text = getattr(model, "hf_text_config", None)
     experts = number(text, "num_experts", "num_local_experts", "n_routed_experts")
     draft = str(spec.model) if spec is not None and _has_draft(spec) else None
-    card = sizes_on_disk("", str(model.model)) | (sizes_on_disk("draft_", draft) if draft else {})
+    card = _card("", model, str(model.model))
+    if draft:
+        card |= _card("draft_", getattr(spec, "draft_model_config", None), draft)
     kv_bytes = _kv_bytes(kv_cache, parallel.tensor_parallel_size)
     return new_boot(
         settings,
@@ -46,6 +48,39 @@ def vllm_boot(config: Any, kv_cache: Any, settings: HookSettings, version: str) 
         **card,
         **cuda_devices(),
     )
+
+
+def _card(prefix: str, model: Any, path: str) -> dict[str, Any]:
+    """Sizes of a model as it is loaded; files may hold its weights in another type."""
+    card = sizes_on_disk(prefix, path)
+    if card:
+        card[f"{prefix}bytes_per_weight"] = loaded_bytes_per_weight(
+            model, card[f"{prefix}bytes_per_weight"]
+        )
+    return card
+
+
+def loaded_bytes_per_weight(model: Any, on_disk: float) -> float | None:
+    """Bytes that a weight takes on the device, or None if this cannot be told.
+
+    model: ModelConfig. on_disk: mean over the model's files; it holds for a checkpoint that is
+    quantised already. Weights that vLLM quantises as it loads them have their type's size; its
+    layers that stay as they are (embeddings, norms) are not counted apart.
+    """
+    if getattr(model, "quantization", None) is None:
+        size = getattr(getattr(model, "dtype", None), "itemsize", None)
+        return None if size is None else float(size)
+    if getattr(getattr(model, "hf_config", None), "quantization_config", None) is not None:
+        return on_disk
+    name = str(model.quantization)
+    return next((size for start, size in _ONLINE if name.startswith(start)), None)
+
+
+_ONLINE = (
+    *((name, 0.5) for name in ("nvfp4", "mxfp4", "bitsandbytes")),
+    *((name, 1.0) for name in ("fp8", "mxfp8", "int8", "experts_int8")),
+)
+"""Ways of quantising at load time, by how their names begin, and the bytes of a weight."""
 
 
 def served_name(scheduler: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
@@ -23,6 +24,11 @@ _SHAPES = (
 )  # fmt: skip
 """Sampling parameters that shape a greedy output."""
 _shape = attrgetter(*_SHAPES)
+_AROUND_CLIENT_ID = re.compile(
+    r"(?:\d+_)?"  # the sample's number, for n > 1
+    r"(?:cmpl-(?P<completion>.+?)-\d+|(?:chatcmpl-|resp_|generate-tokens-)?(?P<other>.+?))"
+    r"(?:-[0-9a-f]{8})?"  # vLLM's own ending, which makes it unique
+)
 
 
 @dataclass(slots=True)
@@ -64,6 +70,7 @@ class Requests:
         label = self._rules.label(
             Facts(
                 request_id=id_,
+                client_id=client_id(id_),
                 adapter=adapter,
                 model=self._model,
                 temperature=sampling.temperature,
@@ -157,6 +164,17 @@ class Requests:
             e2e_ms=(now - state.arrived) / 1e6,
             digest=token_digest(tokens),
         )
+
+
+def client_id(id_: str) -> str:
+    """Return the part of a request's id that the client chose (`X-Request-Id`).
+
+    vLLM's front end puts the route before it and a unique ending behind it, the prompt's number
+    between them on /v1/completions, and for n > 1 the sample's number before all:
+    `0_cmpl-sql-7-0-1f2e3d4c` has `sql-7`.
+    """
+    match = _AROUND_CLIENT_ID.fullmatch(id_)
+    return (match["completion"] or match["other"]) if match else id_
 
 
 def end_of(output: Any) -> End:
