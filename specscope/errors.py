@@ -5,6 +5,7 @@ SpecscopeError
 ├── MissingExtra        a verb whose optional packages are not installed
 ├── StoreError          the store cannot be opened, read or written
 │   ├── StoreBusy       an embedded store that another process owns
+│   ├── StoreFull       the disk of an embedded store has less room than its floor
 │   └── SchemaDrift     a table that differs from its record by more than missing columns
 ├── ServiceError        the service cannot start or be reached, or refuses what it is asked
 │   └── NumberTaken     a policy whose number is not the next one
@@ -38,6 +39,10 @@ class StoreError(SpecscopeError):
 
 class StoreBusy(StoreError):
     """Another process owns the embedded store."""
+
+
+class StoreFull(StoreError):
+    """The disk of an embedded store has less room than its floor."""
 
 
 class SchemaDrift(StoreError):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from specscope.errors import UsageError
+from specscope.store.room import MIN_FREE_BYTES
 from specscope_hook.errors import SettingsError
 from specscope_hook.settings import check
 
@@ -23,6 +24,8 @@ class ServiceSettings:
     http: str = HTTP
     apply_token: str = field(default="", repr=False)
     """Who knows it may change policies; empty: nobody may."""
+    min_free: int = MIN_FREE_BYTES
+    """Bytes that must be free on an embedded store's disk before the service writes."""
 
     @classmethod
     def from_env(
@@ -34,12 +37,14 @@ class ServiceSettings:
         http: str | None = None,
     ) -> ServiceSettings:
         """Raises UsageError for a SPECSCOPE_* name that nobody knows, a missing store or
-        one that can only be read from, an address that is none, or a token that cannot be sent."""
+        one that can only be read from, an address that is none, a token that cannot be
+        sent, or a size that is no number of bytes."""
         settings = cls(
             store=store_dsn(environ, store),
             listen=listen or environ.get("SPECSCOPE_LISTEN") or LISTEN,
             http=http or environ.get("SPECSCOPE_HTTP") or HTTP,
             apply_token=apply_token(environ),
+            min_free=_bytes(environ, "SPECSCOPE_STORE_MIN_FREE_BYTES", MIN_FREE_BYTES),
         )
         if settings.store.startswith(("http:", "https:")):
             raise UsageError(
@@ -77,6 +82,15 @@ def apply_token(environ: Mapping[str, str]) -> str:
             "SPECSCOPE_APPLY_TOKEN may have printable ASCII alone, no space and no end of line"
         )
     return token
+
+
+def _bytes(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name, "")
+    if not text:
+        return default
+    if not text.isascii() or not text.isdigit():
+        raise UsageError(f"{name} must be a number of bytes, not {text!r}")
+    return int(text)
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -33,6 +33,7 @@ KNOWN: dict[str, str] = {
     "SPECSCOPE_SAMPLE": "share of requests that become spans, 0 to 1",
     "SPECSCOPE_METRICS_PORT": "port of the sidecar's own Prometheus metrics",
     "SPECSCOPE_STORE": "destination of the store: chdb:///path, clickhouse://user@host/db",
+    "SPECSCOPE_STORE_MIN_FREE_BYTES": "bytes that must be free before an embedded store writes",
     "SPECSCOPE_LISTEN": "host:port that the service takes batches on",
     "SPECSCOPE_HTTP": "host:port of the service's read endpoint",
     "SPECSCOPE_APPLY_TOKEN": "secret that lets `gate apply` change policies through the service",

@@ -19,6 +19,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from specscope.doctor import embedded
+
 EXTRAS = {
     "agent": ("grpc", "google.protobuf", "pyarrow", "numpy", "pynvml", "opentelemetry.sdk"),
     "server": ("grpc", "pyarrow", "clickhouse_connect", "chdb", "starlette", "uvicorn"),
@@ -64,6 +66,7 @@ def checks(environment: dict[str, str]) -> Iterator[Check]:
     yield _rings(Path(environment.get("SPECSCOPE_RINGS", "/dev/shm")))
     yield from _left_behind()
     yield from _settings(environment)
+    yield from (Check(*state) for state in embedded.states(environment))
     yield _device()
     yield from (Check("by its makers", "never run", what) for what in NEVER_RUN)
 

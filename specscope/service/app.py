@@ -66,7 +66,7 @@ async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> Async
     """A service for the length of a block; `later` is how long it waits for merges."""
     # gRPC says it in its own words, and not in one line.
     _bound(settings.listen).close()
-    with _bound(settings.http) as http, Store.open(settings.store) as store:
+    with _bound(settings.http) as http, _opened(settings) as store:
         await asyncio.to_thread(migrate, store)
         metrics = Metrics()
         roller = Roller(store.session())
@@ -96,6 +96,10 @@ async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> Async
             await asyncio.gather(*tasks, return_exceptions=True)
             if reader:
                 await reader.close()
+
+
+def _opened(settings: ServiceSettings) -> Store:
+    return Store.open(settings.store, min_free=settings.min_free)
 
 
 async def _roll(roller: Roller, metrics: Metrics) -> None:

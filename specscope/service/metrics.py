@@ -36,6 +36,11 @@ class Metrics:
             ["code"],
             registry=registry,
         )
+        self.store_full = Gauge(
+            "specscope_store_full",
+            "1 while the store's disk has less room than its floor and sidecars wait.",
+            registry=registry,
+        )
         self.insert_seconds = Histogram(
             "specscope_insert_seconds",
             "Time of one insert, by table.",

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from specscope.errors import StoreError
+from specscope.errors import StoreError, StoreFull
 from specscope.service.intake import Admitted, merged
 from specscope.service.metrics import Metrics
 from specscope.store.connection import Store, error_code
@@ -153,11 +153,17 @@ class Writer:
 
     def _keep(self, batches: list[Admitted]) -> bool:
         """Insert until the store has all of it. False where the service ends before that."""
-        attempt = 0
+        attempt, repair = 0, 0
         while True:
             try:
-                self._insert(batches)
+                self._insert(batches, repair)
+                self._metrics.store_full.set(0)
                 return True
+            except StoreFull as error:
+                # What the disk took in part must be sent again under another token.
+                code, repair = None, attempt + 1
+                self._metrics.store_full.set(1)
+                log.warning("%s; sidecars keep their batches meanwhile", error)
             except StoreError as error:
                 code = error_code(error)
                 self._metrics.insert_errors.labels(code=str(code)).inc()
@@ -170,8 +176,8 @@ class Writer:
                 return False  # not answered, so the sidecars keep it and send it again
             attempt += 1
 
-    def _insert(self, batches: Sequence[Admitted]) -> None:
-        token = _token(batches)
+    def _insert(self, batches: Sequence[Admitted], repair: int) -> None:
+        token = f"{_token(batches)}-{repair}" if repair else _token(batches)
         stored = {}
         # Losses last: refusals are added to them on the way.
         for name in sorted(merged(batches), key=lambda name: name == "loss"):

@@ -25,8 +25,10 @@ import clickhouse_connect
 import pyarrow as pa
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from specscope.errors import StoreError
+from specscope.errors import StoreError, StoreFull
+from specscope.store.metadata import damaged_parts, repair
 from specscope.store.ownership import Owner
+from specscope.store.room import MIN_FREE_BYTES, Room
 
 DATABASE = "specscope"
 PORTS = {"clickhouse": 8123, "clickhouses": 8443, "http": 8123, "https": 8443}
@@ -43,30 +45,47 @@ class Store:
     database: str
     client: Any
     owner: Owner | None = None
+    room: Room | None = None
+    """Of the embedded engine's disk; a server watches its own."""
     sessions: list[Store] = field(default_factory=list)
 
     @classmethod
-    def open(cls, dsn: str, *, create: bool = True, database: str | None = None) -> Self:
+    def open(
+        cls,
+        dsn: str,
+        *,
+        create: bool = True,
+        database: str | None = None,
+        min_free: int = MIN_FREE_BYTES,
+    ) -> Self:
         """Connect, and with `create` make what is missing of the path and the database.
 
-        Raises StoreBusy where another process owns the embedded store, StoreError where
-        there is nothing to open or to reach.
+        min_free: bytes that must be free on an embedded store's disk before it writes.
+        Raises StoreBusy where another process owns the embedded store, StoreFull where its
+        disk has no room for what must be written, StoreError where there is nothing to open
+        or to reach.
         """
         name = database or _database(dsn)
         if not dsn.startswith("chdb:"):
             store = cls(dsn, name, _server(dsn))
+            missing = create and not dsn.startswith("http")
         else:
             path = _path(dsn)
+            missing = create and not (path / "metadata" / f"{name}.sql").exists()
             if not create and not path.is_dir():
                 raise StoreError(f"there is no store at {path}")
+            room = Room(path, min_free)
+            if missing:
+                room.require(f"make a store at {path}")
             owner = Owner.take(path)
             try:
-                store = cls(dsn, name, _embedded(path), owner)
+                repair(path, name, room)
+                store = cls(dsn, name, _embedded(path), owner, room)
             except StoreError:
                 owner.release()
                 raise
         try:
-            if create and not dsn.startswith("http"):
+            if missing:
                 store.command(f"CREATE DATABASE IF NOT EXISTS `{name}`")
             store.client.database = name
         except StoreError:
@@ -87,17 +106,30 @@ class Store:
         """One more connection to the same engine, for another thread; closed with this one."""
         client = _embedded(self.path, settings) if self.embedded else _server(self.dsn, settings)
         client.database = self.database
-        session = Store(self.dsn, self.database, client)
+        session = Store(self.dsn, self.database, client, room=self.room)
         self.sessions.append(session)
         return session
 
     def insert(self, table: str, rows: pa.Table, token: str = "") -> None:
-        """Append rows; a retry with the same token, soon after, is stored once."""
+        """Append rows; a retry with the same token, soon after, is stored once.
+
+        Raises StoreFull where the disk has no room, or took the rows in part; then a retry
+        needs another token.
+        """
+        if self.room:
+            self.room.require(f"insert into {table}")
         settings = {"insert_deduplication_token": token} if token else None
         try:
             self.client.insert_arrow(f"`{table}`", rows, settings=settings)
         except (ClickHouseError, OSError) as error:
             raise self._failed(error, f"insert into {table}") from error
+        # The engine calls an insert done whose files the disk did not take.
+        if (
+            self.room
+            and not self.room.enough
+            and damaged_parts(self.room.path, self.database, table)
+        ):
+            raise StoreFull(f"insert into {table}: the disk filled up and took the rows in part")
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> pa.Table:
         """Rows of a SELECT; parameters are bound as {name:Type}."""
@@ -113,7 +145,9 @@ class Store:
         return rows
 
     def command(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
-        """Run a statement that returns nothing."""
+        """Run a statement that returns nothing; every one may write."""
+        if self.room:
+            self.room.require(sql.split("(")[0].split("\n")[0].strip()[:60])
         try:
             self.client.command(sql, parameters=dict(params or {}))
         except (ClickHouseError, OSError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specscope.errors import SchemaDrift
 from specscope.store.connection import Store
+from specscope.store.metadata import keep
 from specscope.store.tables import (
     LAYOUTS,
     RECORDS,
@@ -25,7 +26,8 @@ def migrate(store: Store) -> list[str]:
     """Make missing tables, add missing columns in declared order. Returns a line for each.
 
     A column that we do not know stays as it is: a newer version wrote it.
-    Raises SchemaDrift, before anything is changed, where a type or a key differs.
+    Raises SchemaDrift, before anything is changed, where a type or a key differs; StoreFull
+    where there is no room for a change, StoreError where the disk did not take one whole.
     """
     database = {"database": store.database}
     found: dict[str, dict[str, str]] = {}
@@ -37,6 +39,8 @@ def migrate(store: Store) -> list[str]:
     ]
     for change in changes:
         store.command(change)
+    if store.room:
+        keep(store.room.path)
     return [change.partition("\n")[0] for change in changes]
 
 

@@ -16,6 +16,7 @@ from typing import Self
 from specscope.errors import StoreBusy, StoreError
 
 FILE = "specscope-owner.json"
+RESERVED = 512  # bytes of it, so that an owner is named on a full disk too
 NOBODYS = {"lost+found"}  # what a fresh volume holds
 
 
@@ -53,8 +54,9 @@ class Owner:
     def publish(self, endpoint: str) -> None:
         """Say where others can read; "" where they cannot."""
         text = json.dumps({"pid": os.getpid(), "endpoint": endpoint}).encode()
-        os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, text, 0)
+        # In this order, so that a full disk has room for what replaces as much.
+        os.pwrite(self.descriptor, text.ljust(RESERVED), 0)
+        os.ftruncate(self.descriptor, RESERVED)
 
     def release(self) -> None:
         """Let others own it."""
