@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from specscope.doctor.cli import NEVER_RUN
 
 from specscope.cli import VERBS
+from specscope.doctor.cli import NEVER_RUN
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()

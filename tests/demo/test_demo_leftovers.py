@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from specscope.doctor.leftovers import held, left_behind, sweep
 
+from specscope.doctor.leftovers import held, left_behind, sweep
 from specscope_hook.boot import new_boot
 from specscope_hook.ring import Ring
 from specscope_hook.settings import HookSettings
