@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check lint types bench clean test-vllm test-vllm-quick test-sglang smollm2
+.PHONY: demo test check lint types bench clean test-vllm test-vllm-quick test-sglang seams smollm2
 
 demo: $(READY)
 	$(BIN)/specscope demo $(ARGS)
@@ -42,6 +42,13 @@ test-vllm-quick: $(READY)
 test-sglang: $(READY)
 	sh tests/sglang/environment.sh .venv-sglang
 	SGLANG_SOURCE=$(CURDIR)/.venv-sglang $(BIN)/pytest tests/sglang
+
+# The newest release of each engine, its source held against what the adapters touch. Nothing is
+# installed; the table of versions in the docs is written by it.
+seams: $(READY)
+	PYTHON=$(CURDIR)/$(BIN)/python sh tests/seams/newest.sh .seams
+	$(BIN)/python tests/seams/seam_check.py vllm=.seams/vllm sglang=.seams/sglang \
+	  transformers=.seams/transformers --table docs/engines/verified.md
 
 # One script a budget; each prints ratios measured in its own run.
 bench: $(READY)
