@@ -14,6 +14,7 @@ import grpc
 
 from specscope.errors import ServiceError, StoreError
 from specscope.service.apply import applied
+from specscope.service.decode import claims
 from specscope.service.intake import Admitted, Source, admit
 from specscope.service.ledger import Position, positions
 from specscope.service.metrics import Metrics
@@ -22,8 +23,8 @@ from specscope.store.connection import Store
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.telemetry_pb2_grpc import TelemetryServicer, add_TelemetryServicer_to_server
 
-MESSAGE_BYTES = 16 << 20  # sidecars send at most 2 MiB; more is somebody's mistake
-ROOM_BYTES = 128 << 20  # in memory at once, of all sidecars; then they wait
+MESSAGE_BYTES = 4 << 20  # sidecars send at most 2 MiB; more is somebody's mistake
+ROOM_BYTES = 128 << 20  # in memory at once, decoded, of all sidecars; then they wait
 OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.so_reuseport", 0),  # else a second service on the port would go unnoticed
@@ -147,14 +148,18 @@ class Ingest(TelemetryServicer):
     async def _batch(self, batch: Any, stream: Stream) -> None:
         source = Source(batch.source.replica, batch.source.boot)
         stream.open += 1
-        if batch.number <= self._stored.get(source, Position(0, 0)).number:
+        held = self._stored.get(source, Position(0, 0))
+        # One that goes further than what is held was never stored, whatever its number.
+        if batch.number <= held.number and batch.next_seq <= held.next_seq:
             self._metrics.repeated_batches.inc()
             stream.answer(_ack(source, batch.number, 0))
             return
-        size = batch.ByteSize()
+        claimed = await asyncio.to_thread(claims, batch.tables)
+        # Decoded: a message of a kilobyte may hold rows of many megabytes.
+        size = max(batch.ByteSize(), sum(claim.size for claim in claimed))
         await self._room.take(size)
         try:
-            admitted = await asyncio.to_thread(admit, batch, time.time_ns())
+            admitted = await asyncio.to_thread(admit, batch, time.time_ns(), claimed)
         except BaseException:  # the stream ended meanwhile
             self._room.free(size)
             raise

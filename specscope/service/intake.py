@@ -7,20 +7,22 @@ a queue. A column that we do not know is counted and dropped; one that is missin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from specscope.service.decode import Claim, claims, decoded
 from specscope.store.tables import LAYOUTS
 from specscope_agent.schemas import schema
 from specscope_hook.records import TABLES
 
 FUTURE_NS = 3600 * 10**9  # clocks of machines differ by seconds, by an hour where one is wrong
 DAY_NS = 86_400 * 10**9
-ACCEPTED = tuple(name for name in TABLES if name != "batch")  # the ledger is ours to write
+# The ledger is ours to write; policies come from operators, by a call of their own.
+ACCEPTED = tuple(name for name in TABLES if name not in ("batch", "policy"))
 NUMBERED_BY = {"round": "seq", "request": "seq", "request_part": "first_seq"}
 
 
@@ -91,8 +93,11 @@ class Admitted:
         }
 
 
-def admit(batch: Any, now: int) -> Admitted:
-    """Read a wire Batch; `now` in ns since 1970. Never raises: what is wrong is refused."""
+def admit(batch: Any, now: int, claimed: Sequence[Claim] | None = None) -> Admitted:
+    """Read a wire Batch; `now` in ns since 1970. Never raises: what is wrong is refused.
+
+    claimed: `claims` of its tables, if they have been read already
+    """
     admitted = Admitted(
         Source(batch.source.replica, batch.source.boot),
         batch.number,
@@ -101,19 +106,23 @@ def admit(batch: Any, now: int) -> Admitted:
         size=batch.ByteSize(),
     )
     # Losses first: refusals of other tables are appended to them.
-    for part in sorted(batch.tables, key=lambda part: part.name != "loss"):
+    parts = claims(batch.tables) if claimed is None else claimed
+    for part in sorted(parts, key=lambda part: part.name != "loss"):
         first = batch.first_seq if part.name in NUMBERED_BY else None
         if part.name not in ACCEPTED:
-            admitted.refuse(part.name[:64], "refused", None, "no such table", first, now)
+            admitted.refuse(
+                part.name[:64], "refused", None, part.fault or "no such table", first, now
+            )
             continue
         try:
-            rows = _read(part.arrow)
-            admitted.unknown_columns += len(set(rows.column_names) - set(schema(part.name).names))
-            rows = fit(rows, part.name)
+            rows = fit(decoded(part), part.name)
+            admitted.unknown_columns += part.unknown
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             admitted.refuse(part.name, "refused", None, str(error)[:200], first, now)
             continue
-        rows = _within_time(admitted, part.name, rows, now)
+        rows = _within_time(
+            admitted, part.name, _of_its_source(admitted, part.name, rows, now), now
+        )
         if rows.num_rows:
             held = admitted.tables.get(part.name)
             admitted.tables[part.name] = pa.concat_tables([held, rows]) if held else rows
@@ -121,18 +130,16 @@ def admit(batch: Any, now: int) -> Admitted:
 
 
 def fit(rows: pa.Table, table: str) -> pa.Table:
-    """The rows with exactly the columns of their schema, in its order and types.
+    """The rows with exactly the columns of their schema, in its order.
 
-    Raises ValueError where a column that must be known is missing or has unknown values,
-    or does not hold what its type says.
+    Raises ValueError if a column that must be known is missing or has unknown values.
     """
     wanted = schema(table)
     found = set(rows.column_names)
     columns = []
     for field_ in wanted:
         if field_.name in found:
-            column = rows.column(field_.name)
-            columns.append(column if column.type == field_.type else column.cast(field_.type))
+            columns.append(rows.column(field_.name))
         elif pa.types.is_list(field_.type):
             columns.append(pa.array([[]] * rows.num_rows, field_.type))
         else:
@@ -157,12 +164,19 @@ def kept_from(table: str, now: int) -> int | None:
     return now - layout.days * DAY_NS if layout.days and layout.time else None
 
 
-def _read(arrow: bytes) -> pa.Table:
-    reader: Any = pa.ipc.open_stream(arrow)
-    rows: pa.Table = reader.read_all()
-    # Offsets that point outside would be read as they stand.
-    rows.validate(full=True)
-    return rows
+def _of_its_source(admitted: Admitted, table: str, rows: pa.Table, now: int) -> pa.Table:
+    """The rows that are of the batch's own replica and boot; nobody writes in another's name."""
+    own = None
+    for column, name in zip(("replica", "boot"), admitted.source, strict=True):
+        if column in rows.column_names:
+            equal = pc.equal(rows.column(column), name)
+            own = equal if own is None else pc.and_(own, equal)
+    if own is None or pc.all(own).as_py():
+        return rows
+    foreign = rows.filter(pc.invert(own))
+    detail = "rows of another replica or boot than the batch's"
+    admitted.refuse(table, "refused", foreign.num_rows, detail, _first(table, foreign), now)
+    return rows.filter(own)
 
 
 def _within_time(admitted: Admitted, table: str, rows: pa.Table, now: int) -> pa.Table:

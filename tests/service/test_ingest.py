@@ -276,6 +276,33 @@ def test_an_empty_batch_is_kept_in_the_ledger_and_acknowledged(dsn):
     assert resume(again) == {SOURCE: (1, 0)}
 
 
+def test_a_number_that_somebody_else_used_does_not_hide_a_batch(dsn):
+    traffic = Traffic()
+    (first, *_) = traffic.messages()
+    empty = wire.Batch(source=first.source, number=first.number, first_seq=0, next_seq=0)
+
+    with service(dsn) as running_:
+        exchange(running_.port, [empty])
+        down = exchange(running_.port, traffic.messages())
+        again = exchange(running_.port, [])
+
+    assert acknowledged(down) == [message.number for message in traffic.messages()]
+    assert counts(dsn, "round") == {"round": len(traffic.rounds)}
+    assert resume(again)[SOURCE][1] == traffic.messages()[-1].next_seq
+
+
+def test_a_policy_does_not_come_with_batches(dsn):
+    forged = wire.Batch(source=wire.Source(replica="r0", boot="b0"), number=1)
+    forged.tables.add(name="policy", arrow=stream(policy(4_294_967_295)))
+
+    with service(dsn) as running_:
+        down = exchange(running_.port, [forged])
+        stored = running_.store.rows("SELECT count() AS n FROM policy")
+
+    assert refused(down) == 1
+    assert stored == [{"n": 0}]
+
+
 def test_a_batch_of_nonsense_is_acknowledged_with_what_was_refused(dsn):
     bad = wire.Batch(source=wire.Source(replica="r0", boot="b0"), number=1)
     bad.tables.add(name="round", arrow=b"nonsense")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 
 import pyarrow as pa
+import pytest
 from store.traffic import Traffic, stream, table
 
 from specscope.service.intake import admit
@@ -120,10 +121,41 @@ def test_flipped_bytes_in_an_arrow_stream_never_raise():
         admit(message(round=bytes(torn)), NOW)
 
 
-def test_a_table_that_does_not_exist_is_refused_and_so_is_the_ledger():
-    admitted = admit(message(batch=boot(), system=boot()), NOW)
+def test_a_table_that_does_not_exist_is_refused_and_so_are_the_ledger_and_policies():
+    admitted = admit(message(batch=boot(), policy=policy(), system=boot()), NOW)
 
-    assert {loss["table"] for loss in losses(admitted)} == {"batch", "system"}
+    assert {loss["table"] for loss in losses(admitted)} == {"batch", "policy", "system"}
+    assert set(admitted.tables) == {"loss"}
+
+
+def policy():
+    row = {
+        "policy": 1, "created_at": NOW, "kind": "table", "seed": 0, "arms": [], "first_pair": 0,
+        "table": '{"policy": 1}', "note": "",
+    }  # fmt: skip
+    return stream(table("policy", [row]))
+
+
+@pytest.mark.parametrize("name", ["round", "boot", "loss", "device"])
+def test_nobody_writes_in_another_s_name(name):
+    now = {"lost_at": NOW, "started_at": NOW, "sampled_at": NOW}
+    row = {field.name: now.get(field.name, "" if field.type == pa.string() else None)
+           for field in schema(name)}  # fmt: skip
+    row |= {f.name: 0 for f in schema(name) if not f.nullable and row[f.name] is None}
+    row |= {f.name: [] for f in schema(name) if pa.types.is_list(f.type)}
+    mine, forged = row | {"replica": "r0", "boot": "b0"}, row | {"replica": "r1", "boot": "b0"}
+
+    admitted = admit(message(**{name: stream(table(name, [mine, forged]))}), NOW)
+
+    assert {r["replica"] for r in admitted.tables[name].to_pylist()} == {"r0"}
+    assert admitted.refusals == {"refused": 1}
+
+
+def test_nobody_writes_for_another_boot_of_its_replica():
+    admitted = admit(message(round=stream(rounds(boot="b1"))), NOW)
+
+    assert "round" not in admitted.tables
+    assert admitted.refusals == {"refused": 1}
 
 
 def test_rows_outside_what_the_store_keeps_are_refused_as_clock():
