@@ -29,9 +29,9 @@ from known_cost import HookedEngine
 from mixed_traffic import Site
 
 from specscope.engine.api import SamplingParams, fixed_gate
-from specscope.engine.bundled import bundled_prompts, load_bundled
-from specscope.engine.clock import SystemClock
-from specscope.engine.draft import ModelDrafter
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.timing import SystemClock
+from specscope.engine.pair import bundled_prompts, load_bundled
 from specscope.evaluate.experiment import contrast, objectives
 from specscope.evaluate.experiment.checks import usable_pairs
 from specscope.evaluate.experiment.pairs import pairs_of

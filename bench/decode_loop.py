@@ -22,9 +22,9 @@ from statistics import median
 import torch
 
 from specscope.engine.api import SamplingParams
-from specscope.engine.bundled import bundled_prompts, load_bundled
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.pair import bundled_prompts, load_bundled
 from specscope_hook.adapters.reference import ReferenceObserver
 from specscope_hook.attach import attach
 from specscope_hook.boot import new_boot

@@ -19,10 +19,10 @@ from statistics import median
 import torch
 
 from specscope.engine.api import Gate, SamplingParams, fixed_gate
-from specscope.engine.bundled import Pair, bundled_prompts, load_bundled
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.drafter import Drafter
-from specscope.engine.engine import Engine
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.drafter import Drafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.pair import Pair, bundled_prompts, load_bundled
 
 BATCH, K = 32, 4
 

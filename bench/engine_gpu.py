@@ -1,4 +1,4 @@
-"""What only a GPU can tell, in one run of a few minutes: each check with value, budget, verdict.
+"""What only a GPU can tell, in one run of a few minutes: each check with value, budget, verified.
 
     python bench/engine_gpu.py [--out FILE]           on the first GPU; see bench/gpu.sh
     python bench/engine_gpu.py --small [--out FILE]   on the CPU, to see that the script works
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from engine_gpu_checks import Check, Place, all_checks, free_memory
 
-from specscope.engine.bundled import bundled_prompts, load_bundled
+from specscope.engine.pair import bundled_prompts, load_bundled
 
 
 def run(place: Place, minutes: float, out: Path | None) -> list[Check]:
@@ -75,7 +75,7 @@ def main() -> int:
     found = run(place, args.minutes, args.out)
     passed, failed = (sum(check.holds is wanted for check in found) for wanted in (True, False))
     print(
-        f"CHECKS: {passed} passed, {failed} failed, {len(found) - passed - failed} without verdict"
+        f"CHECKS: {passed} passed, {failed} failed, {len(found) - passed - failed} without verified"
     )
     return int(failed > 0)
 

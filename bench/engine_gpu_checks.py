@@ -1,6 +1,6 @@
 """The checks that need a GPU; bench/engine_gpu.py runs them. Has not run on a GPU.
 
-Each gives lines with value, budget and verdict. What a machine lacks is said, not failed.
+Each gives lines with value, budget and verified. What a machine lacks is said, not failed.
 """
 
 import gc
@@ -16,13 +16,13 @@ from random import Random
 import torch
 
 from specscope.engine.api import RequestInfo, RoundReport, SamplingParams, fixed_gate
-from specscope.engine.bandwidth import bytes_of_pass, copy_bandwidth
-from specscope.engine.bundled import Pair, load_bundled
-from specscope.engine.config import ModelConfig
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
-from specscope.engine.graphs import CaptureFailed, CudaReplay
-from specscope.engine.model import Decoder
+from specscope.engine.bench.bench import bytes_of_pass, copy_bandwidth
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.decode.graphs import CaptureFailed, CudaReplay
+from specscope.engine.model.config import ModelConfig
+from specscope.engine.model.decoder import Decoder
+from specscope.engine.pair import Pair, load_bundled
 
 MARGIN = {torch.float32: 1e-3, torch.bfloat16: 0.25}
 REHEARSALS = 2  # shapes are captured when they come again, some as a second copy a cohort later
@@ -45,10 +45,10 @@ class Check:
     note: str = ""
 
     def __str__(self) -> str:
-        verdict = {True: "PASS", False: "FAIL", None: "----"}[self.holds]
+        verified = {True: "PASS", False: "FAIL", None: "----"}[self.holds]
         value = f"{self.value:.4g}" if isinstance(self.value, float) else self.value
         wanted = f"  (wanted: {self.budget})" if self.budget else ""
-        return f"{verdict} {self.name}: {value}{wanted}  {self.note}".rstrip()
+        return f"{verified} {self.name}: {value}{wanted}  {self.note}".rstrip()
 
 
 @dataclass

@@ -17,8 +17,8 @@ import torch
 import transformers
 from engine_transformers import compare, engine_arm, exit_code, generate_arm, show
 
-from specscope.engine.bundled import load_checkpoints
-from specscope.engine.ngram import NgramDrafter
+from specscope.engine.decode.drafters.ngram import NgramDrafter
+from specscope.engine.pair import load_checkpoints
 
 KS = (2, 4)
 CLOSEST = 1e-3

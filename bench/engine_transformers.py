@@ -23,9 +23,9 @@ import torch
 import transformers
 
 from specscope.engine.api import SamplingParams, fixed_gate
-from specscope.engine.bundled import bundled_prompts, load_bundled
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.pair import bundled_prompts, load_bundled
 
 KS = (1, 2, 4)
 LABELS = ("prose", "python", "sql", "json")

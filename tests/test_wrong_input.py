@@ -135,7 +135,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_a_bundled_model_that_was_changed_is_refused(tmp_path):
     program = (
         "import sys, shutil\nfrom pathlib import Path\nfrom importlib.resources import files\n"
-        "from specscope.engine.bundled import load_pair\n"
+        "from specscope.engine.pair import load_pair\n"
         "folder = Path(sys.argv[1])\n"
         "shutil.copytree(files('specscope.engine') / 'bundled', folder / 'pair')\n"
         "(folder / 'pair/draft.safetensors').unlink()\n"

@@ -1,4 +1,4 @@
-"""What the engine takes and tells: parameters, states, reports, and the two kinds of callback."""
+"""The engine's interface: sampling parameters, reports, observers, and the gate."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -129,7 +129,7 @@ class Observer(Protocol):
     """Told of everything, in the engine's thread; what it raises ends the step."""
 
     def round_begins(self) -> None:
-        """Before the gate is asked and anything is computed."""
+        """Before the gate is generation and anything is computed."""
 
     def round_ended(self, report: RoundReport) -> None:
         """After a round's results are known on the host."""

@@ -22,8 +22,8 @@ def add_parser(subparsers: Any) -> None:
 
 def train(args: Namespace) -> int:
     """Rebuild the pair from text on this machine."""
-    from specscope.engine.corpus import collect
-    from specscope.engine.pair_build import build_pair
+    from specscope.engine.train.build import build_pair
+    from specscope.engine.train.corpus import collect
 
     build_pair(collect(args.docs, args.stdlib), args.out, _say)
     _print(f"wrote {args.out}")
@@ -34,9 +34,8 @@ def bench(args: Namespace) -> int:
     """Measure and print a table, or JSON."""
     import torch
 
-    from specscope.engine.bench import Plan
-    from specscope.engine.bench import bench as measure
-    from specscope.engine.bench_table import table
+    from specscope.engine.bench.bench import Plan, table
+    from specscope.engine.bench.bench import bench as measure
 
     torch.set_num_threads(args.threads)
     plan = Plan(
@@ -54,8 +53,8 @@ def serve(args: Namespace) -> int:
     """Answer OpenAI-compatible requests until a signal to end."""
     import torch
 
-    from specscope.engine.server import serve as run_server
-    from specscope.engine.service import Settings
+    from specscope.engine.server.server import serve as run_server
+    from specscope.engine.server.service import Settings
 
     torch.set_num_threads(args.threads)
     settings = Settings(
@@ -141,7 +140,7 @@ def _add_models(parser: ArgumentParser) -> None:
 def _pair(args: Namespace) -> Any:
     import torch
 
-    from specscope.engine.bundled import load_bundled, load_checkpoints, load_pair
+    from specscope.engine.pair import load_bundled, load_checkpoints, load_pair
 
     dtype = getattr(torch, args.dtype)
     if args.target is not None:

@@ -1,4 +1,4 @@
-"""Everything the engine refuses, one class per cause."""
+"""The errors that the engine raises on purpose, one class per cause."""
 
 
 class EngineError(Exception):
@@ -35,4 +35,4 @@ class NoCorpus(EngineError):
 
 
 class BadSetting(EngineError):
-    """The engine itself was asked to be built in a way that cannot work."""
+    """The engine itself was generation to be built in a way that cannot work."""

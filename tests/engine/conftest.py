@@ -2,7 +2,7 @@ import pytest
 import torch
 from engine.tiny_models import near, tiny_model
 
-from specscope.engine.model import Decoder
+from specscope.engine.model.decoder import Decoder
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,7 +5,7 @@ It shares the model's weights and the noise with the engine, and nothing else.
 
 import torch
 
-from specscope.engine.noise import COUPLED, gumbel, key
+from specscope.engine.decode.sampler import COUPLED, gumbel, key
 
 
 def letters(ids):

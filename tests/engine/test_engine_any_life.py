@@ -13,14 +13,14 @@ from engine.tiny_models import Record, near, prompts, random_gate, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import specscope.engine.budget as budgets
-from specscope.engine import round as round_module
+import specscope.engine.decode.scheduler as budgets
 from specscope.engine.api import SamplingParams, fixed_gate
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
-from specscope.engine.ngram import NgramDrafter
-from specscope.engine.replay import ReplayDrafter
-from specscope.engine.verify import judge
+from specscope.engine.decode import model_runner as round_module
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.ngram import NgramDrafter
+from specscope.engine.decode.drafters.replay import ReplayDrafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.decode.verify import verify_proposals
 
 CAPACITY = 60
 TARGET = tiny_model(0)
@@ -28,7 +28,7 @@ DRAFT = near(TARGET, 0.05)
 
 
 @dataclass(frozen=True)
-class Asked:
+class GenerationRequest:
     """A request, and after how many rounds it comes and is cancelled (never: None)."""
 
     prompt: tuple[int, ...]
@@ -69,7 +69,9 @@ def requests(draw):
         eos=draw(st.sampled_from(((), (7, 11), (3,)))),
     )
     goes = draw(st.none() | st.none() | st.integers(0, 12))
-    return Asked(tuple((text * length)[:length]), params, draw(st.integers(0, 12)), goes)
+    return GenerationRequest(
+        tuple((text * length)[:length]), params, draw(st.integers(0, 12)), goes
+    )
 
 
 @st.composite
@@ -100,8 +102,8 @@ def drafter_of(name, truth):
     }[name]()
 
 
-def live(setting, asked, truth):
-    """All of `asked` through one engine."""
+def live(setting, generation, truth):
+    """All of `generation` through one engine."""
     record = Record()
     gate = random_gate(setting.k_max) if setting.k is None else fixed_gate(setting.k)
     engine = Engine(
@@ -110,9 +112,9 @@ def live(setting, asked, truth):
         depth=setting.depth, graphs=setting.graphs, prefill_tokens=setting.prefill_tokens,
         cache_tokens=setting.cache_tokens,
     )  # fmt: skip
-    rounds, last = 0, max(max(one.comes, one.goes or 0) for one in asked)
+    rounds, last = 0, max(max(one.comes, one.goes or 0) for one in generation)
     while rounds <= last or not engine.idle:
-        for index, one in enumerate(asked):
+        for index, one in enumerate(generation):
             if one.comes == rounds:
                 engine.submit(str(index), one.prompt, one.params)
             if one.goes == rounds:
@@ -125,23 +127,23 @@ def live(setting, asked, truth):
 
 @settings(max_examples=50)
 @given(engine_settings(), st.lists(requests(), min_size=1, max_size=8))
-def test_every_text_is_what_the_target_alone_would_have_said(setting, asked):
+def test_every_text_is_what_the_target_alone_would_have_said(setting, generation):
     truth = {
         str(index): decode_plainly(TARGET, one.prompt, one.params, CAPACITY)
-        for index, one in enumerate(asked)
+        for index, one in enumerate(generation)
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(budgets, "ROOM_ROUNDS", setting.room)
-        record, engine = live(setting, asked, truth)
+        patch.setattr(budgets, "HEADROOM_ROUNDS", setting.room)
+        record, engine = live(setting, generation, truth)
 
     assert set(record.ends) == set(truth)
     for id, (output, reason) in truth.items():
-        end, params = record.ends[id], asked[int(id)].params
+        end, params = record.ends[id], generation[int(id)].params
         if params.mode == "rejection" and not params.greedy:
             assert len(end.token_ids) <= params.max_new_tokens  # its law is tested elsewhere
         elif end.reason == "abort":
             assert end.token_ids == output[: len(end.token_ids)]
-            assert asked[int(id)].goes is not None
+            assert generation[int(id)].goes is not None
         else:
             assert (end.token_ids, end.reason) == (output, reason)
     emitted = [sum(r.emitted[r.requests.index(id)] for r in record.rounds if id in r.requests)
@@ -153,8 +155,10 @@ def test_every_text_is_what_the_target_alone_would_have_said(setting, asked):
 
 def test_proposals_that_stand_unverified_are_seen(monkeypatch):
     forced = torch.ones(3)
-    monkeypatch.setattr(round_module, "judge", lambda *args: judge(*args[:4], forced))
-    one = Asked((1, 2, 3), SamplingParams(max_new_tokens=30), 0, None)
+    monkeypatch.setattr(
+        round_module, "verify_proposals", lambda *args: verify_proposals(*args[:4], forced)
+    )
+    one = GenerationRequest((1, 2, 3), SamplingParams(max_new_tokens=30), 0, None)
     truth = {"0": decode_plainly(TARGET, one.prompt, one.params, CAPACITY)}
     setting = Setting("draft", 3, 3, 1, 0, False, 2048, None, 4)
 

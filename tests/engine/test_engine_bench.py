@@ -5,11 +5,9 @@ from dataclasses import asdict, replace
 import pytest
 from engine.tiny_models import TINY, tiny_model
 
-from specscope.engine.bandwidth import bytes_of_pass
-from specscope.engine.bench import Cell, Plan, bench
-from specscope.engine.bench_table import table
-from specscope.engine.bundled import load_bundled
+from specscope.engine.bench.bench import Cell, Plan, bench, bytes_of_pass, table
 from specscope.engine.errors import BadSetting
+from specscope.engine.pair import load_bundled
 
 PLAN = Plan(batches=(1, 2), contexts=(12, 20), ks=(2,), labels=("sql",), new_tokens=8, repeats=1)
 

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from specscope.engine.acceptance import measure
 from specscope.engine.api import SamplingParams, fixed_gate
-from specscope.engine.bundled import bundled_prompts, check_hashes, load_bundled, load_pair
-from specscope.engine.card import model_card
-from specscope.engine.checks import check_pair
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
+from specscope.engine.bench.acceptance import measure
+from specscope.engine.decode.checks import check_pair
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.engine import Engine
 from specscope.engine.errors import BadCheckpoint, IncompatiblePair
+from specscope.engine.pair import bundled_prompts, check_hashes, load_bundled, load_pair, model_card
 
 DIRECTORY = Path(str(files("specscope.engine"))) / "bundled"
 

@@ -10,18 +10,23 @@ import torch
 from engine.test_engine_graphs import LENGTHS, Unread, captured, engine_of, params_of
 from engine.tiny_models import Record, prompts, random_gate, run
 
-from specscope.engine import engine as engine_module
-from specscope.engine import graphs as graphs_module
-from specscope.engine import rounds as rounds_module
 from specscope.engine.api import SamplingParams, fixed_gate
-from specscope.engine.buckets import Buckets
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
+from specscope.engine.decode import engine as engine_module
+from specscope.engine.decode import graphs as graphs_module
+from specscope.engine.decode import in_flight as rounds_module
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.ngram import NgramDrafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.decode.graphs import (
+    CaptureFailed,
+    CudaReplay,
+    EagerReplay,
+    Graphs,
+    graphs_for,
+)
+from specscope.engine.decode.timing import CudaTimer, HostTimer
 from specscope.engine.errors import BadSetting
-from specscope.engine.events import CudaTimer
-from specscope.engine.graphs import CaptureFailed, CudaReplay, EagerReplay, Graphs, graphs_for
-from specscope.engine.ngram import NgramDrafter
-from specscope.engine.timing import HostTimer
+from specscope.engine.model.layout import Buckets
 
 __all__ = ["captured"]  # a fixture
 
@@ -208,7 +213,7 @@ def test_a_warm_up_leaves_nothing_behind_that_an_earlier_life_or_a_later_one_cou
     )  # fmt: skip
     first = life(engine, record)
     engine.warm_up({4}, WARM)
-    assert (engine.state.ln == 1).all()
+    assert (engine.state.lengths == 1).all()
 
     assert life(engine, record) == first
 

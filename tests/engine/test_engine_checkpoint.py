@@ -7,9 +7,9 @@ import torch
 from engine.tiny_models import TINY, tiny_model
 from safetensors.torch import load_file, save_file
 
-from specscope.engine.checkpoint import load_checkpoint, save_weights
-from specscope.engine.config import parse_config, write_config
 from specscope.engine.errors import BadCheckpoint, BadSetting, UnsupportedModel
+from specscope.engine.model.checkpoint import load_checkpoint, save_weights
+from specscope.engine.model.config import parse_config, write_config
 
 BASE = {
     "model_type": "llama", "vocab_size": 61, "hidden_size": 32, "num_hidden_layers": 2,

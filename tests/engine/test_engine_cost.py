@@ -12,8 +12,8 @@ from engine.tiny_models import Record, prompts
 from torch.utils.flop_counter import FlopCounterMode
 
 from specscope.engine.api import RoundReport, SamplingParams, fixed_gate
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.engine import Engine
 
 BATCH, ROUNDS, K = 16, 4, 4
 

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specscope.engine.api import SamplingParams
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.drafter import pause
-from specscope.engine.ngram import NgramDrafter
-from specscope.engine.replay import ReplayDrafter
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.drafter import pause
+from specscope.engine.decode.drafters.ngram import NgramDrafter
+from specscope.engine.decode.drafters.replay import ReplayDrafter
 
 
 def plain_search(text, longest, shortest, k):

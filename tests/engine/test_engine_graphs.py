@@ -12,15 +12,14 @@ from engine.tiny_models import Record, near, prompts, random_gate, run, tiny_mod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specscope.engine import graphs as graphs_module
 from specscope.engine.api import SamplingParams, fixed_gate
-from specscope.engine.buckets import Buckets
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
-from specscope.engine.graphs import CaptureFailed, EagerReplay, Graphs
-from specscope.engine.layout import pack
-from specscope.engine.ngram import NgramDrafter
-from specscope.engine.timing import HostTimer
+from specscope.engine.decode import graphs as graphs_module
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.ngram import NgramDrafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.decode.graphs import CaptureFailed, EagerReplay, Graphs
+from specscope.engine.decode.timing import HostTimer
+from specscope.engine.model.layout import Buckets, pack
 
 LENGTHS = (1, 2, 3, 5, 9, 14, 30, 7, 2)
 
@@ -93,8 +92,8 @@ def test_rows_of_nobody_write_into_the_spare_row_alone(target, draft):
     caches = [engine.target.cache, engine.drafter.cache]
     for cache in caches:
         cache.keys[:, 5:] = cache.values[:, 5:] = 1e6
-    engine.state.ln[5], engine.state.limit[5], engine.state.alive[5] = 7, 50, True
-    before = engine.state.tok[5, :7].clone()
+    engine.state.lengths[5], engine.state.limit[5], engine.state.alive[5] = 7, 50, True
+    before = engine.state.tokens[5, :7].clone()
 
     for _ in range(6):
         engine.step()
@@ -103,10 +102,10 @@ def test_rows_of_nobody_write_into_the_spare_row_alone(target, draft):
         assert (cache.keys[:, 5] == 1e6).all()
         assert (cache.values[:, 5] == 1e6).all()
         assert (cache.keys[:, 6] != 1e6).any()
-    assert engine.state.ln[5] == 7
+    assert engine.state.lengths[5] == 7
     assert engine.state.alive[5]
-    assert engine.state.tok[5, :7].equal(before)
-    assert engine.state.ln[6] == 1
+    assert engine.state.tokens[5, :7].equal(before)
+    assert engine.state.lengths[6] == 1
     assert not engine.state.alive[6]
 
 

@@ -7,18 +7,18 @@ import pytest
 import torch
 from engine.tiny_models import TINY, Record, prompts, random_gate
 
-import specscope.engine.budget as budgets
+import specscope.engine.decode.scheduler as budgets
 from specscope.engine.api import SamplingParams
-from specscope.engine.checkpoint import load_checkpoint
-from specscope.engine.config import write_config
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.model.checkpoint import load_checkpoint
+from specscope.engine.model.config import write_config
 
 PROMPTS, NEW_TOKENS = 200, 16
 
 
 def test_ragged_speculative_greedy_is_transformers_greedy(tmp_path, monkeypatch):
-    monkeypatch.setattr(budgets, "ROOM_ROUNDS", 0)  # so that a full cache puts many back
+    monkeypatch.setattr(budgets, "HEADROOM_ROUNDS", 0)  # so that a full cache puts many back
     transformers = pytest.importorskip("transformers")
     write_config(replace(TINY, vocab=97), tmp_path / "config.json")
     theirs = transformers.AutoModelForCausalLM.from_config(

@@ -13,12 +13,12 @@ import torch
 from engine.tiny_models import TINY, near, run, tiny_model
 from scipy import stats
 
-import specscope.engine.verify as verify
+import specscope.engine.decode.verify as verify
 from specscope.engine.api import SamplingParams
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
-from specscope.engine.ngram import NgramDrafter
-from specscope.engine.noise import DRAFT, RESIDUAL, gumbel, key
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.ngram import NgramDrafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.decode.sampler import DRAFT, RESIDUAL, gumbel, key
 
 VOCAB, LENGTH, DRAWS = 7, 3, 8_000
 PROMPT = [3, 1, 4, 1, 5, 3, 1, 4]
@@ -99,7 +99,8 @@ def test_redrawing_from_the_target_instead_of_its_excess_is_caught(settings, mon
         rows, _, vocab = probable.shape
         p = probable.gather(1, accepted[:, None, None].expand(-1, 1, vocab)).squeeze(1)
         return (
-            p.log() + gumbel(key(state.seed[:rows], state.ln[:rows] + accepted, RESIDUAL), vocab)
+            p.log()
+            + gumbel(key(state.seed[:rows], state.lengths[:rows] + accepted, RESIDUAL), vocab)
         ).argmax(-1)
 
     monkeypatch.setattr(verify, "_redraw", planted)
@@ -119,7 +120,7 @@ def test_a_stream_shared_by_draft_and_redraw_is_caught(monkeypatch):
 def test_a_stream_shared_by_draft_and_acceptance_is_caught(monkeypatch):
     def planted(probable, drafted, proposal, state):
         rows, width = drafted.shape
-        places = state.ln[:rows, None] + torch.arange(width)
+        places = state.lengths[:rows, None] + torch.arange(width)
         keys = key(state.seed[:rows, None], places, DRAFT).flatten()
         noise = gumbel(keys, VOCAB).view(rows, width, VOCAB)
         race = torch.exp(-noise.gather(2, drafted[:, :, None]).squeeze(2))
@@ -174,7 +175,7 @@ def test_equal_laws_and_a_forced_rejection_fall_back_on_the_target():
         TARGET, ModelDrafter(TARGET), k_max=1, slots=2, capacity=16, gate=lambda s, _: [1] * len(s)
     )
     engine.submit("0", PROMPT, replace(SAMPLED, mode="rejection"))
-    engine._read_prompts()
+    engine._prefill()
     probable = torch.tensor([[[0.5, 0.5, 0, 0, 0, 0, 0], [0, 0, 0, 1.0, 0, 0, 0]]])
     tokens = torch.tensor([[0]])
     proposal = verify.Proposal([1], tokens, probable[:, :1])

@@ -7,8 +7,8 @@ import pytest
 from engine.tiny_models import TINY, CountingClock, Record, prompts, random_gate, run, tiny_model
 
 from specscope.engine.api import SamplingParams, fixed_gate
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.engine import Engine
 from specscope.engine.errors import BadGate, BadRequest, BadSetting, EngineError, IncompatiblePair
 
 GREEDY = SamplingParams(max_new_tokens=10)

@@ -7,18 +7,17 @@ from engine.tiny_models import TINY, near, prompts, run, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from specscope.engine import attention
 from specscope.engine.api import RequestInfo, SamplingParams
-from specscope.engine.buckets import Buckets
-from specscope.engine.cache import KVCache
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.drafter import Batch
-from specscope.engine.graphs import EagerReplay, Graphs
-from specscope.engine.model import Decoder
-from specscope.engine.norm import RMSNorm
-from specscope.engine.round import Target, run_round
-from specscope.engine.state import BatchState, needs_of
-from specscope.engine.timing import HostTimer
+from specscope.engine.decode.batch import Batch, BatchState, sampling_needs
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.graphs import EagerReplay, Graphs
+from specscope.engine.decode.model_runner import ModelRunner, run_round
+from specscope.engine.decode.timing import HostTimer
+from specscope.engine.model import layers as attention
+from specscope.engine.model.decoder import Decoder
+from specscope.engine.model.kv_cache import KVCache
+from specscope.engine.model.layers import RMSNorm
+from specscope.engine.model.layout import Buckets
 
 MIXED = [
     SamplingParams(),
@@ -36,12 +35,12 @@ def meta_round(ks, params=MIXED, drafter_class=ModelDrafter, forced=None, graphs
     for row in range(3):
         drafter.admitted(row, [1] * 9)
     cache = KVCache(TINY, 4, 69, "meta", torch.float32)
-    needs = needs_of(params[0])
+    needs = sampling_needs(params[0])
     for own in params:
-        needs |= needs_of(own)
+        needs |= sampling_needs(own)
     infos = [RequestInfo(str(row), "", 9, own, 0) for row, own in enumerate(params)]
     batch = Batch(state, needs, infos, [[1] * 9] * 3, 10, graphs)
-    return run_round(Target(models[0], cache), drafter, batch, ks, HostTimer(), forced)
+    return run_round(ModelRunner(models[0], cache), drafter, batch, ks, HostTimer(), forced)
 
 
 @pytest.mark.parametrize("ks", [(0, 0, 0), (4, 4, 4), (0, 3, 1)])
@@ -55,14 +54,14 @@ def test_no_part_of_a_round_waits_for_the_device(ks):
 def test_reading_prompts_between_rounds_does_not_wait_either():
     with torch.device("meta"):
         model, state = Decoder(TINY).ready(), BatchState(3, 64, 4, "meta")
-    target = Target(model, KVCache(TINY, 3, 69, "meta", torch.float32))
+    target = ModelRunner(model, KVCache(TINY, 3, 69, "meta", torch.float32))
     texts = [[1] * 30, [2] * 9]
 
     state.admit(1, [(text, 40, SamplingParams()) for text in texts])
     target.prefill(state, 1, [7, 0], [11, 8], chunk=8)
     state.move([2, 1], [0, 2])
 
-    assert state.tok.is_meta
+    assert state.tokens.is_meta
 
 
 def test_synthetic_acceptance_does_not_wait_either():
@@ -130,14 +129,15 @@ def test_a_tensor_of_the_host_in_captured_work_would_be_seen():
 @pytest.mark.usefixtures("gpu_ways")
 @pytest.mark.parametrize("graphs", [False, True])
 def test_a_gpus_kernels_give_the_same_texts(graphs):
-    target, asked = tiny_model(0), SamplingParams(max_new_tokens=12)
+    target, generation = tiny_model(0), SamplingParams(max_new_tokens=12)
     texts = prompts((1, 2, 3, 5, 9, 14, 30, 7, 2))
 
-    record = run(target, ModelDrafter(near(target, 0.05)), texts, asked, gate=3, graphs=graphs)
+    record = run(target, ModelDrafter(near(target, 0.05)), texts, generation, gate=3, graphs=graphs)
 
     assert target.norm.floor is None
     assert record.texts == {
-        str(index): decode_plainly(target, text, asked, 120)[0] for index, text in enumerate(texts)
+        str(index): decode_plainly(target, text, generation, 120)[0]
+        for index, text in enumerate(texts)
     }
 
 

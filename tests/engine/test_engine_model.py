@@ -8,9 +8,9 @@ from engine.tiny_models import TINY, prompts, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specscope.engine.cache import KVCache
-from specscope.engine.config import Rope
-from specscope.engine.layout import lay_out, pack
+from specscope.engine.model.config import Rope
+from specscope.engine.model.kv_cache import KVCache
+from specscope.engine.model.layout import lay_out, pack
 
 
 @settings(max_examples=30)
@@ -75,8 +75,8 @@ HF = {
 @pytest.mark.parametrize("sharded", [False, True])
 def test_logits_agree_with_transformers(kind, sharded, tmp_path):
     transformers = pytest.importorskip("transformers")
-    from specscope.engine.checkpoint import load_checkpoint
-    from specscope.engine.config import write_config
+    from specscope.engine.model.checkpoint import load_checkpoint
+    from specscope.engine.model.config import write_config
 
     config = HF[kind]
     write_config(config, tmp_path / "config.json")
@@ -98,7 +98,7 @@ def test_logits_agree_with_transformers(kind, sharded, tmp_path):
 
 
 def test_a_config_of_ours_reads_back_as_it_was(tmp_path):
-    from specscope.engine.config import read_config, write_config
+    from specscope.engine.model.config import read_config, write_config
 
     for config in HF.values():
         write_config(config, tmp_path / "config.json")

@@ -27,10 +27,10 @@ def test_the_client_lists_the_model_and_finds_it_by_name(client):
 
 
 def test_a_completion_is_the_same_whole_and_in_pieces(client):
-    asked = {"model": MODEL, "prompt": PROMPT, "max_tokens": 16, "seed": 3}
+    generation = {"model": MODEL, "prompt": PROMPT, "max_tokens": 16, "seed": 3}
 
-    whole = client.completions.create(**asked)
-    pieces = list(client.completions.create(**asked, stream=True))
+    whole = client.completions.create(**generation)
+    pieces = list(client.completions.create(**generation, stream=True))
 
     assert whole.usage.completion_tokens <= 16
     assert "".join(piece.choices[0].text for piece in pieces) == whole.choices[0].text
@@ -38,14 +38,14 @@ def test_a_completion_is_the_same_whole_and_in_pieces(client):
 
 
 def test_a_chat_is_the_same_whole_and_in_pieces_and_counts_its_tokens(client):
-    asked = {
+    generation = {
         "model": MODEL, "messages": [{"role": "user", "content": "select"}], "max_tokens": 12,
         "seed": 5, "extra_headers": {"x-specscope-class": "chat"},
     }  # fmt: skip
 
-    whole = client.chat.completions.create(**asked)
+    whole = client.chat.completions.create(**generation)
     *pieces, last = client.chat.completions.create(
-        **asked, stream=True, stream_options={"include_usage": True}
+        **generation, stream=True, stream_options={"include_usage": True}
     )
 
     text = "".join(piece.choices[0].delta.content or "" for piece in pieces)
@@ -57,10 +57,10 @@ def test_a_chat_is_the_same_whole_and_in_pieces_and_counts_its_tokens(client):
 
 
 def test_a_completion_streams_its_usage_too_and_only_when_asked(client):
-    asked = {"model": MODEL, "prompt": PROMPT, "max_tokens": 6, "seed": 3, "stream": True}
+    generation = {"model": MODEL, "prompt": PROMPT, "max_tokens": 6, "seed": 3, "stream": True}
 
-    *pieces, last = client.completions.create(**asked, stream_options={"include_usage": True})
-    plain = list(client.completions.create(**asked, stream_options={"include_usage": False}))
+    *pieces, last = client.completions.create(**generation, stream_options={"include_usage": True})
+    plain = list(client.completions.create(**generation, stream_options={"include_usage": False}))
 
     assert last.usage.completion_tokens <= 6
     assert [piece.choices for piece in plain] == [piece.choices for piece in pieces]

@@ -7,12 +7,12 @@ from engine.tiny_models import Record, near, prompts, random_gate, run, tiny_mod
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import specscope.engine.budget as budgets
+import specscope.engine.decode.scheduler as budgets
 from specscope.engine.api import SamplingParams, fixed_gate
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.ngram import NgramDrafter
+from specscope.engine.decode.engine import Engine
 from specscope.engine.errors import BadRequest, BadSetting
-from specscope.engine.ngram import NgramDrafter
 
 LENGTHS = (20, 3, 12, 30, 1, 25, 8, 16, 40, 5)
 K_MAX, CAPACITY = 4, 100
@@ -23,7 +23,7 @@ TIGHT = 140
 @pytest.fixture(autouse=True)
 def _no_room_kept(monkeypatch):
     """Sequences are let in as soon as they fit, so that many must go again."""
-    monkeypatch.setattr(budgets, "ROOM_ROUNDS", 0)
+    monkeypatch.setattr(budgets, "HEADROOM_ROUNDS", 0)
 
 
 def params(index, mode=None):
@@ -121,14 +121,14 @@ def test_the_cache_never_holds_more_than_its_budget(target, draft):
 def test_reports_say_who_was_put_back_and_how_often(target, draft):
     record, _ = tight_run(target, ModelDrafter(draft))
 
-    put_back = sum(report.preempted for report in record.rounds)
+    preempt = sum(report.preempted for report in record.rounds)
     marked = [
         id
         for report in record.rounds
         for id, end in zip(report.requests, report.ends, strict=True)
         if end == "preempt"
     ]
-    assert put_back == preemptions(record) == len(marked)
+    assert preempt == preemptions(record) == len(marked)
     for id, end in record.ends.items():
         assert marked.count(id) == end.preemptions
         ends = [r.ends[r.requests.index(id)] for r in record.rounds if id in r.requests]
@@ -264,7 +264,7 @@ def test_any_life_under_any_budget_ends_as_it_would_with_room_for_all(
     seed, cache_tokens, prefill_tokens, depth, room, ngram
 ):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(budgets, "ROOM_ROUNDS", room)
+        patch.setattr(budgets, "HEADROOM_ROUNDS", room)
         tight, engine = a_life(seed, ngram, cache_tokens, prefill_tokens, depth)
         free, _ = a_life(seed, ngram, None, 2048, 0)
 

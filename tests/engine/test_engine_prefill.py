@@ -4,10 +4,10 @@ import pytest
 from engine.tiny_models import Record, prompts, random_gate, run
 
 from specscope.engine.api import SamplingParams, fixed_gate
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.ngram import NgramDrafter
+from specscope.engine.decode.engine import Engine
 from specscope.engine.errors import BadSetting
-from specscope.engine.ngram import NgramDrafter
 
 LENGTHS = (1, 40, 3, 90, 2, 17, 1, 61, 33)
 BUDGETS = (1, 7, 32, 1000)

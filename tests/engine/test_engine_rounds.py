@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specscope.engine.api import SamplingParams
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.drafter import Proposal, listed
-from specscope.engine.engine import Engine
-from specscope.engine.ngram import NgramDrafter
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.drafter import Proposal, host_proposal
+from specscope.engine.decode.drafters.ngram import NgramDrafter
+from specscope.engine.decode.engine import Engine
 
 LENGTHS = (1, 2, 3, 5, 9, 14, 30, 7, 2)
 GREEDY = SamplingParams(max_new_tokens=24)
@@ -43,7 +43,7 @@ class Worst(NgramDrafter):
                 own.append(int(self.target.score(torch.tensor([text]))[0, -1].argmin()))
                 text.append(own[-1])
             worst.append(own)
-        return listed(worst, self.device)
+        return host_proposal(worst, self.device)
 
 
 def one_by_one(target, texts, params):
@@ -138,13 +138,13 @@ def test_every_round_emits_one_token_more_than_it_accepts_until_the_text_ends(ta
 
 
 def test_a_dropped_bonus_token_is_seen_by_the_count(target, monkeypatch):
-    import specscope.engine.round as rounds
+    import specscope.engine.decode.model_runner as rounds
 
     sound = rounds.commit
 
-    def dropping(verdict, state):
-        full = verdict.accepted.clamp(max=verdict.block.shape[1] - 2)
-        return sound(replace(verdict, accepted=full), state)
+    def dropping(verified, state):
+        full = verified.accepted.clamp(max=verified.block.shape[1] - 2)
+        return sound(replace(verified, accepted=full), state)
 
     monkeypatch.setattr(rounds, "commit", dropping)
 
@@ -267,7 +267,7 @@ def test_prompt_lookup_changes_no_text(target, drafter):
 
 
 def test_a_proposal_names_its_widths_on_host_and_device():
-    proposal = listed([[1, 2], [], [3]], "cpu")
+    proposal = host_proposal([[1, 2], [], [3]], "cpu")
 
     assert isinstance(proposal, Proposal)
     assert proposal.widths == [2, 0, 1]

@@ -8,9 +8,16 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from specscope.engine.api import SamplingParams
-from specscope.engine.noise import COUPLED, gumbel, key, uniform
-from specscope.engine.sample import choose, draw_noise, shape_scores
-from specscope.engine.state import BatchState, Needs, needs_of
+from specscope.engine.decode.batch import BatchState, SamplingNeeds, sampling_needs
+from specscope.engine.decode.sampler import (
+    COUPLED,
+    choose,
+    gumbel,
+    key,
+    sampling_noise,
+    sampling_scores,
+    uniform,
+)
 
 
 def state_with(*params):
@@ -37,8 +44,8 @@ def test_filters_keep_what_a_plain_reading_keeps(logits, top_k, top_p, temperatu
     floor = p[kept].min()
 
     rows = torch.tensor([0])
-    needs = Needs(noise=True, filters=True)
-    scores = shape_scores(torch.tensor([logits], dtype=torch.float64), rows, state, needs)
+    needs = SamplingNeeds(noise=True, filters=True)
+    scores = sampling_scores(torch.tensor([logits], dtype=torch.float64), rows, state, needs)
 
     assert torch.isfinite(scores[0]).tolist() == (p >= floor * (1 - 1e-9)).tolist()
 
@@ -49,19 +56,23 @@ def test_ties_go_to_the_first_token_on_every_path():
     rows = torch.tensor([0, 1])
 
     for needs in (
-        Needs(),
-        Needs(noise=True, greedy=True),
-        Needs(noise=True, filters=True, greedy=True),
+        SamplingNeeds(),
+        SamplingNeeds(noise=True, greedy=True),
+        SamplingNeeds(noise=True, filters=True, greedy=True),
     ):
-        scores = shape_scores(logits, rows, state, needs)
-        noise = draw_noise(rows, rows, state, needs, 1, 5)
+        scores = sampling_scores(logits, rows, state, needs)
+        noise = sampling_noise(rows, rows, state, needs, 1, 5)
         assert choose(scores, noise).tolist() == [0, 0]
 
 
 def test_temperature_zero_is_greedy_whatever_the_mode():
-    assert needs_of(SamplingParams(mode="rejection", top_p=0.5)) == Needs(greedy=True)
-    assert needs_of(SamplingParams(temperature=0.5, mode="greedy")) == Needs(greedy=True)
-    assert needs_of(SamplingParams(temperature=0.5, mode="rejection")) == Needs(True, False, True)
+    assert sampling_needs(SamplingParams(mode="rejection", top_p=0.5)) == SamplingNeeds(greedy=True)
+    assert sampling_needs(SamplingParams(temperature=0.5, mode="greedy")) == SamplingNeeds(
+        greedy=True
+    )
+    assert sampling_needs(SamplingParams(temperature=0.5, mode="rejection")) == SamplingNeeds(
+        True, False, True
+    )
 
 
 def test_uniform_numbers_are_uniform_and_never_0_or_1():

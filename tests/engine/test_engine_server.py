@@ -277,19 +277,19 @@ def test_a_client_that_goes_away_while_it_waits_is_never_run(server):
 
 
 def test_a_full_cache_puts_requests_back_and_all_are_answered_with_their_own_text(server):
-    asked = [
+    generation = [
         {"prompt": PROMPT, "max_tokens": 150, "ignore_eos": True, "seed": seed} for seed in range(4)
     ]
-    alone = [text_of(server, body) for body in asked]
+    alone = [text_of(server, body) for body in generation]
     before = counted(server, "specscope_engine_preemptions_total")
 
-    def put_back():
+    def preempt():
         """Whether one had to go: not where a busy machine sends one after the other."""
         with ThreadPoolExecutor(4) as pool:
-            assert list(pool.map(lambda body: text_of(server, body), asked)) == alone
+            assert list(pool.map(lambda body: text_of(server, body), generation)) == alone
         return counted(server, "specscope_engine_preemptions_total") > before
 
-    until(put_back)
+    until(preempt)
     assert counted(server, "specscope_engine_prefill_tokens_total") > 0
 
 

@@ -7,14 +7,13 @@ from argparse import ArgumentParser
 import pytest
 import torch
 
-from specscope.engine.bundled import load_bundled
 from specscope.engine.cli import add_parser
 from specscope.engine.errors import BadSetting
-from specscope.engine.openai_reply import Reply
-from specscope.engine.openai_request import understand
-from specscope.engine.server import serve
-from specscope.engine.service import Piece, Service, Settings, events
-from specscope.engine.worker import EngineStopped
+from specscope.engine.pair import load_bundled
+from specscope.engine.server.openai import Reply, parse_request
+from specscope.engine.server.server import serve
+from specscope.engine.server.service import Piece, Service, Settings, events
+from specscope.engine.server.worker import EngineStopped
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +22,10 @@ def pair():
 
 
 def test_a_stream_whose_engine_ends_says_so_and_is_not_done(pair):
-    asked = understand({"prompt": "a", "stream_options": {"include_usage": True}}, pair, False)
-    reply = Reply("cmpl-1", pair.name, 0, asked)
+    generation = parse_request(
+        {"prompt": "a", "stream_options": {"include_usage": True}}, pair, False
+    )
+    reply = Reply("cmpl-1", pair.name, 0, generation)
 
     async def pieces():
         yield Piece("b", 2, None)

@@ -8,11 +8,11 @@ import resource
 import pytest
 from engine.tiny_models import random_gate
 
-import specscope.engine.budget as budgets
+import specscope.engine.decode.scheduler as budgets
 from specscope.engine.api import SamplingParams
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
-from specscope.engine.ngram import NgramDrafter
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.ngram import NgramDrafter
+from specscope.engine.decode.engine import Engine
 
 REQUESTS = {None: 3000, 400: 600}  # by cache budget
 
@@ -22,13 +22,13 @@ class Ends:
 
     def __init__(self):
         self.reasons, self.emitted, self.told = {}, 0, 0
-        self.put_back, self.preemptions, self.largest = 0, 0, 0
+        self.preempt, self.preemptions, self.largest = 0, 0, 0
 
     def round_begins(self): ...
 
     def round_ended(self, report):
         self.emitted += sum(report.emitted)
-        self.put_back += report.preempted
+        self.preempt += report.preempted
         self.largest = max(self.largest, sum(report.contexts) + 5 * len(report.contexts))
 
     def admitted(self, request): ...
@@ -48,7 +48,7 @@ def test_a_long_random_life_answers_everybody_and_keeps_nothing(
     target, draft, kind, cache_tokens, monkeypatch
 ):
     # Texts are short: with room kept for the next rounds hardly anybody would have to go.
-    monkeypatch.setattr(budgets, "ROOM_ROUNDS", 0)
+    monkeypatch.setattr(budgets, "HEADROOM_ROUNDS", 0)
     rng, ends, requests = random.Random(12), Ends(), REQUESTS[cache_tokens]
     drafter = ModelDrafter(draft) if kind == "model" else NgramDrafter(3, 1)
     engine = Engine(
@@ -74,7 +74,7 @@ def test_a_long_random_life_answers_everybody_and_keeps_nothing(
     assert len(ends.reasons) == requests
     assert set(ends.reasons.values()) == {"eos", "length", "abort", "stop"}
     assert ends.emitted == ends.told
-    assert ends.put_back == ends.preemptions
+    assert ends.preempt == ends.preemptions
     assert (ends.preemptions > requests // 50) == (cache_tokens is not None)
     assert cache_tokens is None or ends.largest <= cache_tokens
     assert not engine.rows

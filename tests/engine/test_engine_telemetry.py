@@ -5,9 +5,9 @@ from engine.tiny_models import Record, prompts
 from hook.hook_fakes import drained
 
 from specscope.engine.api import SamplingParams, fixed_gate
-from specscope.engine.card import card_of
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.pair import card_of
 from specscope.engine.plugins import EngineInfo
 from specscope_agent.loss import Losses
 from specscope_agent.origin import Origin

@@ -5,11 +5,11 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from specscope.engine.text_stream import TextStream
+from specscope.engine.server.detokenizer import Detokenizer
 
 
 def test_a_character_of_several_tokens_is_given_out_whole():
-    stream = TextStream(lambda ids: bytes(ids).decode(errors="replace"), ())
+    stream = Detokenizer(lambda ids: bytes(ids).decode(errors="replace"), ())
 
     pieces = [stream.feed([byte]) for byte in "aé→b".encode()]
 
@@ -17,7 +17,7 @@ def test_a_character_of_several_tokens_is_given_out_whole():
 
 
 def test_what_may_become_a_stop_string_is_kept_back():
-    stream = TextStream(lambda ids: bytes(ids).decode(), ("END",))
+    stream = Detokenizer(lambda ids: bytes(ids).decode(), ("END",))
 
     pieces = [stream.feed(part.encode()) for part in ("aE", "N", "x", "yEN", "Dz")]
 
@@ -37,7 +37,7 @@ def test_the_pieces_are_the_text_up_to_its_first_stop_string(text, stops, cuts):
     ends = [text.encode().index(stop.encode()) + len(stop.encode()) for stop in stops
             if stop in text]  # fmt: skip
     raw = raw[: min(ends, default=len(raw))]
-    stream = TextStream(lambda ids: bytes(ids).decode(errors="replace"), tuple(stops))
+    stream = Detokenizer(lambda ids: bytes(ids).decode(errors="replace"), tuple(stops))
     places = [0, *sorted(cut for cut in cuts if cut < len(raw)), len(raw)]
 
     pieces = [stream.feed(raw[a:b]) for a, b in pairwise(places)]

@@ -3,9 +3,16 @@
 import pytest
 import torch
 
-from specscope.engine.events import CudaTimer, EventTimer, InGraph
-from specscope.engine.parts import CAPTURE, LAUNCH, PARTS
-from specscope.engine.timing import HostTimer, timer_for
+from specscope.engine.decode.timing import (
+    CAPTURE,
+    LAUNCH,
+    PARTS,
+    CudaTimer,
+    EventTimer,
+    HostTimer,
+    InGraph,
+    timer_for,
+)
 
 
 class Event:

@@ -7,10 +7,10 @@ import pytest
 from engine.tiny_models import prompts
 
 from specscope.engine.api import SamplingParams, fixed_gate
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.engine import Engine
 from specscope.engine.errors import BadRequest
-from specscope.engine.worker import EngineStopped, Worker
+from specscope.engine.server.worker import EngineStopped, Worker
 
 PATIENCE_S = 120
 PARAMS = SamplingParams(temperature=0.0, max_new_tokens=8)
@@ -26,7 +26,7 @@ def worker(target, draft):
         worker.stop()
 
 
-async def asked(worker, id_, prompt):
+async def generation(worker, id_, prompt):
     """The tokens of an answer."""
     ids = []
     async for chunk in worker.generate(id_, prompt, PARAMS, "", ""):
@@ -49,9 +49,9 @@ def test_a_request_that_comes_in_while_the_engine_stops_is_told_so(worker):
     worker.start()
 
     with pytest.raises(EngineStopped, match="told to stop"):
-        within_patience(asked(worker, "a", [1, 2, 3]))
+        within_patience(generation(worker, "a", [1, 2, 3]))
     with pytest.raises(EngineStopped, match="not running"):
-        within_patience(asked(worker, "b", [1, 2, 3]))
+        within_patience(generation(worker, "b", [1, 2, 3]))
 
 
 def test_an_id_in_use_is_refused_and_the_one_that_has_it_is_answered(worker):
@@ -62,7 +62,7 @@ def test_an_id_in_use_is_refused_and_the_one_that_has_it_is_answered(worker):
         waiting = asyncio.ensure_future(anext(first))
         await asyncio.sleep(0)  # it has been submitted
         with pytest.raises(BadRequest, match="running already"):
-            await asked(worker, "a", other)
+            await generation(worker, "a", other)
         worker.start()
         chunks = [await waiting] + [chunk async for chunk in first]
         return sum(len(chunk.ids) for chunk in chunks), chunks[-1].end.reason
@@ -72,7 +72,7 @@ def test_an_id_in_use_is_refused_and_the_one_that_has_it_is_answered(worker):
 
 def test_a_refused_request_takes_nothing_from_the_next_of_its_id(worker):
     with pytest.raises(BadRequest, match="at most"):
-        within_patience(asked(worker, "a", [1] * 100))
+        within_patience(generation(worker, "a", [1] * 100))
     worker.start()
 
-    assert len(within_patience(asked(worker, "a", [1, 2, 3]))) == 8
+    assert len(within_patience(generation(worker, "a", [1, 2, 3]))) == 8

@@ -14,10 +14,10 @@ from specscope.engine.api import (
     SamplingParams,
     fixed_gate,
 )
-from specscope.engine.config import ModelConfig
-from specscope.engine.drafter import Drafter
-from specscope.engine.engine import Engine
-from specscope.engine.model import Decoder
+from specscope.engine.decode.drafters.drafter import Drafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.model.config import ModelConfig
+from specscope.engine.model.decoder import Decoder
 
 TINY = ModelConfig(
     vocab=61, hidden=32, layers=2, heads=4, kv_heads=2, head_dim=8, ff=48, max_context=256

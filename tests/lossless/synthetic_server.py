@@ -4,7 +4,7 @@ import sys
 from functools import partial
 
 from specscope import cli
-from specscope.engine import service
+from specscope.engine.server import service
 
 service.Engine = partial(service.Engine, synthetic=[0.8] * 4)
 sys.exit(cli.main(["engine", "serve", *sys.argv[1:]]))

@@ -8,8 +8,8 @@ from engine.tiny_models import Record, near, prompts, tiny_model
 
 from specscope.cli import main
 from specscope.engine.api import SamplingParams
-from specscope.engine.draft import ModelDrafter
-from specscope.engine.engine import Engine
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.engine import Engine
 from specscope.top.screen import lines
 from specscope.top.watch import Watch
 from specscope_hook.adapters.reference import ReferenceObserver

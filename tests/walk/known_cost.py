@@ -21,12 +21,12 @@ from unittest.mock import patch
 import torch
 
 from specscope.engine.api import RequestEnd, SamplingParams, fixed_gate
-from specscope.engine.clock import Clock
-from specscope.engine.config import ModelConfig
-from specscope.engine.drafter import Drafter
-from specscope.engine.engine import Engine
-from specscope.engine.model import Decoder
-from specscope.engine.replay import ReplayDrafter
+from specscope.engine.decode.drafters.drafter import Drafter
+from specscope.engine.decode.drafters.replay import ReplayDrafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.decode.timing import Clock
+from specscope.engine.model.config import ModelConfig
+from specscope.engine.model.decoder import Decoder
 from specscope.store.connection import Store
 from specscope_agent.cut import cut
 from specscope_agent.loss import rows_table

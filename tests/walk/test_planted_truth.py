@@ -14,10 +14,10 @@ import torch
 from pipeline import Pipeline
 
 from specscope.engine.api import RequestInfo, SamplingParams
-from specscope.engine.config import ModelConfig
-from specscope.engine.engine import Engine
-from specscope.engine.model import Decoder
-from specscope.engine.replay import ReplayDrafter
+from specscope.engine.decode.drafters.replay import ReplayDrafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.model.config import ModelConfig
+from specscope.engine.model.decoder import Decoder
 from specscope.evaluate.costs.closed_forms import tokens_per_round
 from specscope.report.collect import collect
 from specscope.store.connection import Store

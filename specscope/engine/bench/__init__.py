@@ -1,0 +1,1 @@
+"""Measurements of the engine: speed, bandwidth, acceptance."""

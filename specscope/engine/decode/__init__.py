@@ -1,0 +1,1 @@
+"""The decode loop: scheduler, drafters, model runner, sampler, verification, and timing."""

@@ -1,0 +1,121 @@
+"""The rows' state on the device: tokens, lengths, limits and sampling settings.
+
+Row r holds tokens[r, :lengths[r]]; entries beyond the length are stale. The last token of a row is
+in no KV cache yet: it is the first input of the next round."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from specscope.engine.api import RequestInfo, SamplingParams
+from specscope.engine.decode.graphs import Graphs
+from specscope.engine.model.device import send
+
+MAX_EOS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingNeeds:
+    """What the rows of a batch ask of sampling, known on the host so that the rest is skipped."""
+
+    noise: bool = False
+    filters: bool = False
+    rejection: bool = False
+    greedy: bool = False
+
+    def __or__(self, other: "SamplingNeeds") -> "SamplingNeeds":
+        return SamplingNeeds(
+            self.noise or other.noise,
+            self.filters or other.filters,
+            self.rejection or other.rejection,
+            self.greedy or other.greedy,
+        )
+
+
+def sampling_needs(params: SamplingParams) -> SamplingNeeds:
+    """What one request asks of sampling."""
+    if params.greedy:
+        return SamplingNeeds(greedy=True)
+    filters = params.top_k > 0 or params.top_p < 1
+    return SamplingNeeds(True, filters, params.mode == "rejection")
+
+
+class BatchState:
+    """Device tensors of `rows` sequences; addresses never change."""
+
+    def __init__(self, rows: int, capacity: int, k_max: int, device: str) -> None:
+        def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        self.device, self.capacity, self.k_max = device, capacity, k_max
+        self.tokens = zeros(rows, capacity + k_max + 2)
+        self.lengths = zeros(rows)
+        self.limit = zeros(rows)
+        self.eos = zeros(rows, MAX_EOS)
+        self.alive = zeros(rows, dtype=torch.bool)
+        self.seed = zeros(rows)
+        self.temperature = zeros(rows, dtype=torch.float32).fill_(1)
+        self.top_p = zeros(rows, dtype=torch.float32)
+        self.top_k = zeros(rows)
+        self.greedy = zeros(rows, dtype=torch.bool)
+        self.rejection = zeros(rows, dtype=torch.bool)
+        self.clear()
+
+    def clear(self) -> None:
+        """No row holds anything; each counts one token, so that a pass may run over it."""
+        self.lengths.fill_(1)
+        self.alive.fill_(False)
+
+    def admit(self, first: int, requests: Sequence[tuple[list[int], int, SamplingParams]]) -> None:
+        """Fill rows from `first` on with texts, their limits, and settings."""
+        texts = [text for text, _, _ in requests]
+        params = [own for _, _, own in requests]
+        lengths = [len(text) for text in texts]
+        most = max(lengths)
+        self._put(self.tokens[:, :most], first, [text + [0] * (most - len(text)) for text in texts])
+        self._put(self.lengths, first, lengths)
+        self._put(self.limit, first, [limit for _, limit, _ in requests])
+        self._put(self.eos, first, [[*p.eos, *[-1] * (MAX_EOS - len(p.eos))] for p in params])
+        self._put(self.alive, first, [True] * len(params))
+        self._put(self.seed, first, [own.seed for own in params])
+        # A greedy row is a sampled one with neutral settings and no noise.
+        sampled = [(1.0, 1.0, 0) if p.greedy else (p.temperature, p.top_p, p.top_k) for p in params]
+        self._put(self.temperature, first, [own[0] for own in sampled])
+        self._put(self.top_p, first, [own[1] for own in sampled])
+        self._put(self.top_k, first, [own[2] for own in sampled])
+        self._put(self.greedy, first, [own.greedy for own in params])
+        self._put(self.rejection, first, [sampling_needs(own).rejection for own in params])
+
+    def _put(self, tensor: Tensor, first: int, values: Sequence[object]) -> None:
+        tensor[first : first + len(values)] = send(values, self.device, tensor.dtype)
+
+    def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy rows over others, all at once: what is copied is what they held before."""
+        where = send([list(sources), list(targets)], self.device)
+        for tensor in (
+            self.tokens, self.lengths, self.limit, self.eos, self.alive, self.seed,
+            self.temperature, self.top_p, self.top_k, self.greedy, self.rejection,
+        ):  # fmt: skip
+            tensor[where[1]] = tensor[where[0]]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a drafter may read: device state, and the texts as far as the host knows them."""
+
+    state: BatchState
+    needs: SamplingNeeds
+    requests: Sequence[RequestInfo]
+    texts: Sequence[Sequence[int]]
+    extent: int  # bound on every row's length
+    graphs: Graphs | None = None
+    noise: Tensor | None = None  # [sum of k + 1, vocab] that draft and verifier share
+
+    def for_graph(self, graphs: Graphs, ahead: int) -> "Batch":
+        """What of it work in a graph may see, if it looks `ahead` positions beyond the texts."""
+        needs = self.needs
+        if needs.noise:  # what leaves greedy rows alone costs little, another graph for it more
+            needs = replace(needs, greedy=True)
+        return Batch(self.state, needs, (), (), graphs.buckets.extent(self.extent + ahead))

@@ -1,0 +1,1 @@
+"""Drafters: each proposes tokens that the target verifies."""

@@ -1,0 +1,76 @@
+"""The drafter interface, and the proposals that a drafter returns."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from specscope.engine.decode.batch import Batch
+from specscope.engine.model.decoder import Decoder
+from specscope.engine.model.device import send
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What was drafted for rows 0 .. R - 1."""
+
+    widths: list[int]  # proposals per row
+    tokens: Tensor  # [R, K] or more; entries behind a row's width mean nothing
+    probable: Tensor | None = None  # [R, K, vocab] the law drawn from; None: surely that token
+    padded: int = 0  # query positions computed for nothing
+
+
+class Drafter:
+    """Proposes up to k tokens a row; rows are dense and move when one before them leaves.
+
+    Only `propose` must be written; the rest is for drafters that keep something.
+    """
+
+    reads_texts = False
+    """Whether `texts` must be up to date, so that results are read back before drafting."""
+    draws = False
+    """Whether it draws as many tokens as it may, with the rows' noise."""
+
+    def check(self, target: Decoder, positions: int) -> None:
+        """Raise where it cannot draft for `target` up to that many positions."""
+
+    def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:
+        """Make room; called once by the engine."""
+
+    def admitted(self, row: int, prompt: Sequence[int]) -> None:
+        """`row` now holds a new text."""
+
+    def behind(self, ks: Sequence[int]) -> bool:  # noqa: ARG002
+        """Whether a row with k > 0 holds text that was not read."""
+        return False
+
+    def catch_up(self, batch: Batch, ks: Sequence[int]) -> None:
+        """Read it."""
+
+    def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
+        """At most ks[r] tokens for row r."""
+        raise NotImplementedError
+
+    def advanced(self, ks: Sequence[int]) -> None:
+        """A round with these proposals was verified."""
+
+    def moved(self, source: int, target: int, positions: int) -> None:
+        """Row `source`, with that many positions in use, is now row `target`."""
+
+
+def host_proposal(proposals: Sequence[Sequence[int]], device: str) -> Proposal:
+    """Proposals that a host-side drafter made, as tensors; each was surely that token."""
+    widths = [len(tokens) for tokens in proposals]
+    most = max(widths, default=0)
+    padded = [[*tokens, *[0] * (most - len(tokens))] for tokens in proposals]
+    return Proposal(widths, send(padded, device).view(len(widths), most))
+
+
+def pause(microseconds: float) -> None:
+    """Wait on the host, to within a few microseconds."""
+    until = time.perf_counter() + microseconds * 1e-6
+    if microseconds > 300:
+        time.sleep((microseconds - 200) * 1e-6)
+    while time.perf_counter() < until:
+        pass

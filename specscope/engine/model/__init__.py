@@ -1,0 +1,1 @@
+"""The decoder model: configuration, layers, KV cache, and the layout of ragged batches."""

@@ -1,0 +1,150 @@
+"""A target and its draft model: the bundled pair, pairs of checkpoints, and model cards."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from specscope.engine.decode.checks import check_pair
+from specscope.engine.errors import BadCheckpoint, IncompatiblePair
+from specscope.engine.model.checkpoint import load_checkpoint, load_model
+from specscope.engine.model.decoder import Decoder
+
+K_MAX = 8
+END = "<|end|>"
+"""The end-of-text token of the bundled tokenizer."""
+HASHES = "SHA256SUMS"
+"""The file that lists the SHA-256 of every other file of a pair."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Target and draft over one vocabulary."""
+
+    target: Decoder
+    draft: Decoder | None
+    tokenizer: Tokenizer
+    k_max: int
+    eos: tuple[int, ...]
+    name: str
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of `text`."""
+        return list(self.tokenizer.encode(text).ids)
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of `ids`, special tokens left out."""
+        return str(self.tokenizer.decode(ids))
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The beginning of a document that the pair never saw, with its class."""
+
+    label: str
+    text: str
+
+
+def load_bundled(dtype: torch.dtype = torch.float32, device: str = "cpu") -> Pair:
+    """The bundled pair, its files checked against their SHA-256.
+
+    Raises BadCheckpoint where a file is missing or is not the one that was shipped.
+    """
+    with as_file(files("specscope.engine") / "bundled") as directory:
+        return load_pair(directory, dtype, device)
+
+
+def load_pair(directory: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Pair:
+    """A pair as `specscope engine train` writes it; raises as `load_bundled` does."""
+    check_hashes(directory)
+    target, draft = (
+        load_model(directory / f"{name}.json", [directory / f"{name}.safetensors"], dtype, device)
+        for name in ("target", "draft")
+    )
+    check_pair(target, draft)
+    tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
+    eos = (tokenizer.get_vocab()[END],)
+    return Pair(target, draft, tokenizer, K_MAX, eos, "specscope-bundled")
+
+
+def load_checkpoints(
+    target: Path, draft: Path | None, dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> Pair:
+    """A pair of Hugging Face checkpoints; `target` holds the tokenizer.json of both.
+
+    Raises UnsupportedModel, BadCheckpoint, or IncompatiblePair where the vocabularies or, if the
+    draft brings one, the tokenizers differ.
+    """
+    model = load_checkpoint(target, dtype, device)
+    drafting = load_checkpoint(draft, dtype, device) if draft is not None else None
+    if draft is not None and drafting is not None:
+        check_pair(model, drafting)
+        check_tokenizers(target, draft)
+    path = target / "tokenizer.json"
+    if not path.exists():
+        raise BadCheckpoint(f"no tokenizer at {path}")
+    raw = json.loads((target / "config.json").read_text())
+    ends = raw.get("eos_token_id")
+    eos = tuple(ends) if isinstance(ends, list) else () if ends is None else (int(ends),)
+    return Pair(model, drafting, Tokenizer.from_file(str(path)), K_MAX, eos, target.name)
+
+
+def check_tokenizers(target: Path, draft: Path) -> None:
+    """Raises IncompatiblePair where both have a tokenizer.json and their vocabularies differ."""
+    paths = [directory / "tokenizer.json" for directory in (target, draft)]
+    if all(path.exists() for path in paths):
+        mine, other = (Tokenizer.from_file(str(path)).get_vocab() for path in paths)
+        if mine != other:
+            raise IncompatiblePair(f"the tokenizers of {target} and {draft} differ")
+
+
+def bundled_prompts() -> list[Prompt]:
+    """Held-out prompts of about 64 tokens, several dozen a class: prose, python, sql, json."""
+    text = (files("specscope.engine") / "bundled" / "prompts.jsonl").read_text()
+    entries = [json.loads(line) for line in text.splitlines()]
+    return [Prompt(entry["label"], entry["text"]) for entry in entries]
+
+
+def check_hashes(directory: Path) -> None:
+    """Compare every file with the list written beside it; raises BadCheckpoint."""
+    listing = directory / HASHES
+    if not listing.exists():
+        raise BadCheckpoint(f"no {HASHES} in {directory}")
+    for line in listing.read_text().splitlines():
+        expected, name = line.split("  ")
+        path = directory / name
+        if not path.exists():
+            raise BadCheckpoint(f"{path} is missing")
+        if hashlib.sha256(path.read_bytes()).hexdigest() != expected:
+            raise BadCheckpoint(f"{path} is not the file that was shipped: its SHA-256 differs")
+
+
+def model_card(pair: Pair) -> dict[str, dict[str, float | int]]:
+    """For `target` and, where there is one, `draft`.
+
+    parameters and active_parameters (equal, as nothing is sparse), bytes_per_weight,
+    kv_bytes_per_token over all layers, layers, experts (0).
+    """
+    card = {"target": card_of(pair.target)}
+    if pair.draft is not None:
+        card["draft"] = card_of(pair.draft)
+    return card
+
+
+def card_of(model: Decoder) -> dict[str, float | int]:
+    """One model's entry."""
+    config = model.config
+    size = model.dtype.itemsize
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return {
+        "parameters": parameters,
+        "active_parameters": parameters,
+        "bytes_per_weight": size,
+        "kv_bytes_per_token": 2 * config.layers * config.kv_heads * config.head_dim * size,
+        "layers": config.layers,
+        "experts": 0,
+    }

@@ -1,0 +1,1 @@
+"""The OpenAI-compatible server around the engine; needs the extra `server`."""

@@ -1,0 +1,229 @@
+"""The server's routes, and how an answer is generated."""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from specscope.engine.api import SamplingParams, fixed_gate
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.drafter import Drafter
+from specscope.engine.decode.drafters.ngram import NgramDrafter
+from specscope.engine.decode.engine import Engine
+from specscope.engine.errors import BadRequest, BadSetting
+from specscope.engine.pair import Pair, model_card
+from specscope.engine.plugins import EngineInfo, attach_plugins
+from specscope.engine.server.detokenizer import Detokenizer
+from specscope.engine.server.http import failed, first_or_none, read_body, refused
+from specscope.engine.server.metrics import EngineMetrics
+from specscope.engine.server.openai import DONE, Reply, error_body, event, parse, parse_request
+from specscope.engine.server.worker import EngineStopped, Worker
+
+CLASS_LENGTH = 64
+CLIENT_GONE = 499  # nginx's number; nobody is there to read it
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to serve."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    k: int = 4
+    slots: int = 16
+    capacity: int = 512
+    prefill_tokens: int = 256
+    cache_tokens: int | None = None
+    drafter: str = "model"
+    class_header: str = "x-specscope-class"
+    graphs: bool | None = None
+    """See Engine."""
+
+
+class Service:
+    """The routes over one worker."""
+
+    def __init__(self, pair: Pair, settings: Settings, device: str) -> None:
+        self.pair, self.settings, self.exposition = pair, settings, EngineMetrics()
+        info = EngineInfo(
+            target=pair.name,
+            draft=f"{pair.name}-draft" if settings.drafter == "model" else "ngram",
+            method=settings.drafter,
+            k=settings.k,
+            k_max=max(settings.k, 1),
+            dtype=str(pair.target.dtype).removeprefix("torch."),
+            device=device,
+            card=model_card(pair),
+        )
+        alone = fixed_gate(settings.k)
+        observers, gate = attach_plugins(info, alone)
+        self.lengths = {settings.k} if gate is alone else {settings.k, 0}
+        engine = Engine(
+            pair.target, _drafter(pair, settings), k_max=info.k_max, slots=settings.slots,
+            capacity=settings.capacity, gate=gate, observers=[*observers, self.exposition],
+            device=device, detokenize=lambda ids: pair.decode(list(ids)),
+            prefill_tokens=settings.prefill_tokens, cache_tokens=settings.cache_tokens,
+            graphs=settings.graphs,
+        )  # fmt: skip
+        self.worker = Worker(engine)
+
+    def warm_up(self) -> int:
+        """Capture the usual rounds' CUDA graphs, see Engine.warm_up: greedy ones and sampled ones.
+
+        Of rounds at the draft length that was set and, where a plug-in brought a gate, at 0.
+        """
+        usual = [SamplingParams(), SamplingParams(temperature=1.0)]
+        return self.worker.engine.warm_up(self.lengths, usual)
+
+    def app(self) -> Starlette:
+        """The ASGI application."""
+        routes = [
+            Route("/v1/completions", self.completions, methods=["POST"]),
+            Route("/v1/chat/completions", self.chat, methods=["POST"]),
+            Route("/v1/models", self.models),
+            Route("/v1/models/{name:path}", self.model),
+            Route("/health", self.health),
+            Route("/metrics", self.metrics),
+        ]
+        handlers: Any = {HTTPException: refused, Exception: failed}
+        return Starlette(routes=routes, lifespan=self.lifespan, exception_handlers=handlers)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        """Run the worker while the server runs; at the end let it answer what it has."""
+        self.worker.start()
+        yield
+        await asyncio.to_thread(self.worker.stop)
+
+    async def completions(self, request: Request) -> Response:
+        """POST /v1/completions."""
+        return await self.answer(request, chat=False)
+
+    async def chat(self, request: Request) -> Response:
+        """POST /v1/chat/completions."""
+        return await self.answer(request, chat=True)
+
+    async def models(self, _: Request) -> Response:
+        """GET /v1/models."""
+        return JSONResponse({"object": "list", "data": [self._card()]})
+
+    async def model(self, request: Request) -> Response:
+        """GET /v1/models/{name}."""
+        name = request.path_params["name"]
+        if name != self.pair.name:
+            message = f"there is no model {name!r}, only {self.pair.name!r}"
+            return JSONResponse(error_body(message, param="model"), 404)
+        return JSONResponse(self._card())
+
+    async def health(self, _: Request) -> Response:
+        """GET /health: 503 once the engine has failed or drains."""
+        well = self.worker.failure is None and not self.worker.stopping
+        return PlainTextResponse("ok" if well else "not serving", 200 if well else 503)
+
+    async def metrics(self, _: Request) -> Response:
+        """GET /metrics."""
+        text = self.exposition.render(self.worker.engine)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    async def answer(self, request: Request, chat: bool) -> Response:
+        """Understand, generate, and answer at once or as a stream."""
+        try:
+            generation = parse_request(parse(await read_body(request)), self.pair, chat)
+            id = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
+            reply = Reply(id, self.pair.name, int(time.time()), generation)
+            pieces = self.generate(request, reply)
+            first = await first_or_none(request, pieces)  # refusals come before the first token
+            if first is None:
+                return Response(status_code=CLIENT_GONE)
+            if not generation.stream:
+                return await whole(request, reply, first, pieces)
+        except BadRequest as error:
+            field = "messages" if chat and error.field == "prompt" else error.field
+            return JSONResponse(error_body(str(error), param=field), 400)
+        except EngineStopped as error:
+            return JSONResponse(error_body(str(error), "server_error"), 503)
+        return StreamingResponse(
+            events(reply, first, pieces), media_type="text/event-stream",
+            headers={"cache-control": "no-cache"},
+        )  # fmt: skip
+
+    async def generate(self, request: Request, reply: Reply) -> AsyncIterator["Piece"]:
+        """Pieces of text, the last with the reason."""
+        generation, engine = reply.generation, self.worker.engine
+        label = request.headers.get(self.settings.class_header, "")[:CLASS_LENGTH]
+        stream = Detokenizer(engine.detokenize or str, generation.params.stop)
+        tokens = 0
+        chunks = self.worker.generate(
+            reply.id, generation.prompt, generation.params, label, generation.user
+        )
+        async with contextlib.aclosing(chunks):  # type: ignore[type-var]
+            async for chunk in chunks:
+                tokens += len(chunk.ids)
+                text = stream.feed(chunk.ids)
+                if chunk.end is not None:
+                    yield Piece(text + stream.finish(), tokens, chunk.end.reason)
+                elif text or tokens == len(chunk.ids):
+                    yield Piece(text, tokens, None)
+
+    def _card(self) -> dict[str, object]:
+        return {"id": self.pair.name, "object": "model", "created": 0, "owned_by": "specscope"}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text that became certain, tokens so far, and at the end the reason."""
+
+    text: str
+    tokens: int
+    reason: str | None
+
+
+async def whole(
+    request: Request, reply: Reply, first: Piece, pieces: AsyncIterator[Piece]
+) -> Response:
+    """Everything in one body; a client that goes away aborts its request."""
+    text, last = first.text, first
+    async with contextlib.aclosing(pieces):  # type: ignore[type-var]
+        if first.reason is None:
+            async for last in pieces:
+                text += last.text
+                if await request.is_disconnected():
+                    return Response(status_code=CLIENT_GONE)
+    return JSONResponse(reply.whole(text, last.reason or "abort", last.tokens))
+
+
+async def events(reply: Reply, first: Piece, pieces: AsyncIterator[Piece]) -> AsyncIterator[str]:
+    """Server-sent events; a client that goes away cancels this, which aborts the request.
+
+    An engine that ends meanwhile is told as an event, since the status has been sent.
+    """
+    last = first
+    try:
+        async with contextlib.aclosing(pieces):  # type: ignore[type-var]
+            yield event(reply.piece(first.text, first.reason, True))
+            if first.reason is None:
+                async for last in pieces:
+                    yield event(reply.piece(last.text, last.reason, False))
+    except EngineStopped as error:
+        yield event(error_body(str(error), "server_error"))
+        return
+    if reply.generation.usage_in_stream:
+        yield event(reply.usage_alone(last.tokens))
+    yield DONE
+
+
+def _drafter(pair: Pair, settings: Settings) -> Drafter:
+    if settings.drafter == "ngram":
+        return NgramDrafter()
+    if pair.draft is None:
+        raise BadSetting("there is no draft model; name one with --draft or use --drafter ngram")
+    return ModelDrafter(pair.draft)

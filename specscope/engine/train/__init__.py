@@ -1,0 +1,1 @@
+"""Training of the bundled pair: corpus, training loop, files."""

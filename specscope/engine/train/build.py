@@ -1,0 +1,108 @@
+"""Builds the files of a pair from text: tokenizer, two models, held-out prompts, hashes."""
+
+import hashlib
+import json
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+from specscope.engine.model.checkpoint import save_weights
+from specscope.engine.model.config import write_config
+from specscope.engine.pair import END, HASHES
+from specscope.engine.train.corpus import Document
+from specscope.engine.train.training import (
+    VOCAB,
+    Say,
+    bundled_recipes,
+    encode,
+    held_out_loss,
+    train,
+)
+
+
+def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
+    """Learn `size` tokens, the end of text included, from `texts`."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+PROMPTS_PER_CLASS = 64
+PROMPT_TOKENS = 64
+
+
+def build_pair(documents: list[Document], out: Path, say: Say) -> None:
+    """Train tokenizer, target and draft on `documents` and write everything into `out`."""
+    out.mkdir(parents=True, exist_ok=True)
+    tokenizer = train_tokenizer((d.text for d in documents if not d.held_out), VOCAB)
+    tokenizer.save(str(out / "tokenizer.json"))
+    prompts = held_out_prompts(documents, tokenizer)
+    (out / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
+    seen, tokens_in_flight = encode(documents, tokenizer, False), encode(documents, tokenizer, True)
+    for label, stream in seen.items():
+        say(f"{label}: {len(stream)} tokens to learn from, {len(tokens_in_flight[label])} held out")
+    end = tokenizer.token_to_id(END)
+    for recipe in bundled_recipes():
+        model = train(recipe, seen, say)
+        save_weights(model, out / f"{recipe.name}.safetensors", torch.float16)
+        write_config(recipe.config, out / f"{recipe.name}.json", eos_token_id=end, bos_token_id=end)
+        losses = held_out_loss(model, tokens_in_flight)
+        say(f"{recipe.name} held out, nats per token: {losses}")
+    write_hashes(out)
+
+
+def held_out_prompts(documents: list[Document], tokenizer: Tokenizer) -> list[dict[str, str]]:
+    """Up to 64 beginnings of about 64 tokens a class, cut from held-out documents in order.
+
+    A document gives several, each beginning where a paragraph or line does and none overlapping.
+    """
+    by_class: dict[str, list[dict[str, str]]] = {}
+    for document in documents:
+        if document.held_out:
+            found = by_class.setdefault(document.label, [])
+            found += [
+                {"label": document.label, "source": document.source, "text": text}
+                for text in _beginnings(document, tokenizer)
+            ]
+    rng = random.Random(7)
+    for found in by_class.values():
+        rng.shuffle(found)
+    return [prompt for found in by_class.values() for prompt in found[:PROMPTS_PER_CLASS]]
+
+
+def write_hashes(out: Path) -> None:
+    """SHA-256 of every file that loading a pair depends on."""
+    names = ("target.safetensors", "target.json", "draft.safetensors", "draft.json",
+             "tokenizer.json", "prompts.jsonl")  # fmt: skip
+    lines = [f"{hashlib.sha256((out / n).read_bytes()).hexdigest()}  {n}\n" for n in names]
+    (out / HASHES).write_text("".join(lines))
+
+
+def _beginnings(document: Document, tokenizer: Tokenizer) -> list[str]:
+    mark = "\n" if document.label == "json" else "\n\n"
+    pieces = document.text.split(mark)
+    texts: list[str] = []
+    start = 0
+    while start < len(pieces) and len(texts) < 12:
+        rest = mark.join(pieces[start : start + 40])
+        encoding = tokenizer.encode(rest)
+        if len(encoding.ids) < PROMPT_TOKENS:
+            break
+        text = rest[: encoding.offsets[PROMPT_TOKENS - 1][1]]
+        if text.strip():
+            texts.append(text)
+        start += text.count(mark) + 3
+    return texts
