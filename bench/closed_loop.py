@@ -35,9 +35,9 @@ from specscope.engine.pair import bundled_prompts, load_bundled
 from specscope.evaluate.experiment import contrast, objectives
 from specscope.evaluate.experiment.checks import usable_pairs
 from specscope.evaluate.experiment.pairs import pairs_of
+from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.decide import decide
-from specscope.evaluate.verdict.sentences import describe
 from specscope.evaluate.verdict.shared_batch import judge_delays
 from specscope.gate.evidence import read_blocks
 from specscope.gate.session import read, recommendation
@@ -153,7 +153,7 @@ def throughput(store: Store, policy: int, single: tuple[str, ...]) -> bool:
     best = min(gains, key=lambda gain: gain.value)
     for gain in gains:
         mark = " (the best single length)" if gain is best else ""
-        print(f"{describe(gain)}{mark}")
+        print(f"{words.estimate(gain)}{mark}")
     return not any(gain.loses for gain in gains)
 
 

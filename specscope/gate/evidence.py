@@ -13,10 +13,11 @@ from specscope.evaluate.costs.machine import Machine, machines_of
 from specscope.evaluate.experiment.blocks import BlockClass, BlockPart, BlockTime
 from specscope.evaluate.experiment.pairs import pair_key
 from specscope.evaluate.outputs.copies import OutputCheck
+from specscope.evaluate.verdict.crossover import Crossing
 from specscope.evaluate.verdict.prices import prices
 from specscope.evidence.outputs import read_outputs, read_side_outputs
 from specscope.gate.anchor import under_newest_table
-from specscope.gate.sides import Crossing, Policies, crossings, sides_of, without_crossovers
+from specscope.gate.sides import Policies, crossings, sides_of, without_crossovers
 from specscope.gate.voids import Hold, read_holds, void_pairs
 from specscope.queries.period import evidence_condition
 from specscope.store.connection import Store

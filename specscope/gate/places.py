@@ -16,7 +16,7 @@ from itertools import pairwise
 
 from specscope.evaluate.experiment.blocks import BASELINE
 from specscope.evaluate.experiment.checks import Design
-from specscope.evaluate.verdict.decide import Verdict
+from specscope.evaluate.verdict.verdict import Verdict
 from specscope.policy.table import Cell, Limits, State, range_of
 from specscope.store.buckets import CONTEXT, OUTPUT
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from specscope.evaluate.experiment.blocks import BlockTime
 from specscope.evaluate.statistics.planning import affordable_share, hours_to_verdict
-from specscope.evaluate.verdict.decide import Verdict
 from specscope.evaluate.verdict.untried import Untried, Worth
+from specscope.evaluate.verdict.verdict import Verdict
 
 CAPACITY_BUDGET = 0.01
 DEFAULT_BLOCK_S = 120.0

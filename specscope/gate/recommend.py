@@ -11,9 +11,10 @@ from specscope.evaluate.experiment.checks import Design, usable_pairs
 from specscope.evaluate.experiment.objectives import exceeds
 from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.verdict.choice import Rules
-from specscope.evaluate.verdict.decide import Verdict, decide
+from specscope.evaluate.verdict.decide import decide
 from specscope.evaluate.verdict.shared_batch import ClassDelay
 from specscope.evaluate.verdict.untried import Untried
+from specscope.evaluate.verdict.verdict import Verdict
 from specscope.gate.along_load import look_along_load
 from specscope.gate.evidence import Evidence
 from specscope.gate.places import lay_out

@@ -12,9 +12,7 @@ from pathlib import Path
 
 from specscope.errors import InputError
 from specscope.evaluate.experiment.blocks import arm_k
-from specscope.evaluate.experiment.contrast import Estimate
-from specscope.evaluate.experiment.segments import Segment
-from specscope.evaluate.verdict.decide import Verdict
+from specscope.evaluate.verdict.verdict import Confidence, Grade, Verdict
 from specscope.gate.places import Place
 from specscope.gate.rules import GateRules, Move
 from specscope.policy.table import REPLAYED, Cell, GateTable, State, range_of
@@ -52,10 +50,10 @@ def with_replays(
     """The moves of pairs, then those of replays where pairs decide nothing; and flags."""
     kept, flags = list(moves), list[str]()
     for one in replays:
-        for verdict in one.judged.verdicts:
-            if verdict.class_ is None:
+        for replayed in one.judged.verdicts:
+            if replayed.verdict.segment.class_ is None:
                 continue  # all traffic together is no class of its own
-            made = _move(one, verdict, current, rules)
+            made = _move(one, replayed.verdict, current, rules)
             theirs = [i for i, move in enumerate(kept) if _measured(move, made)]
             if not theirs:
                 kept.append(made)
@@ -87,7 +85,7 @@ def _veto(move: Move, made: Move) -> tuple[Move, list[str]]:
     return Move(move.place, "held", move.old_k, move.old_k, why, move.evidence), [flag]
 
 
-def _move(one: Result, verdict: judge.Verdict, current: GateTable, rules: GateRules) -> Move:
+def _move(one: Result, verdict: Verdict, current: GateTable, rules: GateRules) -> Move:
     place = _place(one, verdict)
     old_k = current.k(place.state)
     found = place.verdict.speedups[0] if place.verdict.speedups else None
@@ -96,7 +94,7 @@ def _move(one: Result, verdict: judge.Verdict, current: GateTable, rules: GateRu
     def stay(rule: str, why: str) -> Move:
         return Move(place, rule, old_k, old_k, why, found)
 
-    if verdict.confidence != "high" or found is None or found.low is None:
+    if verdict.confidence is not Confidence.HIGH or found is None or found.low is None:
         return stay("insufficient", f"replayed, {verdict.action}: thin evidence")
     if old_k not in (0, k):
         return stay("insufficient", f"k = {old_k} is in force, and the replay ran k = {k}")
@@ -114,39 +112,19 @@ def _move(one: Result, verdict: judge.Verdict, current: GateTable, rules: GateRu
     return stay("no_change", "replayed: no gain beyond doubt")
 
 
-def _place(one: Result, verdict: judge.Verdict) -> Place:
+def _place(one: Result, verdict: Verdict) -> Place:
     """A place that reaches as far as the replay did: its requests in flight, its buckets."""
-    segment = Segment(verdict.class_, verdict.context, verdict.output)
-    context, output = range_of(CONTEXT, verdict.context), range_of(OUTPUT, verdict.output)
-    gain = verdict.gains[0] if verdict.gains else None
-    speedups: tuple[Estimate, ...] = ()
-    if gain is not None:
-        arm, base = one.arms[1], one.arms[0]
-        found = Estimate(
-            arm, gain.value, gain.low, gain.high, verdict.requests, gain.level, base, arm_k(arm)
-        )
-        speedups = (found,)
-    judged = Verdict(
-        epoch=one.epoch,
-        segment=segment,
-        action=verdict.action,
-        k=verdict.k,
-        grade=REPLAYED,
-        confidence=verdict.confidence,
-        reasons=verdict.reasons,
-        speedups=speedups,
-        metric=gain.metric if gain else "",
-        best=(one.arms[1],),
-        pairs=verdict.requests,
-    )
+    segment = verdict.segment
+    context, output = range_of(CONTEXT, segment.context), range_of(OUTPUT, segment.output)
+    judged = replace(verdict, epoch=one.epoch, grade=Grade.REPLAYED)
     batch = max(1.0, one.judged.batch)
     state = State(
-        class_=verdict.class_ or "",
+        class_=segment.class_ or "",
         context=context[0] if context else 0,
         output=output[0] if output else 0,
         batch=round(batch),
     )
-    cell = Cell(0, verdict.class_, context, output, (0, None))
+    cell = Cell(0, segment.class_, context, output, (0, None))
     return Place(judged, cell, state, batch, max(1, one.judged.largest))
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from specscope.evaluate.experiment.blocks import BASELINE
-from specscope.evaluate.experiment.contrast import Estimate
-from specscope.evaluate.verdict.decide import Verdict
+from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.verdict.verdict import Verdict
 from specscope.gate.places import Place
 
 HOUR_NS = 3600 * 10**9

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from specscope.evaluate.experiment.blocks import BlockClass
 from specscope.evaluate.experiment.checks import Design
 from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.crossover import judge_crossovers
 from specscope.evaluate.verdict.shared_batch import judge_delays
 from specscope.evaluate.verdict.untried import untried
 from specscope.gate.anchor import reaches_back
-from specscope.gate.crossover import judge_crossovers
 from specscope.gate.evidence import Evidence, read_evidence
 from specscope.gate.recommend import Recommendation, recommend
 from specscope.gate.sharing import read_class_blocks, under_table

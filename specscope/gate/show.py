@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from specscope.evaluate.verdict.decide import Verdict
+from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.prices import costs
-from specscope.evaluate.verdict.sentences import describe
+from specscope.evaluate.verdict.verdict import Grade, Verdict
 from specscope.gate.plan import untried_lines
 from specscope.gate.recommend import Recommendation
 from specscope.gate.rules import Move
@@ -44,25 +44,12 @@ def recommendation_lines(found: Recommendation) -> list[str]:
     return lines
 
 
-START_WITH = {
-    "keep": "start with {what}",
-    "disable": "start without speculation",
-    "no_difference": "no difference: start without speculation, which is simpler",
-    "collect_baseline": "no two configurations to compare yet",
-    "not_comparable": "not comparable",
-    "inconclusive": "not decided yet",
-    "engine_fault": "engine fault: what it gains is not to be believed",
-}
-
-
 def crossover_lines(verdict: Verdict) -> list[str]:
     """A crossover by router: what engines that cannot change k should be started with."""
-    chosen = ", ".join(verdict.best)
-    what = f"k = {verdict.k}" if verdict.k is not None else f"the table of {chosen}"
-    words = START_WITH[verdict.action].format(what=what)
-    graded = "" if verdict.grade == "none" else f", {verdict.grade}"
-    lines = [f"crossover of {verdict.segment}: {words} ({verdict.pairs} pairs{graded})"]
-    return [*lines, *(f"    {reason}" for reason in verdict.reasons)]
+    graded = "" if verdict.grade is Grade.NONE else f", {verdict.grade}"
+    what = words.start_with(verdict)
+    lines = [f"crossover of {verdict.segment}: {what} ({verdict.pairs} pairs{graded})"]
+    return [*lines, *(f"    {line}" for line in words.explain(verdict))]
 
 
 def _move_lines(move: Move) -> list[str]:
@@ -70,7 +57,7 @@ def _move_lines(move: Move) -> list[str]:
     step = f"k = {move.old_k}" if not move.changes else f"k {move.old_k} -> {move.new_k}"
     lines = [f"{verdict.segment}: {move.rule}, {step} ({move.why})"]
     if move.evidence is not None:
-        lines.append(f"    {describe(move.evidence)}")
+        lines.append(f"    {words.estimate(move.evidence)}")
     if verdict.primary:
         lines.append(f"    primary cause of the loss: {verdict.primary}")
     return lines
@@ -173,7 +160,8 @@ def _crossover_json(verdict: Verdict, of_hour: Mapping[str, float]) -> Mapping[s
         "confidence": verdict.confidence,
         "pairs": verdict.pairs,
         "metric": verdict.metric,
-        "reasons": list(verdict.reasons),
+        "flags": list(verdict.flags),
+        "reasons": [words.reason_json(one) for one in verdict.reasons],
         "costs": _costs_json(verdict, of_hour),
         "contrasts": [
             {"arm": e.arm, "baseline": e.baseline, "ratio": e.value, "low": e.low, "high": e.high}

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from specscope.evaluate.experiment.blocks import BASELINE, BlockTime
+from specscope.evaluate.experiment.blocks import BASELINE, BlockTime, LeftOut
 from specscope.evaluate.experiment.crossover import CLEAN, CURRENT, SCHEDULE, Side
-from specscope.evaluate.outputs.copies import OutputCheck
+from specscope.evaluate.verdict.crossover import Crossing
 
 Policies = Mapping[int, Mapping[str, Any]]
-Boots = Mapping[tuple[str, str], str]
-"""What each (replica, boot) ran."""
-
 SAME = (
     "engine", "engine_version", "target", "quantisation", "tensor_parallel", "pipeline_parallel",
     "data_parallel", "expert_parallel", "gpu_type", "driver",
@@ -29,26 +26,6 @@ SAME = (
 # Text that ends shortens a round's drafts. What lies below this share of the longest draft is
 # a table's doing.
 NEARLY_ALWAYS = 0.9
-
-
-@dataclass(frozen=True, slots=True)
-class Crossing:
-    """A crossover of two sides on one kind of engine, over all policies that ran it.
-
-    blocks: under the names of what their replicas ran; void where a name stands for two things.
-    ran: by replica and boot. outputs: of the configurations, compared.
-    """
-
-    policies: tuple[int, ...]
-    sides: Mapping[str, Side]
-    blocks: tuple[BlockTime, ...]
-    ran: Boots
-    outputs: tuple[OutputCheck, ...] = ()
-
-    @property
-    def baseline(self) -> str:
-        """What outputs are compared with: engines without speculation, or k0 where none ran."""
-        return CLEAN if CLEAN in self.ran.values() else BASELINE
 
 
 def sides_of(policies: Policies) -> dict[int, dict[str, Side]]:
@@ -114,7 +91,7 @@ def _crossing(
         start: configuration(by_boot[start[1:]], starts[start], policies[start[0]])
         for start in sorted(starts)
     }
-    void = _ambiguous(ran, by_boot)
+    ambiguous = _ambiguous(ran, by_boot)
     names: dict[tuple[str, str], set[str]] = defaultdict(set)
     for start, name in ran.items():
         names[start[1:]].add(name)
@@ -122,11 +99,16 @@ def _crossing(
         policies=tuple(sorted({start[0] for start in ran})),
         sides=sides,
         blocks=tuple(
-            replace(block, arm=name, void=block.void or void.get(name, ""))
+            replace(
+                block,
+                arm=name,
+                void=block.void or (LeftOut.AMBIGUOUS if name in ambiguous else None),
+            )
             for start, name in ran.items()
             for block in starts[start]
         ),
         ran={boot: name for boot, (name, *more) in names.items() if not more},
+        ambiguous=ambiguous,
     )
 
 
@@ -155,16 +137,12 @@ def configuration(
 
 def _ambiguous(
     ran: Mapping[tuple[int, str, str], str], by_boot: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> Mapping[str, str]:
-    """Names that stand for two things, each with a sentence: those are not alike on both sides."""
+) -> dict[str, tuple[str, ...]]:
+    """Names that cover two configurations, each with these: the sides would not be alike."""
     meant: dict[str, set[str]] = defaultdict(set)
     for start, name in ran.items():
         boot = by_boot[start[1:]]
         if name != CLEAN:
             said = [boot["method"], boot.get("draft"), boot.get("k_schedule")]
             meant[name].add(" ".join(str(word) for word in said if word))
-    return {
-        name: f"{name} is two configurations, {' and '.join(sorted(ways))}: compare one at a time"
-        for name, ways in meant.items()
-        if len(ways) > 1
-    }
+    return {name: tuple(sorted(ways)) for name, ways in meant.items() if len(ways) > 1}

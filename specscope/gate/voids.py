@@ -8,10 +8,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from specscope import queries
-from specscope.evaluate.experiment.blocks import BlockTime
+from specscope.evaluate.experiment.blocks import BlockTime, LeftOut
 from specscope.store.connection import Store
 
-REASON = "the guardrail put k = 0 in force"
 SLACK_NS = 10**9  # between the sidecar's decision and the hook's next round
 
 
@@ -52,7 +51,10 @@ def void_pairs(
     if not by_boot:
         return list(blocks)
     void = {_pair(block) for block in blocks if _touched(block, by_boot, policies)}
-    return [replace(block, void=REASON) if _pair(block) in void else block for block in blocks]
+    return [
+        replace(block, void=LeftOut.GUARDRAIL) if _pair(block) in void else block
+        for block in blocks
+    ]
 
 
 def _touched(

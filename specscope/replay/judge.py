@@ -12,15 +12,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specscope.evaluate.experiment.blocks import BASELINE, arm_k
+from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.statistics import ratio
 from specscope.evaluate.statistics.multiplicity import bonferroni
+from specscope.evaluate.verdict.verdict import (
+    OVERRULES_ALL,
+    Action,
+    Confidence,
+    Flag,
+    Grade,
+    Reason,
+    Verdict,
+    Why,
+    because,
+)
 from specscope.replay import contrast
 from specscope.replay.client import Outcome
-from specscope.replay.contrast import Both, Gain
+from specscope.replay.contrast import FEWEST_PARTS, Both, Gain
 from specscope.replay.trace import Trace, classes_of
 from specscope.store.buckets import CONTEXT, OUTPUT
 
-GRADE = "replayed"
 BASELINES = (BASELINE, "clean")
 FEWEST_REQUESTS, ENOUGH_PARTS = 30, 8
 SMALLEST_EFFECT = 0.02
@@ -29,32 +41,21 @@ MOST_LATE_S = 0.1  # beyond, this machine and not the endpoints set the pace
 SAME_LENGTH, LENGTHS_LEVEL = 0.05, 1e-3
 NEARLY_ALL = 0.9
 
-FLAGS = {
-    "FAILURES": "more than 1 % of the requests were not answered whole by a side",
-    "LATE": "this machine sent requests later than the trace says",
-    "SYNTHETIC_PROMPTS": "prompts were not kept, so acceptance is not that of the traffic",
-    "LENGTHS_DIFFER": "the sides wrote texts of different length to the same requests",
-}
-
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """One class. class_ None: all traffic. action: as everywhere; k: of side b, where known.
+class Replayed:
+    """The verdict on one class, or on all traffic (class None), and the gains of b over a.
 
-    grade: replayed, or none where a flag speaks against it. confidence: high where a gate may
-    rest on it once a person accepts it. gains: of b over a, the deciding one first.
+    verdict: its pairs are requests, its k that of side b. gains: the deciding one first.
     """
 
-    class_: str | None
-    context: str | None
-    output: str | None
-    action: str
-    k: int | None
-    grade: str
-    confidence: str
-    requests: int
+    verdict: Verdict
     gains: tuple[Gain, ...]
-    reasons: tuple[str, ...]
+
+    @property
+    def requests(self) -> int:
+        """Requests that both sides answered whole."""
+        return self.verdict.pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ class Judged:
     batch: mean requests in flight on side a, largest: the most.
     """
 
-    verdicts: tuple[Verdict, ...]
-    flags: tuple[str, ...]
+    verdicts: tuple[Replayed, ...]
+    flags: tuple[Flag, ...]
     failed: Mapping[str, int]
     outputs_compared: int
     outputs_differing: int
@@ -107,40 +108,54 @@ def _verdict(
     pairs: Sequence[Both],
     gains: Sequence[Gain | None],
     arms: tuple[str, str],
-    flags: Sequence[str],
-) -> Verdict:
+    flags: Sequence[Flag],
+) -> Replayed:
     known = tuple(gain for gain in gains if gain is not None)
     deciding = gains[0]
     action = _action(deciding, len(pairs), arms, flags)
-    decided = action not in ("inconclusive", "not_comparable")
+    decided = action.settles
     parts = len({both.part for both in pairs})
     sound = decided and not flags and parts >= ENOUGH_PARTS
-    keeps = action in ("keep", "set_k")
     requests = [both.asked for both in pairs]
-    return Verdict(
-        class_=class_,
-        context=_shared([CONTEXT.name(_prompt_tokens(both)) for both in pairs]),
-        output=_shared([OUTPUT.name(asked.max_tokens) for asked in requests]),
+    verdict = Verdict(
+        segment=Segment(
+            class_=class_,
+            context=_shared([CONTEXT.name(_prompt_tokens(both)) for both in pairs]),
+            output=_shared([OUTPUT.name(asked.max_tokens) for asked in requests]),
+        ),
         action=action,
-        k=arm_k(arms[1]) if keeps else 0 if action == "disable" else None,
-        grade=GRADE if deciding is not None and not flags else "none",
-        confidence="high" if sound else "low" if decided else "none",
-        requests=len(pairs),
-        gains=known,
-        reasons=tuple(_reasons(known, deciding, len(pairs), parts, arms, flags)),
+        k=arm_k(arms[1]) if action.gains else 0 if action is Action.DISABLE else None,
+        grade=Grade.REPLAYED if deciding is not None and not flags else Grade.NONE,
+        confidence=(Confidence.HIGH if sound else Confidence.LOW) if decided else Confidence.NONE,
+        metric=deciding.metric if deciding else "",
+        pairs=len(pairs),
+        reasons=tuple(_reasons(known, deciding, len(pairs), parts, arms)),
+        speedups=() if deciding is None else (estimate(deciding, len(pairs), arms),),
+        best=(arms[1],),
+        flags=tuple(flags),
     )
+    return Replayed(verdict, known)
 
 
-def _action(gain: Gain | None, requests: int, arms: tuple[str, str], flags: Sequence[str]) -> str:
-    if "FAILURES" in flags or "LENGTHS_DIFFER" in flags:
-        return "not_comparable"
+def estimate(gain: Gain, requests: int, arms: Sequence[str]) -> Estimate:
+    """A gain as the speedup that a verdict carries."""
+    k = arm_k(arms[1])
+    return Estimate(arms[1], gain.value, gain.low, gain.high, requests, gain.level, arms[0], k)
+
+
+def _action(
+    gain: Gain | None, requests: int, arms: tuple[str, str], flags: Sequence[Flag]
+) -> Action:
+    for flag, left in OVERRULES_ALL.items():
+        if flag in flags:
+            return left
     if gain is None or gain.low is None or gain.high is None or requests < FEWEST_REQUESTS:
-        return "inconclusive"
+        return Action.INCONCLUSIVE
     if gain.low > 1.0 / (1.0 + SMALLEST_EFFECT) and gain.high < 1.0 + SMALLEST_EFFECT:
-        return "no_difference"
+        return Action.NO_DIFFERENCE
     if gain.low > 1.0:
-        return "set_k" if arm_k(arms[1]) else "keep"
-    return "disable" if gain.high < 1.0 else "inconclusive"
+        return Action.SET_K if arm_k(arms[1]) else Action.KEEP
+    return Action.DISABLE if gain.high < 1.0 else Action.INCONCLUSIVE
 
 
 def _reasons(
@@ -149,47 +164,46 @@ def _reasons(
     requests: int,
     parts: int,
     arms: tuple[str, str],
-    flags: Sequence[str],
-) -> list[str]:
-    said = [f"{flag}: {FLAGS[flag]}" for flag in flags]
-    said += [sentence(gain, arms) for gain in gains]
+) -> list[Reason]:
+    reasons = [
+        because(
+            Why.REPLAY_GAIN,
+            arms[1],
+            baseline=arms[0],
+            metric=gain.metric,
+            unit=gain.unit,
+            a=gain.a,
+            b=gain.b,
+            value=gain.value,
+            low=gain.low,
+            high=gain.high,
+        )
+        for gain in gains
+    ]
     if requests < FEWEST_REQUESTS:
-        said.append(f"{requests} of {FEWEST_REQUESTS} requests")
+        reasons.append(because(Why.FEW_REQUESTS, have=requests, least=FEWEST_REQUESTS))
     elif deciding is not None and deciding.low is None:
-        said.append("needs three parts or more on each side")
+        reasons.append(because(Why.FEW_PARTS, have=parts, least=FEWEST_PARTS))
     elif parts < ENOUGH_PARTS:
-        said.append(f"thin evidence: {parts} of {ENOUGH_PARTS} parts")
-    return said
+        reasons.append(because(Why.FEW_PARTS, have=parts, least=ENOUGH_PARTS))
+    return reasons
 
 
-def sentence(gain: Gain, arms: tuple[str, str]) -> str:
-    """A gain as a person says it."""
-    interval = (
-        "interval unknown"
-        if gain.low is None or gain.high is None
-        else f"{gain.low:.3g} to {gain.high:.3g}"
-    )
-    return (
-        f"{gain.metric}: {arms[0]} {gain.a:.4g}, {arms[1]} {gain.b:.4g} {gain.unit}, "
-        f"{gain.value:.3f} times as good ({interval})"
-    )
-
-
-def _flags(trace: Trace, pairs: Sequence[Both], outcomes: Sequence[Outcome]) -> tuple[str, ...]:
+def _flags(trace: Trace, pairs: Sequence[Both], outcomes: Sequence[Outcome]) -> tuple[Flag, ...]:
     found = []
     asked = max(1, len(outcomes) // 2)
     if any(
         sum(o.side == side and bool(o.error) for o in outcomes) > MOST_FAILED * asked
         for side in "ab"
     ):
-        found.append("FAILURES")
+        found.append(Flag.FAILURES)
     late = sorted(o.late_s for o in outcomes)
     if late and late[int(0.95 * (len(late) - 1))] > MOST_LATE_S:
-        found.append("LATE")
+        found.append(Flag.LATE)
     if trace.synthetic:
-        found.append("SYNTHETIC_PROMPTS")
+        found.append(Flag.SYNTHETIC_PROMPTS)
     if _lengths_differ(pairs):
-        found.append("LENGTHS_DIFFER")
+        found.append(Flag.LENGTHS_DIFFER)
     return tuple(found)
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from specscope.errors import InputError
+from specscope.evaluate.experiment.segments import Segment
+from specscope.evaluate.verdict import words
+from specscope.evaluate.verdict.verdict import Action, Confidence, Flag, Grade, Reason, Verdict
+from specscope.replay import judge
 from specscope.replay.contrast import Gain
-from specscope.replay.judge import Judged, Verdict
+from specscope.replay.judge import Judged, Replayed
 
 SCHEMA = "specscope.replay/1"
 
@@ -37,8 +41,7 @@ def as_json(result: Result) -> dict[str, Any]:
     """Plain values; unknown as null."""
     plain = asdict(result)
     judged = plain.pop("judged")
-    for verdict in judged["verdicts"]:
-        verdict["class"] = verdict.pop("class_")
+    judged["verdicts"] = [_verdict_json(one) for one in result.judged.verdicts]
     known: dict[str, Any] = _known({"schema": SCHEMA, **plain, **judged})
     return known
 
@@ -56,9 +59,11 @@ def read(path: Path) -> Result:
             raise InputError(f"{path} is not the result of a replay")
         if raw["schema"] != SCHEMA:
             raise InputError(f"{path}: a {raw['schema']!r}, not a {SCHEMA!r}")
+        arms = (str(raw["arms"][0]), str(raw["arms"][1]))
+        flags = tuple(Flag(flag) for flag in raw["flags"])
         judged = Judged(
-            verdicts=tuple(_verdict(verdict) for verdict in raw["verdicts"]),
-            flags=tuple(raw["flags"]),
+            verdicts=tuple(_replayed(verdict, arms, flags) for verdict in raw["verdicts"]),
+            flags=flags,
             failed=raw["failed"],
             outputs_compared=raw["outputs_compared"],
             outputs_differing=raw["outputs_differing"],
@@ -68,7 +73,7 @@ def read(path: Path) -> Result:
         return Result(
             created_at=int(raw["created_at"]),
             epoch=str(raw["epoch"]),
-            arms=(str(raw["arms"][0]), str(raw["arms"][1])),
+            arms=arms,
             urls=(str(raw["urls"][0]), str(raw["urls"][1])),
             trace_sha256=str(raw["trace_sha256"]),
             requests=int(raw["requests"]),
@@ -79,10 +84,42 @@ def read(path: Path) -> Result:
         raise InputError(f"{path} is not the result of a replay: {error}") from error
 
 
-def _verdict(raw: Mapping[str, Any]) -> Verdict:
+def _verdict_json(one: Replayed) -> dict[str, Any]:
+    verdict = one.verdict
+    return {
+        "class": verdict.segment.class_,
+        "context": verdict.segment.context,
+        "output": verdict.segment.output,
+        "action": verdict.action,
+        "k": verdict.k,
+        "grade": verdict.grade,
+        "confidence": verdict.confidence,
+        "requests": one.requests,
+        "gains": [asdict(gain) for gain in one.gains],
+        "reasons": [words.reason_json(reason) for reason in verdict.reasons],
+    }
+
+
+def _replayed(raw: Mapping[str, Any], arms: Sequence[str], flags: Sequence[Flag]) -> Replayed:
     gains = tuple(Gain(**gain) for gain in raw["gains"])
-    rest = {name: raw[name] for name in raw if name not in ("class", "gains", "reasons")}
-    return Verdict(class_=raw["class"], gains=gains, reasons=tuple(raw["reasons"]), **rest)
+    verdict = Verdict(
+        segment=Segment(raw["class"], raw["context"], raw["output"]),
+        action=Action(raw["action"]),
+        k=raw["k"],
+        grade=Grade(raw["grade"]),
+        confidence=Confidence(raw["confidence"]),
+        metric=gains[0].metric if gains else "",
+        pairs=raw["requests"],
+        reasons=tuple(_reason(reason) for reason in raw["reasons"] if isinstance(reason, dict)),
+        speedups=tuple(judge.estimate(gain, raw["requests"], arms) for gain in gains[:1]),
+        best=(arms[1],),
+        flags=tuple(flags),
+    )
+    return Replayed(verdict, gains)
+
+
+def _reason(raw: Mapping[str, Any]) -> Reason:
+    return Reason(str(raw["code"]), raw["arm"], dict(raw["numbers"]))
 
 
 def _known(value: Any) -> Any:

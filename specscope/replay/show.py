@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from specscope.replay.judge import Verdict
+from collections.abc import Mapping
+
+from specscope.evaluate.verdict import words
+from specscope.evaluate.verdict.verdict import Action, Grade, Verdict
 from specscope.replay.result import Result
 
-WORDS = {
-    "keep": "b pays",
-    "set_k": "k = {k} pays",
-    "disable": "{arm} loses",
-    "no_difference": "no difference",
-    "inconclusive": "inconclusive",
-    "not_comparable": "not comparable",
+PAYS: Mapping[Action, str] = {
+    Action.KEEP: "b pays",
+    Action.SET_K: "k = {k} pays",
+    Action.DISABLE: "{arm} loses",
 }
 
 
@@ -19,9 +19,10 @@ def lines(result: Result) -> list[str]:
     """A verdict a class with its reasons, then what holds of the whole."""
     judged = result.judged
     said = []
-    for verdict in judged.verdicts:
-        said.append(_headline(verdict, result.arms))
-        said += [f"    {reason}" for reason in verdict.reasons]
+    for one in judged.verdicts:
+        said.append(_headline(one.verdict, result.arms))
+        said += [f"    {words.flag(flag)}" for flag in one.verdict.flags]
+        said += [f"    {words.reason(reason)}" for reason in one.verdict.reasons]
     differing = (
         f", {judged.outputs_differing} differ" if judged.outputs_differing else ", all equal"
     )
@@ -33,7 +34,8 @@ def lines(result: Result) -> list[str]:
 
 
 def _headline(verdict: Verdict, arms: tuple[str, str]) -> str:
-    words = WORDS[verdict.action].format(k=verdict.k, arm=arms[1])
-    grade = f", {verdict.grade}" if verdict.grade != "none" else ""
-    plural = "request" if verdict.requests == 1 else "requests"
-    return f"{verdict.class_ or 'all traffic'}: {words} ({verdict.requests} {plural}{grade})"
+    pays = PAYS.get(verdict.action, words.ACTIONS[verdict.action])
+    grade = "" if verdict.grade is Grade.NONE else f", {verdict.grade}"
+    plural = "request" if verdict.pairs == 1 else "requests"
+    traffic = verdict.segment.class_ or "all traffic"
+    return f"{traffic}: {pays.format(k=verdict.k, arm=arms[1])} ({verdict.pairs} {plural}{grade})"

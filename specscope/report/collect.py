@@ -15,16 +15,18 @@ from specscope.evaluate.costs.machine import machines_of
 from specscope.evaluate.experiment.blocks import BlockPart, BlockTime
 from specscope.evaluate.experiment.checks import Design
 from specscope.evaluate.outputs.copies import OutputCheck, worst
+from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.choice import Rules
-from specscope.evaluate.verdict.decide import Verdict, decide
+from specscope.evaluate.verdict.crossover import judge_crossovers
+from specscope.evaluate.verdict.decide import decide
 from specscope.evaluate.verdict.fleet import fleet_verdict, segment_names
 from specscope.evaluate.verdict.prices import prices
 from specscope.evaluate.verdict.strata import over_the_fleet
 from specscope.evaluate.verdict.switch import Story, tell
 from specscope.evaluate.verdict.untried import Untried, untried
+from specscope.evaluate.verdict.verdict import Verdict
 from specscope.evidence.outputs import read_outputs
 from specscope.gate.anchor import reaches_back
-from specscope.gate.crossover import judge_crossovers
 from specscope.gate.evidence import read_blocks, read_bodies, read_crossings
 from specscope.gate.session import DESIGNS
 from specscope.gate.sides import without_crossovers
@@ -87,8 +89,8 @@ def collect(
         until=_moment(max((block.last_at for block in blocks), default=None)),
         headline=headline(verdicts, fleet),
         global_action=fleet.action,
-        still_needed=list(fleet.still_needed),
-        would_change=list(fleet.would_change),
+        still_needed=[words.need(one) for one in fleet.still_needed],
+        would_change=[words.change(one) for one in fleet.would_change],
         segments=[segment_row(v, called[v.epoch, v.segment], price) for v in verdicts],
         stories=[story_row(story, names) for story in stories],
         replicas=[

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 SCHEMA = "specscope.report/1"
 
@@ -86,6 +87,24 @@ class OutputRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ReasonRow:
+    """One reason of a verdict: its code, the arm that it is about, its numbers, its sentence."""
+
+    code: str
+    arm: str | None
+    numbers: dict[str, Any]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FlagRow:
+    """A reason not to believe the input: its code and its sentence."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class SegmentRow:
     """One kind of traffic, the verdict on it, and every arm that it rests on.
 
@@ -101,11 +120,12 @@ class SegmentRow:
     k: int | None
     grade: str
     confidence: str
-    reasons: list[str]
+    reasons: list[ReasonRow]
     arms: list[ArmRow]
     primary: str | None = None  # cause behind the least loss; None where speculation pays
     causes: list[LossCauses] = field(default_factory=list)  # of every arm that loses
     metric: str = ""
+    flags: list[FlagRow] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

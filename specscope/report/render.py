@@ -3,31 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from specscope.evaluate.verdict import words
+from specscope.evaluate.verdict.verdict import Action, Why
 from specscope.report import plots
 from specscope.report.model import SCHEMA, ArmRow, FleetRow, LossCauses, Report, SegmentRow
 
-ACTION_WORDS = {
-    "keep": "keep, {what}",
-    "set_k": "set {what}",
-    "disable": "disable",
-    "route": "route elsewhere",
-    "no_difference": "no difference",
-    "collect_baseline": "collect a baseline",
-    "inconclusive": "inconclusive",
-    "not_comparable": "not comparable",
-    "engine_fault": "engine fault",
-    "no_data": "no data",
-}
-
-
-THIN = "thin evidence: "
-ABOUT_AN_ARM = re.compile(r"(\S+) (runs at|yields) ")
+# Said of every arm; the table has room for the deciding one's.
+ABOUT_ARMS = frozenset({Why.BREAK_EVEN, Why.THIN})
 
 
 def write(report: Report, folder: Path) -> Path:
@@ -58,8 +45,7 @@ def to_json(report: Report) -> str:
 
 def verdict(segment: SegmentRow) -> str:
     """The verdict in words."""
-    what = "the table" if segment.k is None else f"k = {segment.k}"
-    return ACTION_WORDS[segment.action].format(what=what)
+    return words.action(Action(segment.action), segment.k)
 
 
 def deciding_arm(segment: SegmentRow) -> ArmRow | None:
@@ -70,26 +56,17 @@ def deciding_arm(segment: SegmentRow) -> ArmRow | None:
 
 
 def why(segment: SegmentRow) -> str:
-    """The reasons for the table: of the sentences about single arms, only the deciding arm's."""
+    """The reasons for the table: flags, and of the reasons about single arms the deciding one's."""
     best = deciding_arm(segment)
-    arm = best.arm if best else ""
-    kept = [
-        _thin_of(arm, sentence)
-        for sentence in segment.reasons
-        if not (match := ABOUT_AN_ARM.match(sentence)) or (match[1] == arm and match[2] == "yields")
+    sentences = [one.text for one in segment.flags]
+    sentences += [
+        one.text
+        for one in segment.reasons
+        if one.code not in ABOUT_ARMS or best is None or one.arm == best.arm
     ]
     if best and best.held_equal:
-        kept.append(f"{best.held_equal} held equal, as it came {number(best.unadjusted)}")
-    return "; ".join(sentence for sentence in kept if sentence)
-
-
-def _thin_of(arm: str, sentence: str) -> str:
-    """What one arm still lacks, of a sentence that lists every arm's; others as they are."""
-    if not sentence.startswith(THIN):
-        return sentence
-    lacks = sentence.removeprefix(THIN).split("; ")
-    mine = [lack.partition(" has ")[2] for lack in lacks if lack.startswith(f"{arm} has ")]
-    return f"{THIN}{', '.join(mine)}" if mine else ""
+        sentences.append(f"{best.held_equal} held equal, as it came {number(best.unadjusted)}")
+    return "; ".join(sentences)
 
 
 def why_it_loses(report: Report) -> list[tuple[str, LossCauses]]:

@@ -5,44 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from specscope.evaluate.causes.diagnosis import Diagnosis
-from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.summary import ArmSummary
 from specscope.evaluate.outputs.copies import OutputCheck
-from specscope.evaluate.verdict.decide import Verdict
-from specscope.evaluate.verdict.fleet import LOSSES, WINS, FleetVerdict
+from specscope.evaluate.verdict import words
+from specscope.evaluate.verdict.fleet import FleetVerdict
 from specscope.evaluate.verdict.prices import Cost, costs
 from specscope.evaluate.verdict.strata import FleetRatio
 from specscope.evaluate.verdict.switch import Story
 from specscope.evaluate.verdict.untried import Untried
+from specscope.evaluate.verdict.verdict import Action, Reason, Verdict
 from specscope.report import model
 
 LoadNames = Mapping[str, str]
-
-FLEET_WORDS = {
-    "keep": "Keep speculation: every kind of traffic measured here gains.",
-    "route_selectively": "Speculate selectively: it pays for some of this traffic and not for all.",
-    "remove_everywhere": "Remove speculation: no kind of traffic measured here gains.",
-    "collect_baseline": "Undecided: nothing ran target-only beside the speculative arms.",
-    "inconclusive": "Undecided: the evidence does not tell yet.",
-    "no_data": "No data: no experiment ran in this period.",
-}
-GAINS_SO_FAR = "Speculate selectively: it pays for some of this traffic, the rest is undecided."
 
 
 def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
     """The answer in two sentences."""
     if not verdicts:
-        return FLEET_WORDS[fleet.action]
-    wins = sum(v.action in WINS for v in verdicts)
-    losses = sum(v.action in LOSSES for v in verdicts)
-    rest = len(verdicts) - wins - losses
+        return words.FLEET[fleet.action]
+    total, gain, fail = len(verdicts), len(fleet.gain), len(fleet.fail)
+    rest = total - gain - fail
     undecided = f", {rest} undecided" if rest else ""
-    faults = sum(v.action == "engine_fault" for v in verdicts)
-    words = GAINS_SO_FAR if wins and rest and not losses else FLEET_WORDS[fleet.action]
+    faults = sum(v.action is Action.ENGINE_FAULT for v in verdicts)
+    answer = words.GAINS_SO_FAR if gain and rest and not fail else words.FLEET[fleet.action]
     return (
-        f"{words} Of {len(verdicts)} kind{'s' if len(verdicts) != 1 else ''} of traffic "
-        f"{wins} {'gain' if wins != 1 else 'gains'}, {losses} "
-        f"{'do' if losses != 1 else 'does'} not{undecided}."
+        f"{answer} Of {total} kind{'s' if total != 1 else ''} of traffic "
+        f"{gain} {'gain' if gain != 1 else 'gains'}, {fail} "
+        f"{'do' if fail != 1 else 'does'} not{undecided}."
         + (f" In {faults}, speculation changes outputs or counters cannot be." if faults else "")
     )
 
@@ -63,12 +53,18 @@ def segment_row(
         k=verdict.k,
         grade=verdict.grade,
         confidence=verdict.confidence,
-        reasons=list(verdict.reasons),
+        flags=[model.FlagRow(str(one), words.flag(one)) for one in verdict.flags],
+        reasons=[_reason(one) for one in verdict.reasons],
         arms=[_arm(a, speedups.get(a.arm), cost.get(a.arm)) for a in verdict.arms],
         primary=verdict.primary,
         causes=_losses(verdict.diagnoses),
         metric=verdict.metric,
     )
+
+
+def _reason(one: Reason) -> model.ReasonRow:
+    plain = words.reason_json(one)
+    return model.ReasonRow(plain["code"], plain["arm"], plain["numbers"], plain["text"])
 
 
 def _losses(diagnoses: Sequence[Diagnosis]) -> list[model.LossCauses]:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from specscope.evaluate.experiment.blocks import BlockTime
+from specscope.evaluate.experiment.blocks import BlockTime, LeftOut
 from specscope.evaluate.experiment.crossover import crossover, deploys_of, swap_pairs
 
 SIDES = {"r0": "left", "r1": "right"}
@@ -129,15 +129,17 @@ def test_a_pair_that_is_not_whole_is_left_out_with_its_reason():
         BlockTime(**{**_plain(b), "arm": "k0"}) if (b.pair, b.replica) == (4, "r0") else b
         for b in late
     ]
-    void = [BlockTime(**{**_plain(b), "void": "the guardrail"}) if b.pair == 7 else b for b in odd]
+    void = [
+        BlockTime(**{**_plain(b), "void": LeftOut.GUARDRAIL}) if b.pair == 7 else b for b in odd
+    ]
 
     pairs, left_out = swap_pairs(void, SIDES)
 
     assert len(pairs) == 9
     assert left_out == {
-        "a side did not serve both streams": 1,
-        "a side ran two configurations": 1,
-        "the guardrail": 1,
+        LeftOut.ONE_STREAM: 1,
+        LeftOut.TWO_CONFIGURATIONS: 1,
+        LeftOut.GUARDRAIL: 1,
     }
 
 
@@ -151,7 +153,7 @@ def test_a_block_whose_time_is_no_time_leaves_its_pair_out(wall_us):
     pairs, left_out = swap_pairs(made, SIDES)
 
     assert len(deploys_of(pairs, "throughput")) == 2
-    assert left_out == {"a block without time or tokens": 1}
+    assert left_out == {LeftOut.NOT_MEASURED: 1}
 
 
 def _plain(block):

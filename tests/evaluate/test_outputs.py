@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from block_rows import Kind, rows
+from evaluate.reasons import codes, numbers
 
 from specscope.evaluate.outputs.copies import (
     Copies,
@@ -96,11 +97,12 @@ def test_an_arm_that_changes_outputs_is_not_switched_on_whatever_it_gains():
     assert (verdicts["sql"].action, verdicts["sql"].k) == ("engine_fault", None)
     assert verdicts["sql"].grade == "none"
     assert not verdicts["sql"].applicable
-    assert "40 of 100 outputs differ" in verdicts["sql"].reasons[0]
+    assert numbers(verdicts["sql"], "outputs", "k4")["differing"] == 40
     assert (verdicts["prose"].action, verdicts["prose"].k) == ("set_k", 4)
     fleet = fleet_verdict(list(verdicts.values()))
     assert fleet.action == "route_selectively"
-    assert any("outputs that equal target-only's would make sql" in w for w in fleet.would_change)
+    (change,) = fleet.would_change
+    assert (change.code, change["flag"]) == ("remedy", "OUTPUTS_DIFFER")
 
 
 def test_speculation_that_changes_every_output_is_removed_everywhere():
@@ -120,7 +122,7 @@ def test_a_loss_needs_no_second_reason_and_other_arms_are_not_blamed():
 
     assert (lost.action, lost.grade) == ("disable", "measured")
     assert (kept.action, kept.k, kept.grade) == ("set_k", 4, "measured")
-    assert any("outputs: k2: 40 of 100" in reason for reason in kept.reasons)
+    assert numbers(kept, "outputs", "k2")["compared"] == 100
 
 
 def test_outputs_that_are_not_judged_yet_keep_a_gate_from_changing():
@@ -129,7 +131,7 @@ def test_outputs_that_are_not_judged_yet_keep_a_gate_from_changing():
     (verdict,) = decide(times, parts, outputs=checked(3, 100, 0, 0))
 
     assert (verdict.action, verdict.confidence, verdict.applicable) == ("set_k", "low", False)
-    assert any("copies within k0 do not tell" in reason for reason in verdict.reasons)
+    assert "thin_outputs" in codes(verdict)
 
 
 def test_equal_outputs_change_nothing():

@@ -7,13 +7,14 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
+from evaluate.reasons import rows
 from gate.test_gate_commands import put_rows, run
 
 from specscope.cli import main
 from specscope.errors import UsageError
 from specscope.evaluate.experiment.blocks import BlockTime
+from specscope.evaluate.verdict.crossover import judge_crossovers
 from specscope.gate import calibration
-from specscope.gate.crossover import judge_crossovers
 from specscope.gate.sides import crossings
 from specscope.gate.swap import Swap, crossover_policy, haproxy, nginx, schedule, swap_map
 from specscope.policy.stored import next_table, read_policies, write_policy
@@ -119,7 +120,8 @@ def test_three_contrasts_and_the_tax_of_a_speculative_engine(tmp_path, capsys):
         ("k0", "clean"): pytest.approx(0.9, rel=0.02),
         ("k4", "clean"): pytest.approx(1.3, rel=0.02),
     }
-    assert any("k = 0 in a speculative engine costs" in reason for reason in found["reasons"])
+    (tax,) = rows(found, "idle_speculation")
+    assert tax["numbers"]["loss"] == pytest.approx(0.1, abs=0.02)
 
 
 def test_without_a_swap_of_the_configurations_nothing_is_measured(tmp_path, capsys):
@@ -131,10 +133,8 @@ def test_without_a_swap_of_the_configurations_nothing_is_measured(tmp_path, caps
     assert (found["action"], found["grade"], found["confidence"]) == (
         "not_comparable", "none", "none",
     )  # fmt: skip
-    assert (
-        "swap the configurations at the next deploy: then the hardware cancels" in found["reasons"]
-    )
-    assert any("hardware is in it" in reason for reason in found["reasons"])
+    assert len(rows(found, "swap_next")) == 1
+    assert [one["arm"] for one in rows(found, "hardware_included")] == ["k4"]
 
     main(["report", "--store", where, "--out", str(tmp_path / "report"), "--json"])
     report = json.loads(capsys.readouterr().out)
@@ -173,7 +173,8 @@ def test_few_pairs_are_undecided_and_say_how_many_are_lacking(tmp_path, capsys):
 
     (found,) = json.loads(out)["crossovers"]
     assert found["action"] == "inconclusive"
-    assert "thin evidence: clean and k4 have 4 of 20 pairs" in found["reasons"]
+    (pairs,) = [one for one in rows(found, "thin") if one["numbers"]["unit"] == "pairs"][:1]
+    assert (pairs["arm"], pairs["numbers"]["have"]) == ("clean and k4", 4)
 
 
 def test_all_intervals_of_one_crossover_hold_together_however_many_there_are():

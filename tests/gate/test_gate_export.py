@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specscope.evaluate.experiment.segments import Segment
-from specscope.evaluate.verdict.decide import Verdict
+from specscope.evaluate.verdict.verdict import Action, Confidence, Grade, Verdict
 from specscope.gate.evidence import of_epoch
 from specscope.gate.export import NAMES, export
 from specscope.gate.places import Place
@@ -157,7 +157,8 @@ def a_move(label, batch, speeds, new_k, grade="measured"):
     """A decided place. speeds: tokens a second, by the draft lengths that ran."""
     arms = tuple(SimpleNamespace(arm=f"k{k}", k=k, tokens_per_s=speeds[k]) for k in sorted(speeds))
     verdict = Verdict(
-        epoch="e", segment=Segment(label), action="keep", k=new_k, grade=grade, confidence="high",
+        epoch="e", segment=Segment(label), action=Action.KEEP, k=new_k, grade=Grade(grade),
+        confidence=Confidence.HIGH,
         reasons=(), speedups=(), metric="", arms=arms, best=(), pairs=40, pairs_needed=None,
         flags=(), left_out=(),
     )  # fmt: skip

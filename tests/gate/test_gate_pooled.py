@@ -7,11 +7,11 @@ import pytest
 from evaluate.block_rows import Kind, rows
 from gate.test_gate_commands import put_rows, typed
 
+from specscope.evaluate.experiment.blocks import LeftOut
 from specscope.evaluate.verdict.decide import decide
 from specscope.gate import evidence
 from specscope.gate.evidence import read_blocks
 from specscope.gate.sharing import read_class_blocks
-from specscope.gate.voids import REASON
 from specscope.store.connection import Store
 from specscope_agent.guardrail import Held
 from specscope_agent.loss import rows_table
@@ -109,7 +109,7 @@ def test_pairs_that_a_guardrail_cut_are_void_in_a_large_fleet_too(fleet, monkeyp
 
     void = {block.replica for block in blocks if block.void}
     assert void == {"r2"}
-    assert {block.void for block in blocks} == {"", REASON}
+    assert {block.void for block in blocks} == {None, LeftOut.GUARDRAIL}
     assert {block.merged for block in blocks if not block.void} <= {REPLICAS - 1, REPLICAS - 2, 1}
 
 

@@ -4,11 +4,13 @@ import dataclasses
 import json
 
 import pytest
+from evaluate.reasons import numbers, rows
 from gate.test_gate_commands import run, typed
 from gate.test_gate_crossover import NOW, SWAP, SWAPPED, blocks, boot_of, stored
 
 from specscope.cli import main
-from specscope.gate.crossover import judge_crossovers
+from specscope.evaluate.experiment.blocks import LeftOut
+from specscope.evaluate.verdict.crossover import judge_crossovers
 from specscope.gate.show import crossover_lines
 from specscope.gate.sides import Crossing, crossings
 from specscope.gate.swap import Swap, crossover_policy
@@ -118,10 +120,10 @@ def test_one_length_with_two_drafts_is_two_configurations():
     verdict = judged(blocks(SWAPPED, 24), boots)
 
     assert (verdict.action, verdict.grade) == ("collect_baseline", "none")
-    assert any(
-        "48 pairs left out: k4 is two configurations, draft_model another and draft_model tiny" in r
-        for r in verdict.reasons
-    )
+    assert verdict.left_out == ((LeftOut.AMBIGUOUS, 48),)
+    assert numbers(verdict, "ambiguous", "k4") == {
+        "ways": ("draft_model another", "draft_model tiny")
+    }
 
 
 def test_two_calibrations_of_the_same_sides_are_one_crossover_however_they_are_called():
@@ -201,12 +203,8 @@ def test_a_side_that_changes_outputs_has_not_won(
     (found,) = json.loads(out)["crossovers"]
     assert (found["action"], found["confidence"]) == (action, confidence)
     assert ("engine fault" in text) == bool(differing)
-    said = [reason for reason in found["reasons"] if reason.startswith("outputs: k4")]
-    assert said == (
-        [f"outputs: k4: {differing} of 200 outputs differ, target-only from itself in 0 of 200"]
-        if differing
-        else []
-    )
+    counts = [(one["arm"], one["numbers"]["differing"]) for one in rows(found, "outputs")]
+    assert counts == ([("k4", differing)] if differing else [])
     assert report["outputs_state"] == state
     assert [(row["arm"], row["compared"]) for row in report["outputs"]] == [("k4", 200)]
     assert report["segments"][0]["action"] == action
@@ -222,7 +220,7 @@ def test_outputs_that_differ_without_copies_to_tell_why_hold_a_change_back(tmp_p
 
     (found,) = json.loads(out)["crossovers"]
     assert (found["action"], found["grade"], found["confidence"]) == ("keep", "measured", "low")
-    assert "thin evidence: k4 changes outputs, and copies do not tell why yet" in found["reasons"]
+    assert [one["arm"] for one in rows(found, "thin_outputs")] == ["k4"]
 
 
 def test_counters_that_cannot_be_are_a_fault_of_the_engine():
@@ -249,7 +247,7 @@ def test_clients_that_wait_ask_the_faster_side_more_and_that_is_fair(tmp_path, c
 
     (found,) = json.loads(open_)["crossovers"]
     assert found["action"] == "not_comparable"
-    assert any(reason.startswith("SAMPLE_RATIO") for reason in found["reasons"])
+    assert found["flags"] == ["SAMPLE_RATIO"]
     (found,) = json.loads(closed)["crossovers"]
     assert (found["action"], found["k"], found["load"]) == ("keep", 4, "5-16")  # eight at once
     assert found["metric"].startswith("output tokens per second")

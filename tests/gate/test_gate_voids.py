@@ -5,12 +5,14 @@ import json
 
 import pytest
 from evaluate.block_rows import Kind, rows
+from evaluate.reasons import numbers
 from gate.test_gate_commands import put_blocks, run
 
 from specscope.cli import main
+from specscope.evaluate.experiment.blocks import LeftOut
 from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.evaluate.verdict.decide import decide
-from specscope.gate.voids import REASON, Hold, void_pairs
+from specscope.gate.voids import Hold, void_pairs
 from specscope.report.views import segment_row
 from specscope.store.connection import Store
 from specscope_agent.guardrail import Held
@@ -38,7 +40,7 @@ def test_pairs_that_are_numbered_by_time_are_void_from_the_hold_to_its_end():
     found = void_pairs(blocks, [hold(22 * MINUTE, 37 * MINUTE)], {7: POLICY})
 
     assert voided(found) == [5, 6, 7, 8, 9]
-    assert {block.void for block in found} == {"", REASON}
+    assert {block.void for block in found} == {None, LeftOut.GUARDRAIL}
 
 
 @pytest.mark.parametrize("other", [{"replica": "r1"}, {"boot": "b1"}, {"policy": 8}])
@@ -63,7 +65,7 @@ def test_a_report_s_chunk_gaps_are_of_the_pairs_that_decided():
             block,
             gap_bins=(bin_of(900.0 if block.pair <= 3 else 10.0),),
             gap_counts=(100,),
-            void=REASON if block.pair <= 3 else "",
+            void=LeftOut.GUARDRAIL if block.pair <= 3 else None,
         )
         for block in blocks
     ]
@@ -77,14 +79,15 @@ def test_a_report_s_chunk_gaps_are_of_the_pairs_that_decided():
 def test_a_void_pair_is_left_out_and_counted_not_repaired():
     blocks, parts = rows({"sql": WIN}, pairs=24)
     spoilt = [
-        dataclasses.replace(b, void=REASON) if b.pair <= 3 and b.k == 0 else b for b in blocks
+        dataclasses.replace(b, void=LeftOut.GUARDRAIL) if b.pair <= 3 and b.k == 0 else b
+        for b in blocks
     ]
 
     (whole,), (fewer,) = decide(blocks, parts), decide(spoilt, parts)
 
     assert (whole.pairs, fewer.pairs) == (24, 21)
-    assert fewer.left_out == ((REASON, 3),)
-    assert f"3 pairs left out: {REASON}" in fewer.reasons
+    assert fewer.left_out == ((LeftOut.GUARDRAIL, 3),)
+    assert numbers(fewer, "left_out") == {"reason": "guardrail", "pairs": 3}
 
 
 def test_what_a_sidecar_said_reaches_the_table_and_the_report(tmp_path, capsys):
@@ -106,4 +109,5 @@ def test_what_a_sidecar_said_reaches_the_table_and_the_report(tmp_path, capsys):
 
     assert (move["rule"], move["pairs"]) == ("insufficient", 14)  # pairs 1 to 6 are void
     assert [(row["reason"], row["count"]) for row in report["losses"]] == [("guardrail", 1)]
-    assert f"6 pairs left out: {REASON}" in report["segments"][0]["reasons"]
+    (left,) = [r for r in report["segments"][0]["reasons"] if r["code"] == "left_out"]
+    assert left["numbers"] == {"reason": "guardrail", "pairs": 6}

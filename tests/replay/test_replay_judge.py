@@ -33,9 +33,12 @@ def a_result(judged, arms=ARMS):
 def test_the_action_follows_the_truth(gain, action, k):
     found = verdict_of(gain, own_sd=0.02)
 
-    assert (found.action, found.k, found.grade, found.confidence) == (action, k, "replayed", "high")
+    verdict = found.verdict
+    assert (verdict.action, verdict.k, verdict.grade, verdict.confidence) == (
+        action, k, "replayed", "high",
+    )  # fmt: skip
     assert found.gains[0].low < gain < found.gains[0].high
-    assert (found.context, found.output) == ("0-1k", "65-256")
+    assert (verdict.segment.context, verdict.segment.output) == ("0-1k", "65-256")
 
 
 def test_an_unnamed_pair_of_endpoints_gets_no_draft_length():
@@ -43,7 +46,7 @@ def test_an_unnamed_pair_of_endpoints_gets_no_draft_length():
 
     judged = judge(asked, answers(asked, gain={"sql": 1.5}), ("a", "b"))
 
-    assert (judged.verdicts[0].action, judged.verdicts[0].k) == ("keep", None)
+    assert (judged.verdicts[0].verdict.action, judged.verdicts[0].verdict.k) == ("keep", None)
 
 
 def test_the_gain_is_a_ratio_of_sums():
@@ -108,10 +111,10 @@ def test_two_classes_are_judged_apart_and_together():
 
     judged = judge(asked, answers(asked, gain=gain, drift=0.02), ARMS)
 
-    assert [(v.class_, v.action) for v in judged.verdicts[:2]] == [
+    assert [(v.verdict.segment.class_, v.verdict.action) for v in judged.verdicts[:2]] == [
         ("prose", "disable"), ("sql", "set_k")
     ]  # fmt: skip
-    assert judged.verdicts[2].class_ is None
+    assert judged.verdicts[2].verdict.segment.class_ is None
     assert judged.verdicts[2].gains[0].metric == "output tokens per second"
 
 
@@ -130,8 +133,8 @@ def test_what_cannot_be_believed_is_flagged_and_has_no_grade(spoil, flag, action
     judged = judge(asked, made, ARMS)
 
     assert flag in judged.flags
-    assert (judged.verdicts[0].grade, judged.verdicts[0].action) == ("none", action)
-    assert judged.verdicts[0].confidence != "high"
+    assert (judged.verdicts[0].verdict.grade, judged.verdicts[0].verdict.action) == ("none", action)
+    assert judged.verdicts[0].verdict.confidence != "high"
 
 
 def test_texts_of_surely_different_length_are_not_compared():
@@ -144,7 +147,7 @@ def test_texts_of_surely_different_length_are_not_compared():
     judged = judge(asked, made, ARMS)
 
     assert judged.flags == ("LENGTHS_DIFFER",)
-    assert judged.verdicts[0].action == "not_comparable"
+    assert judged.verdicts[0].verdict.action == "not_comparable"
 
 
 def test_prompts_that_were_not_kept_give_times_and_no_grade():
@@ -155,7 +158,7 @@ def test_prompts_that_were_not_kept_give_times_and_no_grade():
     judged = judge(asked, answers(asked, gain={"sql": 1.5}, drift=0.02), ARMS)
 
     assert judged.flags == ("SYNTHETIC_PROMPTS",)
-    assert judged.verdicts[0].grade == "none"
+    assert judged.verdicts[0].verdict.grade == "none"
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 29])
@@ -165,7 +168,7 @@ def test_few_answers_are_inconclusive_and_never_not_a_number(count):
 
     judged = judge(asked, made, ARMS)
 
-    assert judged.verdicts[0].action in ("inconclusive", "not_comparable")
+    assert judged.verdicts[0].verdict.action in ("inconclusive", "not_comparable")
     text = json.dumps(result.as_json(a_result(judged)), allow_nan=False)
     assert "NaN" not in text
     assert lines(a_result(judged))

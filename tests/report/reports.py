@@ -11,6 +11,7 @@ from specscope.report.model import (
     LossRow,
     OutputRow,
     Ratio,
+    ReasonRow,
     Replica,
     Report,
     SegmentRow,
@@ -51,20 +52,22 @@ def a_segment(label="sql", action="keep", k=4, **changes):
         k=k,
         grade="measured",
         confidence="high",
-        reasons=["the interval lies above 1"],
+        reasons=[ReasonRow("rivals", "k4", {"arms": ["k2"]}, "k2 cannot be told from k4")],
         arms=arms,
     )
     return replace(segment, **changes)
 
 
-# As evaluate.sentences.describe_cause says it.
 CAUSE = "primary cause: draft_cost; without it k4 would run at 1.40 (draft takes 40% of the time)"
 
 
 def a_loss():
     """Why k4 loses: with a free draft it would gain, with a cheaper verify pass not."""
     return {
-        "reasons": ["every arm loses", CAUSE],
+        "reasons": [
+            ReasonRow("all_lose", None, {}, "all lose"),
+            ReasonRow("cause", "k4", {}, CAUSE),
+        ],
         "primary": "draft_cost",
         "causes": [
             LossCauses(

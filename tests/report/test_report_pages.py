@@ -15,7 +15,10 @@ from rich.console import Console
 from waiting import PATIENCE_S
 
 from specscope.evaluate.experiment.segments import Segment
+from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.fleet import fleet_verdict, segment_names
+from specscope.evaluate.verdict.verdict import Action
+from specscope.report.model import FlagRow, ReasonRow
 from specscope.report.render import (
     deciding_arm,
     metrics_said,
@@ -71,7 +74,7 @@ def test_a_report_without_evidence_still_reads(tmp_path):
 def test_the_headline_takes_undecided_traffic_for_neither_gain_nor_loss(actions, said):
     verdicts = [
         SimpleNamespace(
-            action=action,
+            action=Action(action),
             epoch="e",
             segment=Segment(action),
             pairs_needed=20,
@@ -106,8 +109,8 @@ def test_the_terminal_says_in_a_line_a_segment_why_its_verdict_is_what_it_is():
     show(a_report(segments=[a_segment(), lost, silent]), Console(file=text, width=200))
 
     lines = [line for line in text.getvalue().splitlines() if line.startswith("- ")]
-    assert lines[0] == "- sql, light: the interval lies above 1"
-    assert lines[1] == f"- prose, light: every arm loses; {CAUSE}"
+    assert lines[0] == "- sql, light: k2 cannot be told from k4"
+    assert lines[1] == f"- prose, light: all lose; {CAUSE}"
     assert not any(line.startswith("- json, light") for line in lines)
 
 
@@ -146,23 +149,22 @@ def test_the_deciding_arm_is_the_one_kept_or_the_best_of_those_that_lose():
 def test_the_table_says_what_the_deciding_arm_yields_and_lacks_and_no_more():
     segment = a_segment(
         reasons=[
-            "k2 runs at 1.3 of k0 (1.2 to 1.4, 18 pairs)",
-            "k2 yields 1.80 tokens a round and breaks even at 1.40",
-            "k4 yields 2.60 tokens a round and breaks even at 1.70",
-            "thin evidence: k2 has 18 of 20 pairs; k4 has 18 of 20 pairs; k4 has 9 of 30 requests",
-        ]
+            ReasonRow("break_even", "k2", {}, "k2 yields"),
+            ReasonRow("break_even", "k4", {}, "k4 yields"),
+            ReasonRow("thin", "k2", {}, "k2 lacks"),
+            ReasonRow("thin", "k4", {}, "k4 lacks"),
+            ReasonRow("swap_next", None, {}, "swap"),
+        ],
+        flags=[FlagRow("NOT_SWAPPED", "NOT_SWAPPED: hardware")],
     )
 
-    assert why(segment) == (
-        "k4 yields 2.60 tokens a round and breaks even at 1.70; "
-        "thin evidence: 18 of 20 pairs, 9 of 30 requests"
-    )
+    assert why(segment) == "NOT_SWAPPED: hardware; k4 yields; k4 lacks; swap"
 
 
 def test_a_speedup_at_equal_traffic_says_what_it_was_as_it_came():
     held = "requests of the block"
     arm = an_arm(4, speedup=1.7, held_equal=held, unadjusted=1.66)
-    segment = a_segment(reasons=["k4 runs at 1.7"], arms=[an_arm(0), arm])
+    segment = a_segment(reasons=[], arms=[an_arm(0), arm])
 
     assert why(segment) == "requests of the block held equal, as it came 1.66"
     assert "requests of the block held equal, as it came 1.66" in to_html(
@@ -282,7 +284,9 @@ def test_what_is_needed_and_what_would_change_use_the_report_s_names():
     def verdict(label, action, **changes):
         plain = {"epoch": "e", "pairs_needed": 40, "pairs": 10, "speedups": (1,), "flags": ()}
         segment = Segment(label, load="1")
-        return SimpleNamespace(action=action, segment=segment, primary=None, **plain | changes)
+        return SimpleNamespace(
+            action=Action(action), segment=segment, primary=None, **plain | changes
+        )
 
     fleet = fleet_verdict(
         [
@@ -296,10 +300,12 @@ def test_what_is_needed_and_what_would_change_use_the_report_s_names():
         {"1": "light"},
     )
 
-    assert fleet.still_needed == (
+    assert tuple(map(words.need, fleet.still_needed)) == (
         "about 40 pairs in all of a, light; b, light",
         "blocks at k = 0 beside the others of c, light",
         "a router that does not see the arm of d, light",
         "pairs of k = 0 and another draft length that the engine follows of f, light",
     )
-    assert fleet.would_change == ("outputs that equal target-only's would make e, light pay",)
+    assert tuple(map(words.change, fleet.would_change)) == (
+        "outputs that equal target-only's would make e, light pay",
+    )

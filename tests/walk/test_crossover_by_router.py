@@ -5,7 +5,7 @@ import torch
 from known_cost import Cost, Machine, VirtualClock
 from two_sides import deploy, faster, tokens_per_s
 
-from specscope.gate.crossover import judge_crossovers
+from specscope.evaluate.verdict.crossover import judge_crossovers
 from specscope.gate.session import read, recommendation
 from specscope.gate.swap import Swap, crossover_policy
 from specscope.policy.stored import read_policies, write_policy

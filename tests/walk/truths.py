@@ -23,8 +23,10 @@ from random import Random
 import numpy as np
 from known_cost import Cost, CostedEngine, Machine, Replay, greedy, prompt
 
+from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.choice import Rules
-from specscope.evaluate.verdict.decide import Verdict, decide
+from specscope.evaluate.verdict.decide import decide
+from specscope.evaluate.verdict.verdict import Verdict
 from specscope.gate.evidence import read_blocks
 from specscope.store.connection import Store
 from specscope.store.roll import roll
@@ -292,5 +294,5 @@ def scores(
             if stream.causes:
                 score.primaries[str(verdict.primary)] += 1
             if outcome != "right":
-                score.notes.append(f"seed {seed}: {outcome}: {'; '.join(verdict.reasons)}")
+                score.notes.append(f"seed {seed}: {outcome}: {'; '.join(words.explain(verdict))}")
     return found

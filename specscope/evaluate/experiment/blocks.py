@@ -9,9 +9,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from enum import StrEnum
 from typing import Any
 
 BASELINE = "k0"
+
+
+class LeftOut(StrEnum):
+    """Why a pair is not used. `words.LEFT_OUT` has the sentences."""
+
+    GUARDRAIL = "guardrail"
+    DRAFTED_BEYOND = "drafted_beyond"
+    UNEQUAL_REQUESTS = "unequal_requests"
+    AMBIGUOUS = "ambiguous"
+    ONE_STREAM = "one_stream"
+    TWO_CONFIGURATIONS = "two_configurations"
+    NOT_MEASURED = "not_measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +43,7 @@ class OfBlock:
 class BlockTime(OfBlock):
     """What one arm's block took and yielded, over all its rounds. Unknown times are None.
 
-    void: why its pair must not be compared, in words; empty where it may. merged: how many blocks
+    void: why its pair must not be compared; None if it may. merged: how many blocks
     of like replicas at one time it adds up. Neither is a stored column.
     """
 
@@ -72,7 +85,7 @@ class BlockTime(OfBlock):
     ttft_us: float | None = None
     first_tokens: int | None = None
     waiting: int | None = None
-    void: str = ""
+    void: LeftOut | None = None
     merged: int = 1
 
 
@@ -134,7 +147,7 @@ def merge_blocks(rows: Sequence[BlockTime]) -> BlockTime:
         changes |= {f"{kind}_bins": bins, f"{kind}_counts": counts}
     changes["classes"] = tuple(sorted({name for row in rows for name in row.classes}))
     changes["k"] = max(row.k for row in rows)
-    changes["void"] = next((row.void for row in rows if row.void), "")
+    changes["void"] = next((row.void for row in rows if row.void), None)
     changes["first_at"] = min(row.first_at for row in rows)
     changes["last_at"] = max(row.last_at for row in rows)
     return replace(first, **changes)

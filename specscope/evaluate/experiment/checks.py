@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from specscope.evaluate.experiment.blocks import BlockTime, arm_k
+from specscope.evaluate.experiment.blocks import BlockTime, LeftOut, arm_k
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.statistics import ratio
 
@@ -33,7 +33,7 @@ class Usable:
     """Pairs that can be compared, and how many could not, by reason."""
 
     pairs: tuple[Pair, ...]
-    left_out: Mapping[str, int]
+    left_out: Mapping[LeftOut, int]
 
 
 def usable_pairs(pairs: Iterable[Pair], design: Design) -> Usable:
@@ -45,16 +45,16 @@ def usable_pairs(pairs: Iterable[Pair], design: Design) -> Usable:
     cohort: every block of a pair must have served the same number of requests of the same
     classes. otherwise traffic differs by chance, and `sample_ratio_p` judges all pairs together.
     """
-    kept, left_out = [], Counter[str]()
+    kept, left_out = [], Counter[LeftOut]()
     for pair in pairs:
         served = {(block.requests, block.classes) for block in pair.blocks.values()}
-        void = next((block.void for block in pair.blocks.values() if block.void), "")
+        void = next((block.void for block in pair.blocks.values() if block.void), None)
         if void:
             left_out[void] += 1
         elif any(_drafted_beyond(name, block) for name, block in pair.blocks.items()):
-            left_out["the engine drafted more than the arm says"] += 1
+            left_out[LeftOut.DRAFTED_BEYOND] += 1
         elif design == "cohort" and len(served) > 1:
-            left_out["blocks served different requests"] += 1
+            left_out[LeftOut.UNEQUAL_REQUESTS] += 1
         else:
             kept.append(pair)
     return Usable(tuple(kept), dict(left_out))

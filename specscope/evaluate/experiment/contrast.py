@@ -4,54 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from specscope.evaluate.experiment.blocks import arm_k
+from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.statistics import ratio, sequential
 from specscope.evaluate.statistics.ratio import LogRatio
 
 TOKENS, TIME = "emitted", "wall_us"
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A ratio of throughputs with the interval that decides about it.
-
-    value: arm over baseline, > 1 is faster. low, high: at `level`, which is widened so that
-    all intervals of one decision hold together; None where they cannot be known (one pair, or
-    a sequential look that comes too early). held_equal: traffic that was held equal between the
-    arms, in words; then raw is the plain ratio of sums, with its own interval.
-    """
-
-    arm: str
-    value: float
-    low: float | None
-    high: float | None
-    pairs: int
-    level: float
-    baseline: str
-    k: int | None = None
-    held_equal: str = ""
-    raw: Estimate | None = None
-
-    @property
-    def wins(self) -> bool:
-        """Faster than the baseline, whatever the interval leaves open."""
-        return self.low is not None and self.low > 1.0
-
-    @property
-    def loses(self) -> bool:
-        """Slower than the baseline, whatever the interval leaves open."""
-        return self.high is not None and self.high < 1.0
-
-    def within(self, effect: float) -> bool:
-        """Whether any difference is smaller than `effect`, a share, in both directions."""
-        if self.low is None or self.high is None:
-            return False
-        return self.low > 1.0 / (1.0 + effect) and self.high < 1.0 + effect
 
 
 def log_ratio(

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specscope.evaluate.experiment import objectives
-from specscope.evaluate.experiment.blocks import BlockTime, arm_k, merge_blocks
-from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.experiment.blocks import BlockTime, LeftOut, arm_k, merge_blocks
+from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.objectives import Objective
 from specscope.evaluate.experiment.pairs import known, measured
 from specscope.evaluate.statistics import ratio, sequential
@@ -78,7 +78,7 @@ class Crossover:
 
 def swap_pairs(
     blocks: Iterable[BlockTime], sides: Mapping[str, Side]
-) -> tuple[list[SwapPair], dict[str, int]]:
+) -> tuple[list[SwapPair], dict[LeftOut, int]]:
     """Pairs of adjacent blocks, and how many were left out, by reason.
 
     blocks: `arm` is the configuration of the replica then; `pair` numbers the blocks by time.
@@ -90,10 +90,10 @@ def swap_pairs(
     for block in dict.fromkeys(known(block) for block in blocks):
         if (side := sides.get(block.replica)) is not None:
             found[block.policy, block.pair // 2][side][block.pair % 2].append(block)
-    pairs, left_out = [], Counter[str]()
+    pairs, left_out = [], Counter[LeftOut]()
     for key in sorted(found):
         merged = {side: _whole(halves) for side, halves in found[key].items()}
-        reasons = [one for one in merged.values() if isinstance(one, str)]
+        reasons = [one for one in merged.values() if isinstance(one, LeftOut)]
         if reasons:
             left_out[reasons[0]] += 1
         else:
@@ -104,19 +104,19 @@ def swap_pairs(
     return pairs, dict(left_out)
 
 
-def _whole(halves: Mapping[int, Sequence[BlockTime]]) -> BlockTime | str:
+def _whole(halves: Mapping[int, Sequence[BlockTime]]) -> BlockTime | LeftOut:
     """One side's two blocks as one, or why they are none."""
-    void = next((b.void for rows in halves.values() for b in rows if b.void), "")
+    void = next((b.void for rows in halves.values() for b in rows if b.void), None)
     if void:
         return void
     ran = [{(block.replica, block.boot) for block in halves.get(half, ())} for half in (0, 1)]
     if not ran[0] or ran[0] != ran[1]:
-        return "a side did not serve both streams"
+        return LeftOut.ONE_STREAM
     rows = [block for half in (0, 1) for block in halves[half]]
     if len({block.arm for block in rows}) > 1:
-        return "a side ran two configurations"
+        return LeftOut.TWO_CONFIGURATIONS
     if not all(map(measured, rows)):
-        return "a block without time or tokens"
+        return LeftOut.NOT_MEASURED
     return replace(merge_blocks(rows), merged=sum(block.merged for block in rows))
 
 

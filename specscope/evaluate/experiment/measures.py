@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specscope.evaluate.experiment import contrast, objectives
-from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.objectives import Objective
 from specscope.evaluate.experiment.offered import Offered
 from specscope.evaluate.experiment.pairs import Pair

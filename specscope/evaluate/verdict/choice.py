@@ -11,11 +11,12 @@ from dataclasses import dataclass
 
 from specscope.evaluate.experiment import contrast
 from specscope.evaluate.experiment.blocks import BASELINE, arm_k
-from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.objectives import Objective
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.statistics.multiplicity import bonferroni
+from specscope.evaluate.verdict.verdict import Action
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Choice:
     fastest. speedups: of every arm against k0. point_k: the fastest arm by point estimate.
     """
 
-    action: str
+    action: Action
     arm: str | None
     k: int | None
     best: tuple[str, ...]
@@ -99,11 +100,11 @@ def choose(
         if found is not None:
             speedups.append(found)
     if not arms_of(pairs):
-        return Choice("inconclusive", None, None, (), (), 0)
+        return Choice(Action.INCONCLUSIVE, None, None, (), (), 0)
     if not speedups and any(contrast.log_ratio(pairs, a, BASELINE) for a in arms_of(pairs)):
-        return Choice("inconclusive", None, None, (), (), 0, tuple(arms_of(pairs)))
+        return Choice(Action.INCONCLUSIVE, None, None, (), (), 0, tuple(arms_of(pairs)))
     if not speedups:
-        return Choice("collect_baseline", None, None, (), (), 0)
+        return Choice(Action.COLLECT_BASELINE, None, None, (), (), 0)
     fastest = max(speedups, key=lambda e: (e.value, -(e.k or 0)))
     rivals = bonferroni(rules.level, max(1, len(speedups) - 1))
     best = _best_set(pairs, fastest, speedups, rivals, rules.looked_at_often, measure)
@@ -112,7 +113,7 @@ def choose(
     return Choice(
         action=verdict[0],
         arm=verdict[1].arm if verdict[1] else None,
-        k=verdict[1].k if verdict[1] else 0 if verdict[0] == "disable" else None,
+        k=verdict[1].k if verdict[1] else 0 if verdict[0] is Action.DISABLE else None,
         best=tuple(e.arm for e in best),
         speedups=tuple(speedups),
         point_k=point_k,
@@ -161,21 +162,21 @@ def estimate_between(
 
 def _judge(
     speedups: Sequence[Estimate], best: Sequence[Estimate], effect: float, current: int | None
-) -> tuple[str, Estimate | None]:
+) -> tuple[Action, Estimate | None]:
     winners = [e for e in best if e.wins and not e.within(effect)]
     if winners:
         running = [e for e in winners if current is not None and e.k == current]
         chosen = running[0] if running else winners[0]
         same = bool(running) or (chosen.k is None and chosen.arm == "current")
-        return ("keep" if same else "set_k"), chosen
+        return (Action.KEEP if same else Action.SET_K), chosen
     settled = all(e.loses or e.within(effect) for e in speedups)
     running = [e for e in speedups if current and e.k == current]
     if any(e.loses and not (settled and e.within(effect)) for e in running):
-        return "disable", None
+        return Action.DISABLE, None
     if settled:
         idle = any(e.within(effect) for e in speedups)
-        return ("no_difference" if idle else "disable"), None
-    return "inconclusive", None
+        return (Action.NO_DIFFERENCE if idle else Action.DISABLE), None
+    return Action.INCONCLUSIVE, None
 
 
 def _best_set(

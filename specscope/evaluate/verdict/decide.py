@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from specscope.evaluate.causes.diagnosis import Diagnosis
 from specscope.evaluate.causes.search import find_causes
 from specscope.evaluate.causes.surroundings import Surroundings
 from specscope.evaluate.costs.machine import Machine
 from specscope.evaluate.experiment import checks, objectives
 from specscope.evaluate.experiment.blocks import BlockPart, BlockTime, arm_k
 from specscope.evaluate.experiment.checks import Design
-from specscope.evaluate.experiment.contrast import Estimate
 from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.offered import Offered, offered_to
 from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.experiment.segments import Segment
-from specscope.evaluate.experiment.summary import ArmSummary, summarise
+from specscope.evaluate.experiment.summary import summarise
 from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck, changed_outputs
 from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.verdict.allowance import keep_to_allowance
@@ -36,48 +34,17 @@ from specscope.evaluate.verdict.choice import (
     estimate_cells,
 )
 from specscope.evaluate.verdict.enough import lacking, pairs_needed
-from specscope.evaluate.verdict.flags import OUTPUTS_DIFFER, find_flags, overruled
-from specscope.evaluate.verdict.sentences import describe_cause, explain
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What to do with one segment of one epoch.
-
-    action, k: see `choice.Choice`. grade: measured (from pairs) or none. confidence: high where
-    the evidence may change a gate, low where it decides but is thin, none where nothing is
-    decided. reasons: sentences for a person. pairs: of the best-covered arm. pairs_needed: in
-    all, for a decision or for enough evidence; None where enough, or where one cannot say.
-    flags: reasons not to believe the input. left_out: pairs not used, by reason. diagnoses: of
-    every arm; primary: the cause behind the least loss, None where speculation does not lose.
-    cells: one changed cell against the table in force, measured on the whole replica. between:
-    each two draft lengths that ran against each other.
-    """
-
-    epoch: str
-    segment: Segment
-    action: str
-    k: int | None
-    grade: str
-    confidence: str
-    metric: str
-    pairs: int
-    reasons: tuple[str, ...] = ()
-    speedups: tuple[Estimate, ...] = ()
-    arms: tuple[ArmSummary, ...] = ()
-    best: tuple[str, ...] = ()
-    pairs_needed: int | None = None
-    flags: tuple[str, ...] = ()
-    left_out: tuple[tuple[str, int], ...] = ()
-    diagnoses: tuple[Diagnosis, ...] = ()
-    primary: str | None = None
-    cells: tuple[Estimate, ...] = ()
-    between: tuple[Estimate, ...] = ()
-
-    @property
-    def applicable(self) -> bool:
-        """Whether a gate may be changed on this verdict."""
-        return self.grade == "measured" and self.confidence == "high"
+from specscope.evaluate.verdict.flags import find_flags, overruled
+from specscope.evaluate.verdict.reasons import of_cause, of_outputs, reasons_of
+from specscope.evaluate.verdict.verdict import (
+    Confidence,
+    Flag,
+    Grade,
+    Reason,
+    Verdict,
+    Why,
+    because,
+)
 
 
 def decide(
@@ -162,24 +129,24 @@ def _verdict(
     level = bonferroni(rules.level, max(1, comparisons))
     seen = find_flags(pairs, arms_of(pairs), design, level)
     if any(check.state == DIFFERS and check.arm == choice.arm for check in changed):
-        seen.add(OUTPUTS_DIFFER)
+        seen.add(Flag.OUTPUTS_DIFFER)
     flags = tuple(sorted(seen))
     count = max((e.pairs for e in choice.speedups), default=0)
-    grade = "measured" if count >= 2 and not flags else "none"
+    grade = Grade.MEASURED if count >= 2 and not flags else Grade.NONE
     thin = lacking(pairs, choice, rules)
     if any(check.state == UNDECIDED and check.arm == choice.arm for check in changed):
-        thin.append(f"{choice.arm} changes outputs, and copies within k0 do not tell why yet")
+        thin.append(because(Why.THIN_OUTPUTS, choice.arm))
     action = overruled(choice.action, flags)
-    decided = action == choice.action and action not in ("inconclusive", "collect_baseline")
+    decided = action is choice.action and action.settles
     needed = pairs_needed(pairs, choice, rules, comparisons, decided, measure)
-    confidence = "none" if not decided else "low" if thin or grade == "none" else "high"
+    sure = Confidence.LOW if thin or grade is Grade.NONE else Confidence.HIGH
     verdict = Verdict(
         epoch=epoch,
         segment=segment,
         action=action,
         k=choice.k if decided else None,
         grade=grade,
-        confidence=confidence,
+        confidence=sure if decided else Confidence.NONE,
         speedups=choice.speedups,
         metric=objectives.METRICS[objective],
         arms=tuple(arms),
@@ -197,24 +164,23 @@ def _verdict(
 def _with_reasons(
     verdict: Verdict,
     choice: Choice,
-    thin: Sequence[str],
+    thin: Sequence[Reason],
     rules: Rules,
     allowance: float | None,
     changed: Sequence[OutputCheck],
 ) -> Verdict:
-    sentences = explain(
+    reasons = reasons_of(
         action=verdict.action,
-        chosen=choice,
+        choice=choice,
         arms=verdict.arms,
-        flags=verdict.flags,
         thin=thin,
         pairs_needed=verdict.pairs_needed,
         left_out=verdict.left_out,
         effect=rules.smallest_effect,
         allowance_ms=allowance,
     )
-    said = [f"outputs: {check}" for check in changed if check.state in (DIFFERS, UNDECIDED)]
-    return replace(verdict, reasons=(*said, *sentences))
+    outputs = [of_outputs(check) for check in changed if check.state in (DIFFERS, UNDECIDED)]
+    return replace(verdict, reasons=(*outputs, *reasons))
 
 
 def _with_causes(
@@ -227,7 +193,7 @@ def _with_causes(
     found = next((d for d in diagnoses if d.arm == nearest), None)
     if found is None or found.primary is None:
         return replace(verdict, diagnoses=diagnoses)
-    reasons = (*verdict.reasons, describe_cause(found))
+    reasons = (*verdict.reasons, of_cause(found))
     return replace(verdict, diagnoses=diagnoses, primary=found.primary, reasons=reasons)
 
 

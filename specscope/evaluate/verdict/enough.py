@@ -10,20 +10,21 @@ from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.verdict.choice import Choice, Rules
+from specscope.evaluate.verdict.verdict import Reason, Why, because
 
 
-def lacking(pairs: Sequence[Pair], choice: Choice, rules: Rules) -> list[str]:
+def lacking(pairs: Sequence[Pair], choice: Choice, rules: Rules) -> list[Reason]:
     """What an arm still lacks before its evidence may change a gate."""
     lacking = []
     for one in choice.speedups:
         mine = [p.blocks[one.arm] for p in pairs if one.arm in p.blocks and BASELINE in p.blocks]
-        for have, least, what in (
+        for have, least, unit in (
             (one.pairs, rules.min_pairs, "pairs"),
             (sum(block.requests for block in mine), rules.min_requests, "requests"),
             (sum(block.rounds for block in mine), rules.min_rounds, "rounds"),
         ):
             if have < least:
-                lacking.append(f"{one.arm} has {have} of {least} {what}")
+                lacking.append(because(Why.THIN, one.arm, have=have, least=least, unit=unit))
     return lacking
 
 

@@ -5,68 +5,66 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
-from specscope.evaluate.costs.traces import INCONSISTENT_BASELINE, VERIFY_FLOOR
+from specscope.evaluate.costs.traces import VERIFY_FLOOR
 from specscope.evaluate.experiment import checks, contrast, objectives
 from specscope.evaluate.experiment.blocks import BASELINE, BlockTime, arm_k
 from specscope.evaluate.experiment.checks import Design
 from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.verdict.verdict import OVERRULES_ALL, OVERRULES_GAINS, Action, Flag
 
 # Blocks of a pair share engine and clock, so only more than a kernel's whim counts: on some
 # processors a product of three rows is a few percent faster than one of a single row.
 _SURELY_TOO_FAST = 0.9
 
-BASELINE_DRAFTS = "BASELINE_DRAFTS"
-IMPOSSIBLE_COUNTS = "IMPOSSIBLE_COUNTS"
-OUTPUTS_DIFFER = "OUTPUTS_DIFFER"  # set by `verdicts`, which is told of the outputs
-NOT_SWAPPED = "NOT_SWAPPED"  # set by crossovers: the sides' hardware is in the contrast
 # Of a target-only block's time that may go into drafts before it is none.
 _DRAFT_SHARE = 0.02
 
 
 def find_flags(
     pairs: Sequence[Pair], arms: Sequence[str], design: Design, level: float
-) -> set[str]:
+) -> set[Flag]:
     """INCONSISTENT_BASELINE, SAMPLE_RATIO, TWINS_DIFFER, BASELINE_DRAFTS and IMPOSSIBLE_COUNTS,
     where they hold.
 
     Where open traffic queues, how many requests a block admits follows from how fast its arm is,
     and says nothing about who was sent where.
     """
-    flags = set()
+    flags: set[Flag] = set()
     if _baseline_drafts(pairs):
-        flags.add(BASELINE_DRAFTS)
+        flags.add(Flag.BASELINE_DRAFTS)
     for arm in arms:
         if _impossible([pair.blocks[arm] for pair in pairs if arm in pair.blocks]):
-            flags.add(IMPOSSIBLE_COUNTS)
+            flags.add(Flag.IMPOSSIBLE_COUNTS)
         if _verify_too_fast(pairs, arm, level):
-            flags.add(INCONSISTENT_BASELINE)
+            flags.add(Flag.INCONSISTENT_BASELINE)
         queue = objectives.queue_share([b for pair in pairs for b in pair.blocks.values()])
         if (
             design == "switchback"
             and (queue is None or queue <= objectives.QUEUE)
             and checks.sample_ratio_p(pairs, arm, BASELINE) < checks.SRM_LEVEL
         ):
-            flags.add("SAMPLE_RATIO")
+            flags.add(Flag.SAMPLE_RATIO)
     twins = checks.twin_check(pairs, BASELINE)
     if twins is not None and not twins.passed:
-        flags.add("TWINS_DIFFER")
+        flags.add(Flag.TWINS_DIFFER)
     return flags
 
 
-def overruled(action: str, flags: Collection[str]) -> str:
-    """What is left of an action under flags.
+def overruled(action: Action, flags: Collection[Flag]) -> Action:
+    """The action that flags leave.
 
-    not_comparable where arms cannot be compared; engine_fault where what would be switched on is
-    wrong. What loses even to a baseline that pays for drafts loses all the more to a true one,
-    and what is to be switched off needs no second reason.
+    A loss against a baseline that pays for drafts is a loss against a true one too, and switching
+    off needs no second reason. So some flags overrule only what would switch speculation on.
     """
-    if "SAMPLE_RATIO" in flags or "TWINS_DIFFER" in flags:
-        return "not_comparable"
-    if action in ("disable", "inconclusive", "collect_baseline"):
+    for flag, left in OVERRULES_ALL.items():
+        if flag in flags:
+            return left
+    if action in _SWITCHES_NOTHING_ON:
         return action
-    if IMPOSSIBLE_COUNTS in flags or OUTPUTS_DIFFER in flags:
-        return "engine_fault"
-    return "not_comparable" if BASELINE_DRAFTS in flags else action
+    return next((left for flag, left in OVERRULES_GAINS.items() if flag in flags), action)
+
+
+_SWITCHES_NOTHING_ON = (Action.DISABLE, Action.INCONCLUSIVE, Action.COLLECT_BASELINE)
 
 
 def _impossible(blocks: Sequence[BlockTime]) -> bool:

@@ -5,88 +5,107 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from specscope.evaluate.causes.diagnosis import NO_SINGLE_FIX
 from specscope.evaluate.experiment.segments import Segment
-from specscope.evaluate.verdict.decide import Verdict
-from specscope.evaluate.verdict.flags import NOT_SWAPPED
+from specscope.evaluate.verdict.verdict import Action, Reason, Value, Verdict, Why, because
 
-WINS = ("keep", "set_k")
-LOSSES = ("disable", "no_difference", "route", "engine_fault")
+Key = tuple[str, tuple[tuple[str, Value], ...]]
 
-_NEEDS = {
-    "SAMPLE_RATIO": "a router that does not see the arm",
-    "TWINS_DIFFER": "blocks in which the same policy run twice agrees with itself",
-    "BASELINE_DRAFTS": "a baseline that does not draft",
-    "IMPOSSIBLE_COUNTS": "an engine whose counters can be",
-    NOT_SWAPPED: "a deploy with the configurations of the sides swapped",
-    "OUTPUTS_DIFFER": "outputs that equal target-only's",
-}
+
+class FleetAction(StrEnum):
+    """What to do with all traffic together."""
+
+    KEEP = "keep"
+    ROUTE_SELECTIVELY = "route_selectively"
+    REMOVE_EVERYWHERE = "remove_everywhere"
+    COLLECT_BASELINE = "collect_baseline"
+    INCONCLUSIVE = "inconclusive"
+    NO_DATA = "no_data"
 
 
 @dataclass(frozen=True, slots=True)
 class FleetVerdict:
-    """keep, route_selectively, remove_everywhere, collect_baseline, inconclusive or no_data.
+    """The answer for all traffic, and how many segments stand behind it.
 
+    gain, fail, undecided, bare: names of segments; bare ones lack target-only blocks.
     still_needed: evidence that undecided traffic lacks. would_change: what would turn a loss.
     """
 
-    action: str
-    reasons: tuple[str, ...]
-    still_needed: tuple[str, ...]
-    would_change: tuple[str, ...]
+    action: FleetAction
+    gain: tuple[str, ...] = ()
+    fail: tuple[str, ...] = ()
+    undecided: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
+    still_needed: tuple[Reason, ...] = ()
+    would_change: tuple[Reason, ...] = ()
 
 
 def fleet_verdict(
     verdicts: Sequence[Verdict], load_names: Mapping[str, str] | None = None
 ) -> FleetVerdict:
-    """The whole: keep where every segment gains, remove where none can, else route.
+    """The whole: keep if every segment gains, remove if none can, else route.
 
     A segment whose outputs or counters are wrong does not gain. load_names: words for buckets
     of load.
     """
     if not verdicts:
-        return FleetVerdict("no_data", ("no blocks of an experiment",), (), ())
+        return FleetVerdict(FleetAction.NO_DATA)
     names = segment_names(((v.epoch, v.segment) for v in verdicts), load_names)
-    wins = [v for v in verdicts if v.action in WINS]
-    losses = [v for v in verdicts if v.action in LOSSES]
-    bare = [v for v in verdicts if v.action == "collect_baseline"]
-    open_ = [v for v in verdicts if v not in wins and v not in losses and v not in bare]
-    reasons = tuple(
-        f"{len(group)} of {len(verdicts)} segments {what}: "
-        + ", ".join(names[v.epoch, v.segment] for v in group)
-        for group, what in (
-            (wins, "gain"),
-            (losses, "do not gain"),
-            (open_, "are undecided"),
-            (bare, "lack target-only blocks"),
-        )
-        if group
-    )
-    if wins and not losses and not open_ and not bare:
-        action = "keep"
-    elif wins:
-        action = "route_selectively"
-    elif losses and not open_ and not bare:
-        action = "remove_everywhere"
-    elif bare and not losses and not open_:
-        action = "collect_baseline"
-    else:
-        action = "inconclusive"
-    needed: dict[str, list[str]] = defaultdict(list)
-    change: dict[str, list[str]] = defaultdict(list)
+    groups: dict[str, list[str]] = defaultdict(list)
+    needed: dict[Key, list[str]] = defaultdict(list)
+    change: dict[Key, list[str]] = defaultdict(list)
     for verdict in verdicts:
         name = names[verdict.epoch, verdict.segment]
+        groups[_group(verdict.action)].append(name)
         if (need := _need(verdict)) is not None:
-            needed[need].append(name)
+            needed[_key(need)].append(name)
         elif (turn := _turn(verdict)) is not None:
-            change[turn].append(name)
+            change[_key(turn)].append(name)
     return FleetVerdict(
-        action,
-        reasons,
-        tuple(f"{need} of {'; '.join(of)}" for need, of in needed.items()),
-        tuple(f"{turn} would make {'; '.join(of)} pay" for turn, of in change.items()),
+        action=_whole(groups),
+        gain=tuple(groups["gain"]),
+        fail=tuple(groups["fail"]),
+        undecided=tuple(groups["undecided"]),
+        bare=tuple(groups["bare"]),
+        still_needed=tuple(_with_segments(needed)),
+        would_change=tuple(_with_segments(change)),
     )
+
+
+def _group(action: Action) -> str:
+    if action.gains:
+        return "gain"
+    if action.fails:
+        return "fail"
+    return "bare" if action is Action.COLLECT_BASELINE else "undecided"
+
+
+def _whole(groups: Mapping[str, Sequence[str]]) -> FleetAction:
+    gain, fail, undecided, bare = (
+        bool(groups.get(name)) for name in ("gain", "fail", "undecided", "bare")
+    )
+    if gain:
+        alone = not (fail or undecided or bare)
+        return FleetAction.KEEP if alone else FleetAction.ROUTE_SELECTIVELY
+    if fail and not (undecided or bare):
+        return FleetAction.REMOVE_EVERYWHERE
+    if bare and not (fail or undecided):
+        return FleetAction.COLLECT_BASELINE
+    return FleetAction.INCONCLUSIVE
+
+
+def _key(reason: Reason) -> Key:
+    return reason.code, tuple(reason.numbers.items())
+
+
+def _with_segments(grouped: Mapping[Key, Sequence[str]]) -> list[Reason]:
+    """One reason for all segments that share it."""
+    return [
+        Reason(code, None, {**dict(numbers), "segments": tuple(names)})
+        for (code, numbers), names in grouped.items()
+    ]
 
 
 def segment_names(
@@ -119,25 +138,25 @@ def _name(epoch: str, segment: Segment, load_names: Mapping[str, str], detail: i
     return ", ".join(parts)
 
 
-def _need(verdict: Verdict) -> str | None:
-    """What evidence an undecided segment lacks."""
-    if verdict.action == "collect_baseline":
-        return "blocks at k = 0 beside the others"
-    if verdict.action == "inconclusive" and not verdict.speedups:
-        return "pairs of k = 0 and another draft length that the engine follows"
-    if verdict.action == "inconclusive":
-        return f"about {verdict.pairs_needed or 2 * verdict.pairs} pairs in all"
-    if verdict.action == "not_comparable":
-        return next((words for flag, words in _NEEDS.items() if flag in verdict.flags), None)
+def _need(verdict: Verdict) -> Reason | None:
+    """The evidence that an undecided segment lacks."""
+    if verdict.action is Action.COLLECT_BASELINE:
+        return because(Why.BASELINE_BLOCKS)
+    if verdict.action is Action.INCONCLUSIVE and not verdict.speedups:
+        return because(Why.FOLLOWED_PAIRS)
+    if verdict.action is Action.INCONCLUSIVE:
+        return because(Why.PAIRS_NEEDED, pairs=verdict.pairs_needed or 2 * verdict.pairs)
+    if verdict.action is Action.NOT_COMPARABLE and verdict.flags:
+        return because(Why.REMEDY, flag=verdict.flags[0])
     return None
 
 
-def _turn(verdict: Verdict) -> str | None:
-    """What would turn a loss into a gain."""
-    if verdict.action == "engine_fault":
-        return next((words for flag, words in _NEEDS.items() if flag in verdict.flags), None)
-    if verdict.action != "disable" or verdict.primary is None:
+def _turn(verdict: Verdict) -> Reason | None:
+    """The change that would turn a loss into a gain."""
+    if verdict.action is Action.ENGINE_FAULT and verdict.flags:
+        return because(Why.REMEDY, flag=verdict.flags[0])
+    if verdict.action is not Action.DISABLE or verdict.primary is None:
         return None
     if verdict.primary == NO_SINGLE_FIX:
-        return "a draft that is cheaper and agrees more often with the target"
-    return f"repair of {verdict.primary}"
+        return because(Why.BETTER_DRAFT)
+    return because(Why.REPAIR, cause=verdict.primary)

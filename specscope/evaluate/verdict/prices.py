@@ -11,7 +11,7 @@ from specscope.evaluate.costs.closed_forms import cost_per_million_tokens
 from specscope.evaluate.experiment.blocks import BASELINE
 from specscope.evaluate.experiment.crossover import CLEAN
 from specscope.evaluate.experiment.objectives import METRICS
-from specscope.evaluate.verdict.decide import Verdict
+from specscope.evaluate.verdict.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)

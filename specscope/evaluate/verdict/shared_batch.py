@@ -16,6 +16,7 @@ from specscope.evaluate.statistics import quantiles
 from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.statistics.quantiles import QuantileEstimate
 from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.verdict import Action
 
 IN_FORCE = "current"
 
@@ -31,7 +32,7 @@ class ClassDelay:
 
     epoch: str
     class_: str
-    action: str
+    action: Action
     allowance_ms: float
     requests: int
     tpot_p95_ms: Mapping[str, QuantileEstimate]
@@ -99,11 +100,11 @@ def _judge(
     requests = sum(row.requests for row in arms[IN_FORCE])
     enough = mine.blocks >= rules.min_pairs and requests >= rules.min_requests
     if not enough:
-        action = "inconclusive"
+        action = Action.INCONCLUSIVE
     elif objectives.exceeds(mine, allowance_ms):
-        action = "route"
+        action = Action.ROUTE
     else:
-        action = "keep" if mine.value <= allowance_ms else "inconclusive"
+        action = Action.KEEP if mine.value <= allowance_ms else Action.INCONCLUSIVE
     return ClassDelay(epoch, class_, action, allowance_ms, requests, p95)
 
 

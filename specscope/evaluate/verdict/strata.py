@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from specscope.evaluate.experiment.blocks import BASELINE
 from specscope.evaluate.experiment.objectives import METRICS
-from specscope.evaluate.verdict.decide import Verdict
+from specscope.evaluate.verdict.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)

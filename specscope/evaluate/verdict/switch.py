@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from specscope.evaluate.experiment import checks
 from specscope.evaluate.experiment.blocks import BASELINE, BlockPart, BlockTime, arm_k
 from specscope.evaluate.experiment.checks import Design
-from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.objectives import objective_for
 from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.experiment.segments import Segment
@@ -30,7 +30,6 @@ from specscope.evaluate.verdict.choice import Choice, Rules, choose, count_compa
 
 Floats = NDArray[np.float64]
 _FOLDS = 20
-_DECIDED = ("keep", "set_k", "disable", "no_difference")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,7 @@ def _traffic(
 
 def _gate_k(choice: Choice) -> int:
     """What a gate would run: the decided k, or the best guess where nothing is decided."""
-    if choice.action in _DECIDED:
+    if choice.action.settles:
         return choice.k or 0
     return choice.point_k
 

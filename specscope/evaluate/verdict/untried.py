@@ -23,14 +23,14 @@ from specscope.evaluate.experiment.objectives import METRICS
 from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.statistics.acceptance import Survival
 from specscope.evaluate.statistics.multiplicity import bonferroni
-from specscope.evaluate.verdict.decide import Verdict
+from specscope.evaluate.verdict.verdict import Action, Verdict
 
 BEYOND = 2  # lengths past the longest that ran: further out the bound says nothing
 LEVEL = 0.95  # of the bound on tokens per round
 # A shorter draft starts its rounds in easier text, so what a longer one kept reads low for it, by
 # this share of the accepted tokens at most (simulated under autocorrelated difficulty).
 EASIER = 0.21
-_UNBELIEVED = ("not_comparable", "engine_fault")
+_UNBELIEVED = (Action.NOT_COMPARABLE, Action.ENGINE_FAULT)
 
 Worth = Literal["worth_exploring", "below_best", "cannot_pay"]
 

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 
 from specscope.evaluate.experiment import checks
 from specscope.evaluate.experiment.blocks import BASELINE, BlockTime
-from specscope.evaluate.experiment.contrast import Estimate
 from specscope.evaluate.experiment.crossover import Crossover, Deploy, SwapPair
+from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.summary import ArmSummary
 from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck
 from specscope.evaluate.statistics import ratio
 from specscope.evaluate.verdict.choice import Rules
-from specscope.evaluate.verdict.flags import NOT_SWAPPED, OUTPUTS_DIFFER, find_flags
+from specscope.evaluate.verdict.flags import find_flags
+from specscope.evaluate.verdict.verdict import Flag, Reason, Why, because
 
 # About a k0 that is not what the verdict compares with.
-ABOUT_K0 = {"BASELINE_DRAFTS", "INCONSISTENT_BASELINE"}
+ABOUT_K0 = {Flag.BASELINE_DRAFTS, Flag.INCONSISTENT_BASELINE}
 
 
 def side_flags(
@@ -27,19 +28,19 @@ def side_flags(
     level: float,
     outputs: Sequence[OutputCheck],
     closed_loop: bool,
-) -> tuple[str, ...]:
+) -> tuple[Flag, ...]:
     """Reasons not to believe it: those of any blocks, and those of two sides."""
     # Whether both sides got their share of open traffic is a matter of sides, not of arms.
     seen = find_flags(rows, [deciding.arm] if deciding else [], "closed_loop", level)
     if deciding is None or deciding.baseline != BASELINE:
         seen -= ABOUT_K0
     if not closed_loop and _uneven(pairs):
-        seen.add("SAMPLE_RATIO")
+        seen.add(Flag.SAMPLE_RATIO)
     if deciding is not None:
         if (deciding.arm, deciding.baseline) in joint.confounded:
-            seen.add(NOT_SWAPPED)
+            seen.add(Flag.NOT_SWAPPED)
         if any(one.state == DIFFERS and one.arm == deciding.arm for one in outputs):
-            seen.add(OUTPUTS_DIFFER)
+            seen.add(Flag.OUTPUTS_DIFFER)
     return tuple(sorted(seen))
 
 
@@ -78,10 +79,16 @@ def lacking(
     outputs: Sequence[OutputCheck],
     deciding: Estimate | None,
     rules: Rules,
-) -> list[str]:
+) -> list[Reason]:
     """What is lacking before engines should be started by this verdict."""
     missing = [
-        f"{one.left} and {one.right} have {one.contrast.pairs} of {rules.min_pairs} pairs"
+        because(
+            Why.THIN,
+            f"{one.left} and {one.right}",
+            have=one.contrast.pairs,
+            least=rules.min_pairs,
+            unit="pairs",
+        )
         for one in deploys
         if one.contrast.pairs < rules.min_pairs
     ]
@@ -89,12 +96,12 @@ def lacking(
         return missing
     for arm in arms:
         if arm.arm in (deciding.arm, deciding.baseline):
-            for have, least, what in (
+            for have, least, unit in (
                 (arm.requests, rules.min_requests, "requests"),
                 (arm.rounds, rules.min_rounds, "rounds"),
             ):
                 if have < least:
-                    missing.append(f"{arm.arm} has {have} of {least} {what}")
+                    missing.append(because(Why.THIN, arm.arm, have=have, least=least, unit=unit))
     if any(one.state == UNDECIDED and one.arm == deciding.arm for one in outputs):
-        missing.append(f"{deciding.arm} changes outputs, and copies do not tell why yet")
+        missing.append(because(Why.THIN_OUTPUTS, deciding.arm))
     return missing

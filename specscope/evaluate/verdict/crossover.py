@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specscope.evaluate.experiment import objectives
-from specscope.evaluate.experiment.blocks import BASELINE, BlockTime
-from specscope.evaluate.experiment.contrast import Estimate
+from specscope.evaluate.experiment.blocks import BASELINE, BlockTime, LeftOut
 from specscope.evaluate.experiment.crossover import (
     CLEAN,
     Crossover,
+    Side,
     SwapPair,
     crossover,
     deploys_of,
     swap_pairs,
 )
+from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.objectives import METRICS
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.segments import Mix, Segment, segments_of
@@ -23,16 +24,43 @@ from specscope.evaluate.experiment.summary import summarise
 from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck
 from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.verdict.choice import Rules
-from specscope.evaluate.verdict.decide import Verdict
-from specscope.evaluate.verdict.flags import NOT_SWAPPED, overruled
-from specscope.evaluate.verdict.sentences import FLAGS, describe
-from specscope.gate.side_checks import lacking, side_flags
-from specscope.gate.sides import Crossing
+from specscope.evaluate.verdict.flags import overruled
+from specscope.evaluate.verdict.reasons import of_outputs
+from specscope.evaluate.verdict.side_checks import lacking, side_flags
+from specscope.evaluate.verdict.verdict import (
+    Action,
+    Confidence,
+    Grade,
+    Reason,
+    Verdict,
+    Why,
+    because,
+)
 
-WORDS = FLAGS | {
-    "SAMPLE_RATIO": "SAMPLE_RATIO: the sides did not serve a fair share of the requests",
-    NOT_SWAPPED: f"{NOT_SWAPPED}: no deploy tells the sides' hardware from what they ran",
-}
+Boots = Mapping[tuple[str, str], str]
+"""What each (replica, boot) ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crossing:
+    """A crossover of two sides on one kind of engine, over all policies that ran it.
+
+    blocks: under the names of the configurations that their replicas ran. ran: by replica and
+    boot. outputs: of the configurations, compared. ambiguous: names that cover two
+    configurations, with these; their blocks are void.
+    """
+
+    policies: tuple[int, ...]
+    sides: Mapping[str, Side]
+    blocks: tuple[BlockTime, ...]
+    ran: Boots
+    outputs: tuple[OutputCheck, ...] = ()
+    ambiguous: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def baseline(self) -> str:
+        """What outputs are compared with: engines without speculation, or k0 if none ran."""
+        return CLEAN if CLEAN in self.ran.values() else BASELINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +101,21 @@ def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> Judged:
     outputs = [one for one in crossing.outputs if segment.class_ in (None, one.class_)]
     flags = side_flags(pairs, rows, joint, deciding, level, outputs, closed_loop)
     chosen, k = _action(deciding, rules)
-    action = "not_comparable" if NOT_SWAPPED in flags else overruled(chosen, flags)
-    decided = action == chosen and action not in ("inconclusive", "collect_baseline")
-    grade = "measured" if deciding and not flags and len(pairs) > 1 else "none"
+    action = overruled(chosen, flags)
+    decided = action is chosen and action.settles
+    sound = deciding is not None and not flags and len(pairs) > 1
     used = [deploy for deploy in deploys if deploy.contrast.se is not None]
     enough = min((deploy.contrast.pairs for deploy in used), default=0) >= rules.min_pairs
     thin = lacking(used, arms, outputs, deciding, rules)
-    sure = enough and not thin and grade != "none"
+    sure = Confidence.HIGH if enough and not thin and sound else Confidence.LOW
     verdict = Verdict(
         epoch=epoch,
         segment=segment,
         action=action,
         k=k if decided else None,
-        grade=grade,
-        confidence="none" if not decided else "high" if sure else "low",
-        reasons=tuple(_reasons(joint, flags, outputs, thin, left_out, len(pairs))),
+        grade=Grade.MEASURED if sound else Grade.NONE,
+        confidence=sure if decided else Confidence.NONE,
+        reasons=tuple(_reasons(crossing, joint, outputs, thin, left_out, len(pairs))),
         # Over `clean` last: where one stands for an arm, it is this.
         speedups=tuple(sorted(joint.estimates, key=lambda e: e.baseline == CLEAN)),
         metric=METRICS[objective],
@@ -116,46 +144,46 @@ def _deciding(joint: Crossover) -> Estimate | None:
     return None
 
 
-def _action(found: Estimate | None, rules: Rules) -> tuple[str, int | None]:
+def _action(found: Estimate | None, rules: Rules) -> tuple[Action, int | None]:
     """What the contrast says, and the draft length where it is one."""
     if found is None:
-        return "collect_baseline", None
+        return Action.COLLECT_BASELINE, None
     if found.within(rules.smallest_effect):
-        return "no_difference", None
+        return Action.NO_DIFFERENCE, None
     if found.wins:
-        return "keep", found.k
-    return ("disable", 0) if found.loses else ("inconclusive", None)
+        return Action.KEEP, found.k
+    return (Action.DISABLE, 0) if found.loses else (Action.INCONCLUSIVE, None)
 
 
 def _reasons(
+    crossing: Crossing,
     joint: Crossover,
-    flags: Sequence[str],
     outputs: Sequence[OutputCheck],
-    thin: Sequence[str],
-    left_out: Mapping[str, int],
+    thin: Sequence[Reason],
+    left_out: Mapping[LeftOut, int],
     pairs: int,
-) -> list[str]:
-    said = ["crossover by router: sides with fixed configurations, their traffic swapped"]
-    said += [WORDS[flag] for flag in flags]
-    said += [f"outputs: {one}" for one in outputs if one.state in (DIFFERS, UNDECIDED)]
-    for one in joint.estimates:
-        held = (one.arm, one.baseline) in joint.confounded
-        said.append(describe(one) + ("; the sides' hardware is in it" if held else ""))
-    if joint.hardware is not None:
-        said.append(f"the sides' hardware alone: {describe(joint.hardware)}")
+) -> list[Reason]:
+    reasons = [because(Why.CROSSOVER)]
+    reasons += [of_outputs(one) for one in outputs if one.state in (DIFFERS, UNDECIDED)]
+    reasons += [
+        because(Why.HARDWARE_INCLUDED, one.arm, baseline=one.baseline)
+        for one in joint.estimates
+        if (one.arm, one.baseline) in joint.confounded
+    ]
+    side = joint.hardware
+    if side is not None:
+        reasons.append(because(Why.HARDWARE, value=side.value, low=side.low, high=side.high))
     elif joint.estimates:
-        said.append("swap the configurations at the next deploy: then the hardware cancels")
+        reasons.append(because(Why.SWAP_NEXT))
     if not joint.estimates:
-        said.append("no two sides ran different configurations in two pairs or more")
+        reasons.append(because(Why.NO_CONTRAST))
     tax = joint.of(BASELINE, CLEAN)
     if tax is not None and tax.loses:
-        said.append(
-            f"k = 0 in a speculative engine costs {1 - tax.value:.1%}: target-only traffic belongs "
-            "on engines started without speculation"
-        )
-    said += [f"thin evidence: {one}" for one in thin]
-    said += [f"{count} pairs left out: {reason}" for reason, count in left_out.items()]
-    return said if pairs or left_out else [*said, "no pair of blocks yet"]
+        reasons.append(because(Why.IDLE_SPECULATION, loss=1.0 - tax.value))
+    reasons += thin
+    reasons += [because(Why.LEFT_OUT, reason=code, pairs=n) for code, n in left_out.items()]
+    reasons += [because(Why.AMBIGUOUS, arm, ways=ways) for arm, ways in crossing.ambiguous.items()]
+    return reasons if pairs or left_out else [*reasons, because(Why.NO_PAIRS)]
 
 
 def _segment(blocks: Sequence[BlockTime], epoch: str, closed_loop: bool) -> Segment:

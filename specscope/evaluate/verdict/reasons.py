@@ -1,0 +1,122 @@
+"""The reasons of a verdict: which of them hold, with their numbers. `words` has the sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specscope.evaluate.causes.diagnosis import NO_SINGLE_FIX, Diagnosis
+from specscope.evaluate.experiment.blocks import BASELINE, LeftOut
+from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.experiment.objectives import exceeds
+from specscope.evaluate.experiment.summary import ArmSummary
+from specscope.evaluate.outputs.copies import OutputCheck
+from specscope.evaluate.verdict.choice import Choice
+from specscope.evaluate.verdict.verdict import Action, Reason, Why, because
+
+
+def reasons_of(
+    *,
+    action: Action,
+    choice: Choice,
+    arms: Sequence[ArmSummary],
+    thin: Sequence[Reason],
+    pairs_needed: int | None,
+    left_out: Sequence[tuple[LeftOut, int]],
+    effect: float,
+    allowance_ms: float | None = None,
+) -> list[Reason]:
+    """What decided, what is still needed, and what was not used. Speedups are not repeated."""
+    reasons = _because(action, choice, effect)
+    reasons += _beyond_allowance(arms, allowance_ms)
+    reasons += _against_break_even(choice.speedups, arms)
+    if action in (Action.INCONCLUSIVE, Action.COLLECT_BASELINE) and pairs_needed:
+        reasons.append(because(Why.PAIRS_NEEDED, pairs=pairs_needed))
+    else:
+        reasons += thin
+    reasons += [because(Why.LEFT_OUT, reason=code, pairs=count) for code, count in left_out]
+    return reasons
+
+
+def of_cause(diagnosis: Diagnosis) -> Reason:
+    """The primary cause of an arm's loss, and the speedup that its repair alone would give."""
+    if diagnosis.primary == NO_SINGLE_FIX:
+        gains = ", ".join(
+            f"{r.cause} {r.speedup:.2f}" for r in diagnosis.repairs if r.part == r.cause
+        )
+        return because(Why.NO_SINGLE_FIX, diagnosis.arm, repairs=gains)
+    primary = next(one for one in diagnosis.repairs if one.cause == diagnosis.primary)
+    return because(
+        Why.CAUSE,
+        diagnosis.arm,
+        cause=primary.cause,
+        speedup=None if primary.part is None else primary.speedup,
+        evidence=primary.evidence,
+    )
+
+
+def of_outputs(check: OutputCheck) -> Reason:
+    """How often an arm's outputs differ from target-only's."""
+    return because(
+        Why.OUTPUTS,
+        check.arm,
+        state=check.state,
+        differing=check.differing,
+        compared=check.compared,
+        twins_differing=check.twins_differing,
+        twins=check.twins,
+    )
+
+
+def _because(action: Action, choice: Choice, effect: float) -> list[Reason]:
+    if action is Action.COLLECT_BASELINE:
+        return [because(Why.NO_BASELINE)]
+    if action is Action.NO_DIFFERENCE:
+        losing = tuple(one.arm for one in choice.speedups if one.loses and not one.within(effect))
+        slower = [because(Why.SURELY_SLOWER, arms=losing)] if losing else []
+        return [because(Why.NO_GAIN, effect=effect), *slower]
+    if action is Action.DISABLE:
+        return [_of_disable(choice)]
+    if action is Action.INCONCLUSIVE and not choice.speedups:
+        return [because(Why.TIME_UNKNOWN if choice.undecided else Why.NO_ARM)]
+    if action is Action.INCONCLUSIVE:
+        return [because(Why.UNDECIDED, arms=choice.undecided)]
+    rivals = tuple(arm for arm in choice.best if arm != choice.arm)
+    if action.gains and rivals:
+        return [because(Why.RIVALS, choice.arm, arms=rivals)]
+    return []
+
+
+def _of_disable(choice: Choice) -> Reason:
+    if any(one.wins for one in choice.speedups):
+        return because(Why.NONE_WITHIN_ALLOWANCE)
+    if choice.undecided:
+        return because(Why.NOT_IN_FORCE, arms=choice.undecided)
+    everywhere = all(one.loses for one in choice.speedups)
+    return because(Why.ALL_LOSE if everywhere else Why.CURRENT_LOSES)
+
+
+def _beyond_allowance(arms: Sequence[ArmSummary], allowance_ms: float | None) -> list[Reason]:
+    return [
+        because(Why.BEYOND_ALLOWANCE, a.arm, p95_ms=a.tpot_p95_ms.value, allowance_ms=allowance_ms)
+        for a in arms
+        if a.tpot_p95_ms is not None and exceeds(a.tpot_p95_ms, allowance_ms)
+    ]
+
+
+def _against_break_even(speedups: Sequence[Estimate], arms: Sequence[ArmSummary]) -> list[Reason]:
+    """Tokens per round beside the cost of a round in target-only steps, from the same blocks."""
+    by_name = {arm.arm: arm for arm in arms}
+    reasons = []
+    for one in speedups:
+        arm = by_name.get(one.arm)
+        if arm is not None and arm.k and one.baseline == BASELINE:
+            tokens = arm.tokens_per_round.value
+            reasons.append(
+                because(
+                    Why.BREAK_EVEN,
+                    one.arm,
+                    tokens_per_round=tokens,
+                    break_even=tokens / one.value,
+                )
+            )
+    return reasons

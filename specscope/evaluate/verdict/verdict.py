@@ -1,0 +1,206 @@
+"""The words of every verdict, and the verdict itself: standard library only.
+
+The evaluator, the gate, a replay and `analyze` all answer with one `Verdict`. Nothing in it is a
+sentence: `words` turns actions, flags and reasons into English, for every screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from specscope.evaluate.experiment.blocks import LeftOut
+from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.experiment.segments import Segment
+
+if TYPE_CHECKING:
+    from specscope.evaluate.causes.diagnosis import Diagnosis
+    from specscope.evaluate.experiment.summary import ArmSummary
+
+
+class Action(StrEnum):
+    """What to do with a kind of traffic."""
+
+    KEEP = "keep"
+    SET_K = "set_k"
+    DISABLE = "disable"
+    ROUTE = "route"
+    NO_DIFFERENCE = "no_difference"
+    COLLECT_BASELINE = "collect_baseline"
+    INCONCLUSIVE = "inconclusive"
+    NOT_COMPARABLE = "not_comparable"
+    ENGINE_FAULT = "engine_fault"
+    NO_DATA = "no_data"
+
+    @property
+    def gains(self) -> bool:
+        """Whether speculation pays."""
+        return self in (Action.KEEP, Action.SET_K)
+
+    @property
+    def fails(self) -> bool:
+        """Whether the evidence settles that speculation does not pay."""
+        return self in _FAILS
+
+    @property
+    def settles(self) -> bool:
+        """Whether an experiment has answered, one way or the other."""
+        return self.gains or self.fails
+
+
+_FAILS = (Action.DISABLE, Action.NO_DIFFERENCE, Action.ROUTE, Action.ENGINE_FAULT)
+
+
+class Grade(StrEnum):
+    """Where a number comes from: pairs of blocks, a replay of one trace, a model, or nothing."""
+
+    MEASURED = "measured"
+    REPLAYED = "replayed"
+    MODELLED = "modelled"
+    NONE = "none"
+
+
+class Confidence(StrEnum):
+    """high: a gate may change on it. low: decided on thin evidence. none: not decided."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+    NONE = "none"
+
+
+class Flag(StrEnum):
+    """A reason not to believe the input."""
+
+    BASELINE_DRAFTS = "BASELINE_DRAFTS"
+    INCONSISTENT_BASELINE = "INCONSISTENT_BASELINE"
+    IMPOSSIBLE_COUNTS = "IMPOSSIBLE_COUNTS"
+    OUTPUTS_DIFFER = "OUTPUTS_DIFFER"
+    SAMPLE_RATIO = "SAMPLE_RATIO"
+    TWINS_DIFFER = "TWINS_DIFFER"
+    NOT_SWAPPED = "NOT_SWAPPED"
+    FAILURES = "FAILURES"
+    LATE = "LATE"
+    SYNTHETIC_PROMPTS = "SYNTHETIC_PROMPTS"
+    LENGTHS_DIFFER = "LENGTHS_DIFFER"
+
+
+# The action that a flag leaves of any other, and of those that would switch speculation on.
+OVERRULES_ALL: Mapping[Flag, Action] = {
+    Flag.SAMPLE_RATIO: Action.NOT_COMPARABLE,
+    Flag.TWINS_DIFFER: Action.NOT_COMPARABLE,
+    Flag.NOT_SWAPPED: Action.NOT_COMPARABLE,
+    Flag.FAILURES: Action.NOT_COMPARABLE,
+    Flag.LENGTHS_DIFFER: Action.NOT_COMPARABLE,
+}
+OVERRULES_GAINS: Mapping[Flag, Action] = {
+    Flag.IMPOSSIBLE_COUNTS: Action.ENGINE_FAULT,
+    Flag.OUTPUTS_DIFFER: Action.ENGINE_FAULT,
+    Flag.BASELINE_DRAFTS: Action.NOT_COMPARABLE,
+}
+
+
+class Why(StrEnum):
+    """The code of a reason. `words.REASONS` has the sentence and names the numbers of each."""
+
+    NO_BASELINE = "no_baseline"
+    NO_ARM = "no_arm"
+    TIME_UNKNOWN = "time_unknown"
+    UNDECIDED = "undecided"
+    NO_GAIN = "no_gain"
+    SURELY_SLOWER = "surely_slower"
+    ALL_LOSE = "all_lose"
+    CURRENT_LOSES = "current_loses"
+    NOT_IN_FORCE = "not_in_force"
+    NONE_WITHIN_ALLOWANCE = "none_within_allowance"
+    BEYOND_ALLOWANCE = "beyond_allowance"
+    RIVALS = "rivals"
+    BREAK_EVEN = "break_even"
+    PAIRS_NEEDED = "pairs_needed"
+    THIN = "thin"
+    THIN_OUTPUTS = "thin_outputs"
+    LEFT_OUT = "left_out"
+    OUTPUTS = "outputs"
+    CAUSE = "cause"
+    NO_SINGLE_FIX = "no_single_fix"
+    CROSSOVER = "crossover"
+    HARDWARE = "hardware"
+    HARDWARE_INCLUDED = "hardware_included"
+    SWAP_NEXT = "swap_next"
+    NO_CONTRAST = "no_contrast"
+    IDLE_SPECULATION = "idle_speculation"
+    NO_PAIRS = "no_pairs"
+    AMBIGUOUS = "ambiguous"
+    REPLAY_GAIN = "replay_gain"
+    FEW_REQUESTS = "few_requests"
+    FEW_PARTS = "few_parts"
+    BASELINE_BLOCKS = "baseline_blocks"
+    FOLLOWED_PAIRS = "followed_pairs"
+    REMEDY = "remedy"
+    REPAIR = "repair"
+    BETTER_DRAFT = "better_draft"
+
+
+Value = float | int | str | bool | None | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a verdict is what it is: a code, the arm that it is about, and its numbers.
+
+    code: of `Why`, or of a list that another room documents. arm: None where it is about all.
+    """
+
+    code: str
+    arm: str | None = None
+    numbers: Mapping[str, Value] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.numbers[name]
+
+
+def because(code: str, arm: str | None = None, **numbers: Value) -> Reason:
+    """A reason, its numbers by name."""
+    return Reason(code, arm, numbers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What to do with one segment of one epoch.
+
+    k: draft length to run; None where nothing is decided or a table runs. pairs: of the
+    best-covered arm, or the requests of a replay. pairs_needed: in all, for a decision or for
+    enough evidence; None where enough, or where nobody can say. best: arms that cannot be told
+    from the fastest. left_out: pairs not used, by code. diagnoses: of every arm; primary: the
+    cause behind the least loss, None where speculation does not lose. cells: one changed cell
+    against the table in force, measured on the whole replica. between: each two draft lengths
+    that ran against each other. scope: what else an input says about the traffic.
+    """
+
+    epoch: str = ""
+    segment: Segment = field(default_factory=Segment)
+    action: Action
+    k: int | None = None
+    grade: Grade = Grade.NONE
+    confidence: Confidence = Confidence.NONE
+    metric: str = ""
+    pairs: int = 0
+    reasons: tuple[Reason, ...] = ()
+    speedups: tuple[Estimate, ...] = ()
+    arms: tuple[ArmSummary, ...] = ()
+    best: tuple[str, ...] = ()
+    pairs_needed: int | None = None
+    flags: tuple[Flag, ...] = ()
+    left_out: tuple[tuple[LeftOut, int], ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
+    primary: str | None = None
+    cells: tuple[Estimate, ...] = ()
+    between: tuple[Estimate, ...] = ()
+    scope: Mapping[str, str | int] = field(default_factory=dict)
+
+    @property
+    def applicable(self) -> bool:
+        """Whether a gate may be changed on this verdict."""
+        return self.grade is Grade.MEASURED and self.confidence is Confidence.HIGH

@@ -1,0 +1,300 @@
+"""English for verdicts: the one place where an action, a flag or a reason becomes a sentence.
+
+Standard library only. Codes and numbers are data (`verdict`); nothing parses these sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from specscope.evaluate.experiment.blocks import LeftOut
+from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.verdict.verdict import Action, Flag, Reason, Verdict, Why
+
+ACTIONS: Mapping[Action, str] = {
+    Action.KEEP: "keep, {what}",
+    Action.SET_K: "set {what}",
+    Action.DISABLE: "disable",
+    Action.ROUTE: "route elsewhere",
+    Action.NO_DIFFERENCE: "no difference",
+    Action.COLLECT_BASELINE: "collect a baseline",
+    Action.INCONCLUSIVE: "inconclusive",
+    Action.NOT_COMPARABLE: "not comparable",
+    Action.ENGINE_FAULT: "engine fault",
+    Action.NO_DATA: "no data",
+}
+
+
+FLEET: Mapping[str, str] = {
+    "keep": "Keep speculation: every kind of traffic measured here gains.",
+    "route_selectively": "Speculate selectively: it pays for some of this traffic and not for all.",
+    "remove_everywhere": "Remove speculation: no kind of traffic measured here gains.",
+    "collect_baseline": "Undecided: nothing ran target-only beside the speculative arms.",
+    "inconclusive": "Undecided: the evidence does not tell yet.",
+    "no_data": "No data: no experiment ran in this period.",
+}
+GAINS_SO_FAR = "Speculate selectively: it pays for some of this traffic, the rest is undecided."
+
+START_WITH: Mapping[Action, str] = {
+    Action.KEEP: "start with {what}",
+    Action.SET_K: "start with {what}",
+    Action.DISABLE: "start without speculation",
+    Action.NO_DIFFERENCE: "no difference: start without speculation, which is simpler",
+    Action.COLLECT_BASELINE: "no two configurations to compare yet",
+}
+
+
+class FlagWords(NamedTuple):
+    """sentence: what is wrong and what to do. remedy: what would mend it, as a noun."""
+
+    sentence: str
+    remedy: str
+
+
+FLAGS: Mapping[Flag, FlagWords] = {
+    Flag.BASELINE_DRAFTS: FlagWords(
+        "k0 spends time on drafts that it throws away, so every arm looks better than it is; "
+        "the baseline must not draft",
+        "a baseline that does not draft",
+    ),
+    Flag.INCONSISTENT_BASELINE: FlagWords(
+        "a verify pass took less time than a target-only step of the same batch, which cannot "
+        "be; compare the clocks",
+        "phase times from one clock",
+    ),
+    Flag.IMPOSSIBLE_COUNTS: FlagWords(
+        "the engine counted more accepted or emitted tokens than can be; check the engine and "
+        "its hook",
+        "possible counters",
+    ),
+    Flag.OUTPUTS_DIFFER: FlagWords(
+        "speculation changes outputs more often than target-only changes its own; mend that first",
+        "outputs that equal target-only's",
+    ),
+    Flag.SAMPLE_RATIO: FlagWords(
+        "the arms did not receive a fair share of the requests; the router must not see the arm",
+        "a router that does not see the arm",
+    ),
+    Flag.TWINS_DIFFER: FlagWords(
+        "the same policy, run twice in a pair, differed from itself",
+        "blocks in which the same policy agrees with itself",
+    ),
+    Flag.NOT_SWAPPED: FlagWords(
+        "no deploy separates the sides' hardware from their configurations",
+        "a deploy with the configurations of the sides swapped",
+    ),
+    Flag.FAILURES: FlagWords(
+        "a side left more than 1 % of the requests without a whole answer",
+        "a side that answers every request",
+    ),
+    Flag.LATE: FlagWords(
+        "this machine sent requests later than the trace says", "a faster machine for the clients"
+    ),
+    Flag.SYNTHETIC_PROMPTS: FlagWords(
+        "the trace holds no prompts, so acceptance is not that of the traffic",
+        "a trace with its prompts",
+    ),
+    Flag.LENGTHS_DIFFER: FlagWords(
+        "the sides wrote texts of different length to the same requests",
+        "sides that write texts of equal length",
+    ),
+}
+
+LEFT_OUT: Mapping[LeftOut, str] = {
+    LeftOut.GUARDRAIL: "the guardrail put k = 0 in force",
+    LeftOut.DRAFTED_BEYOND: "the engine drafted more than the arm says",
+    LeftOut.UNEQUAL_REQUESTS: "blocks served different requests",
+    LeftOut.AMBIGUOUS: "one name covers two configurations",
+    LeftOut.ONE_STREAM: "a side did not serve both streams",
+    LeftOut.TWO_CONFIGURATIONS: "a side ran two configurations",
+    LeftOut.NOT_MEASURED: "a block has no time or no tokens",
+}
+
+
+def action(what: Action, k: int | None) -> str:
+    """The action as a person reads it: `set k = 4`."""
+    return ACTIONS[what].format(what="the table" if k is None else f"k = {k}")
+
+
+def start_with(verdict: Verdict) -> str:
+    """What to start engines with that cannot change k while they run."""
+    what = f"k = {verdict.k}" if verdict.k is not None else f"the table of {listed(verdict.best)}"
+    return START_WITH.get(verdict.action, ACTIONS[verdict.action]).format(what=what)
+
+
+def flag(one: Flag) -> str:
+    """A flag with its code in front."""
+    return f"{one}: {FLAGS[one].sentence}"
+
+
+def estimate(one: Estimate) -> str:
+    """A speedup with its interval and its pairs."""
+    plural = "pair" if one.pairs == 1 else "pairs"
+    text = f"{one.arm} runs at {one.value:.3f} of {one.baseline} "
+    text += f"({_interval(one)}, {one.pairs} {plural})"
+    if one.raw is None:
+        return text
+    plain = "" if one.raw.low is None else f" ({one.raw.low:.3g} to {one.raw.high:.3g})"
+    return f"{text}, {one.held_equal} held equal; as it came {one.raw.value:.3f}{plain}"
+
+
+def explain(verdict: Verdict) -> list[str]:
+    """Everything that a verdict says: flags, then speedups, then reasons."""
+    return [
+        *map(flag, verdict.flags),
+        *map(estimate, verdict.speedups),
+        *map(reason, verdict.reasons),
+    ]
+
+
+def reason(one: Reason) -> str:
+    """A reason as a sentence; the bare code if nobody has written one."""
+    write = REASONS.get(one.code)
+    return one.code if write is None else write(one)
+
+
+def reason_json(one: Reason) -> dict[str, Any]:
+    """A reason as plain values, with its sentence as `text`."""
+    return {
+        "code": str(one.code),
+        "arm": one.arm,
+        "numbers": {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in one.numbers.items()
+        },
+        "text": reason(one),
+    }
+
+
+def need(one: Reason) -> str:
+    """What undecided traffic still needs, as a noun."""
+    if one.code == Why.PAIRS_NEEDED:
+        return f"about {one['pairs']} pairs in all of {_of(one)}"
+    return reason(one)
+
+
+def change(one: Reason) -> str:
+    """What would turn a loss into a gain."""
+    if one.code == Why.REMEDY:
+        return f"{FLAGS[one['flag']].remedy} would make {_of(one)} pay"
+    return reason(one)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names with commas between."""
+    return ", ".join(names)
+
+
+def _interval(one: Estimate) -> str:
+    if one.low is None or one.high is None:
+        return "interval unknown"
+    return f"{one.low:.3g} to {one.high:.3g}"
+
+
+def _outputs(one: Reason) -> str:
+    twins = (
+        f"target-only from itself in {one['twins_differing']} of {one['twins']}"
+        if one["twins"]
+        else "target-only was never repeated"
+    )
+    counts = f"{one['differing']} of {one['compared']} outputs differ"
+    return f"{one.arm} changes outputs: {counts}, {twins}"
+
+
+def _cause(one: Reason) -> str:
+    if one["speedup"] is None:
+        return f"primary cause: {one['cause']} ({one['evidence']})"
+    return (
+        f"primary cause: {one['cause']}; without it {one.arm} would run at "
+        f"{one['speedup']:.2f} ({one['evidence']})"
+    )
+
+
+def _hardware(one: Reason) -> str:
+    return f"the sides' hardware alone: left runs at {one['value']:.3f} of right" + (
+        "" if one["low"] is None else f" ({one['low']:.3g} to {one['high']:.3g})"
+    )
+
+
+def _replay_gain(one: Reason) -> str:
+    limits = (
+        "interval unknown"
+        if one["low"] is None or one["high"] is None
+        else f"{one['low']:.3g} to {one['high']:.3g}"
+    )
+    return (
+        f"{one['metric']}: {one['baseline']} {one['a']:.4g}, {one.arm} {one['b']:.4g} "
+        f"{one['unit']}, {one['value']:.3f} times as good ({limits})"
+    )
+
+
+REASONS: Mapping[str, Callable[[Reason], str]] = {
+    Why.NO_BASELINE: lambda _: "no pair holds both a target-only block and a speculative one",
+    Why.NO_ARM: lambda _: "no speculative arm ran",
+    Why.TIME_UNKNOWN: lambda _: "the time per output token of requests is not known in both arms",
+    Why.UNDECIDED: lambda r: f"not decided: {listed(r['arms']) or 'which arm to run'}",
+    Why.NO_GAIN: lambda r: f"no draft length gains {r['effect']:.0%}",
+    Why.SURELY_SLOWER: lambda r: f"surely slower: {listed(r['arms'])}",
+    Why.ALL_LOSE: lambda _: "every draft length that was tried loses to target-only",
+    Why.CURRENT_LOSES: lambda _: "no draft length wins, and the one in force loses to target-only",
+    Why.NOT_IN_FORCE: lambda r: f"not decided yet, and not in force: {listed(r['arms'])}",
+    Why.NONE_WITHIN_ALLOWANCE: lambda _: (
+        "no draft length that wins keeps to the class's allowance, and target-only does"
+    ),
+    Why.BEYOND_ALLOWANCE: lambda r: (
+        f"{r.arm} takes {r['p95_ms']:.3g} ms a token (95th percentile), "
+        f"{r['allowance_ms']:.3g} are allowed"
+    ),
+    Why.RIVALS: lambda r: f"{listed(r['arms'])} cannot be told from {r.arm}, which is preferred",
+    Why.BREAK_EVEN: lambda r: (
+        f"{r.arm} yields {r['tokens_per_round']:.2f} tokens a round and breaks even at "
+        f"{r['break_even']:.2f}"
+    ),
+    Why.PAIRS_NEEDED: lambda r: f"needs about {r['pairs']} pairs in all",
+    Why.THIN: lambda r: f"thin evidence: {r.arm} has {r['have']} of {r['least']} {r['unit']}",
+    Why.THIN_OUTPUTS: lambda r: (
+        f"{r.arm} changes outputs, and copies within target-only do not tell why yet"
+    ),
+    Why.LEFT_OUT: lambda r: f"{r['pairs']} pairs left out: {LEFT_OUT[r['reason']]}",
+    Why.OUTPUTS: _outputs,
+    Why.CAUSE: _cause,
+    Why.NO_SINGLE_FIX: lambda r: (
+        f"no single repair makes {r.arm} pay; each alone would give: {r['repairs'] or 'nothing'}"
+    ),
+    Why.CROSSOVER: lambda _: (
+        "crossover by router: sides with fixed configurations, their traffic swapped"
+    ),
+    Why.HARDWARE: _hardware,
+    Why.HARDWARE_INCLUDED: lambda r: (
+        f"{r.arm} against {r['baseline']} includes the difference of the sides' hardware"
+    ),
+    Why.SWAP_NEXT: lambda _: (
+        "swap the configurations at the next deploy: then the hardware cancels"
+    ),
+    Why.NO_CONTRAST: lambda _: "no two sides ran different configurations in two pairs or more",
+    Why.IDLE_SPECULATION: lambda r: (
+        f"k = 0 in a speculative engine costs {r['loss']:.1%}: run target-only traffic on engines "
+        "started without speculation"
+    ),
+    Why.AMBIGUOUS: lambda r: (
+        f"{r.arm} covers two configurations, {' and '.join(r['ways'])}: compare one at a time"
+    ),
+    Why.NO_PAIRS: lambda _: "no pair of blocks yet",
+    Why.REPLAY_GAIN: _replay_gain,
+    Why.FEW_REQUESTS: lambda r: f"{r['have']} of {r['least']} requests",
+    Why.FEW_PARTS: lambda r: f"thin evidence: {r['have']} of {r['least']} parts",
+    Why.BASELINE_BLOCKS: lambda r: f"blocks at k = 0 beside the others of {_of(r)}",
+    Why.FOLLOWED_PAIRS: lambda r: (
+        f"pairs of k = 0 and another draft length that the engine follows of {_of(r)}"
+    ),
+    Why.REMEDY: lambda r: f"{FLAGS[r['flag']].remedy} of {_of(r)}",
+    Why.REPAIR: lambda r: f"repair of {r['cause']} would make {_of(r)} pay",
+    Why.BETTER_DRAFT: lambda r: (
+        f"a draft that is cheaper and agrees more often with the target would make {_of(r)} pay"
+    ),
+}
+
+
+def _of(one: Reason) -> str:
+    return "; ".join(one["segments"])
