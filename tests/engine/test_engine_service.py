@@ -4,8 +4,10 @@ import asyncio
 import json
 from argparse import ArgumentParser
 
+import httpx
 import pytest
 import torch
+from engine.tiny_models import Record
 
 from specscope.engine.cli import add_parser
 from specscope.engine.errors import BadSetting
@@ -66,3 +68,47 @@ def test_graphs_can_be_turned_off(command, flags, graphs):
     add_parser(parser.add_subparsers())
 
     assert parser.parse_args(["engine", command, *flags]).graphs is graphs
+
+
+def test_requests_without_a_seed_get_different_seeds(pair):
+    seeds = [parse_request({"prompt": "a"}, pair, False).params.seed for _ in range(8)]
+
+    assert len(set(seeds)) == 8
+    assert parse_request({"prompt": "a", "seed": 3}, pair, False).params.seed == 3
+
+
+def ask(pair, settings, bodies, headers=None):
+    """Answers and the record of a service that was sent `bodies`, one after the other."""
+    service, record = Service(pair, settings, "cpu"), Record()
+    service.worker.engine.observers.append(record)
+
+    async def talk():
+        transport = httpx.ASGITransport(service.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+            return [
+                await client.post("/v1/completions", json=body, headers=headers) for body in bodies
+            ]
+
+    service.worker.start()
+    answers = asyncio.run(talk())
+    service.worker.stop()
+    return answers, record
+
+
+def test_the_header_that_was_set_names_the_class_of_a_request(pair):
+    settings = Settings(k=2, slots=1, capacity=64, class_header="x-route")
+    body = {"prompt": "a", "max_tokens": 2}
+
+    _, record = ask(pair, settings, [body], {"x-route": "sql", "x-specscope-class": "json"})
+
+    assert [request.label for request in record.admissions] == ["sql"]
+
+
+def test_two_requests_without_a_seed_differ_and_two_with_one_do_not(pair):
+    settings, body = Settings(k=2, slots=1, capacity=64), {"prompt": "The", "max_tokens": 16}
+
+    answers, _ = ask(pair, settings, [body, body, body | {"seed": 1}, body | {"seed": 1}])
+
+    one, other, *same = (answer.json()["choices"][0]["text"] for answer in answers)
+    assert one != other
+    assert same[0] == same[1]

@@ -1,0 +1,272 @@
+"""Acceptance and recorded times are right, which the texts alone cannot show.
+
+Verification hides every fault of a drafter from the text. A target that drafts for itself must
+accept everything, replay must be accepted at its planted rates, and host-side drafters must see
+each row's own text.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from engine.plain_decoding import decode_plainly, letters
+from engine.test_engine_drafters import plain_search
+from engine.tiny_models import TINY, Record, near, prompts, random_gate, run, tiny_model
+
+import specscope.engine.decode.verify as verify
+from specscope.engine.api import SamplingParams, fixed_gate
+from specscope.engine.decode.batch import BatchState
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.drafter import Proposal
+from specscope.engine.decode.drafters.ngram import NgramDrafter
+from specscope.engine.decode.drafters.replay import ReplayDrafter
+from specscope.engine.decode.engine import Engine
+
+LENGTHS = (1, 2, 5, 14, 30, 7)
+SAMPLED = SamplingParams(temperature=1.0, max_new_tokens=24)
+SETTINGS = {
+    "cold": replace(SAMPLED, temperature=0.6),
+    "hot": replace(SAMPLED, temperature=1.7),
+    "top-p": replace(SAMPLED, temperature=0.8, top_p=0.7),
+    "top-k": replace(SAMPLED, temperature=1.3, top_k=6),
+    "both filters": replace(SAMPLED, temperature=0.9, top_k=20, top_p=0.8),
+}
+MODES = ("rejection", "coupled")
+LONG = replace(TINY, max_context=1024)
+
+
+def kinds(index):
+    """Greedy, coupled and rejection rows of different temperatures and filters."""
+    settings = [SamplingParams(max_new_tokens=24), *SETTINGS.values()]
+    own = settings[index % len(settings)]
+    return replace(own, mode=MODES[index % 2], seed=index)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize(("depth", "graphs"), [(0, None), (2, None), (1, True)])
+def test_a_target_that_drafts_for_itself_accepts_everything(target, settings, mode, depth, graphs):
+    record = run(
+        target, ModelDrafter(target), prompts(LENGTHS),
+        lambda i: replace(SETTINGS[settings], mode=mode, seed=i),
+        gate=random_gate(4), depth=depth, graphs=graphs,
+    )  # fmt: skip
+
+    assert record.acceptance == 1.0
+
+
+@pytest.mark.parametrize(("depth", "graphs"), [(0, None), (1, None), (2, True)])
+def test_mixed_rows_accept_everything_that_the_target_drafts(target, depth, graphs):
+    texts = prompts(LENGTHS * 2)
+
+    record = run(
+        target, ModelDrafter(target), texts, kinds, gate=random_gate(4), depth=depth,
+        graphs=graphs, slots=7,
+    )  # fmt: skip
+
+    assert record.acceptance == 1.0
+    assert len(record.texts) == len(texts)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("graphs", [None, True])
+def test_replay_has_its_rates_at_any_depth(target, depth, graphs):
+    rates, texts = (0.9, 0.6, 0.4, 0.8), prompts((5, 8, 3, 2) * 4)
+    params = lambda i: replace(SAMPLED, seed=i, max_new_tokens=60)  # noqa: E731
+    plain = run(target, ModelDrafter(target), texts, params, slots=16)
+    drafter = ReplayDrafter(plain.texts, rates, TINY.vocab, seed=2)
+
+    record = run(target, drafter, texts, params, gate=4, slots=9, depth=depth, graphs=graphs)
+
+    assert record.texts == plain.texts
+    tried, kept = [0] * 4, [0] * 4
+    for report in record.rounds:
+        for k, accepted in zip(report.k, report.accepted, strict=True):
+            for place in range(min(accepted + 1, k)):
+                tried[place] += 1
+                kept[place] += accepted > place
+    for rate, some, total in zip(rates, kept, tried, strict=True):
+        assert abs(some / total - rate) < 4 * (rate * (1 - rate) / total) ** 0.5
+
+
+class Watched(NgramDrafter):
+    """Keeps what was proposed for which text."""
+
+    def open(self, rows, capacity, k_max, device):
+        super().open(rows, capacity, k_max, device)
+        self.seen = []
+
+    def propose(self, batch, ks):
+        proposal = super().propose(batch, ks)
+        lists = proposal.tokens.tolist()
+        for row, k in enumerate(ks):
+            own = lists[row][: proposal.widths[row]]
+            self.seen.append((batch.requests[row].id, list(batch.texts[row]), k, own))
+        return proposal
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("cache", [None, 150])
+def test_a_row_that_changes_hands_proposes_from_its_own_text_alone(target, depth, cache):
+    texts = [[i % 5, 1, 2, i % 5, 1, 2, 3] * (1 + i % 3) for i in range(10)]
+    drafter = Watched(3, 1)
+
+    record = run(
+        target, drafter, texts, lambda i: SamplingParams(max_new_tokens=6 + 4 * (i % 4)),
+        gate=random_gate(4), slots=3, capacity=90, depth=depth, cache_tokens=cache,
+    )  # fmt: skip
+
+    assert len({id for id, *_ in drafter.seen}) == len(texts)
+    assert sum(len(own) for *_, own in drafter.seen) > 50
+    for id, text, k, own in drafter.seen:
+        whole = texts[int(id)] + record.texts[id]
+        assert text == whole[: len(text)]
+        assert own == (plain_search(text, 3, 1, k) if k else [])
+
+
+def test_a_zero_residual_falls_back_on_the_targets_own_law():
+    state = BatchState(1, 8, 1, "cpu")
+    probable = torch.tensor([[[0, 0, 0.25, 0, 0.75], [1.0, 0, 0, 0, 0]]])
+    tokens = torch.tensor([[2]])
+    proposal = Proposal([1], tokens, probable[:, :1])
+    counts = torch.tensor([0]), torch.tensor([1])
+
+    drawn = []
+    for seed in range(400):
+        state.seed.fill_(seed)
+        drawn.append(verify._redraw(probable, tokens, proposal, counts, state).item())
+
+    assert set(drawn) == {2, 4}
+    assert drawn.count(4) / 400 == pytest.approx(0.75, abs=4 * (0.1875 / 400) ** 0.5)
+
+
+@pytest.mark.parametrize("length", [255, 256, 257, 258, 259, 600])
+def test_long_prompts_are_read_in_several_passes_by_target_and_draft(length):
+    target = tiny_model(0, LONG)
+    texts = prompts((length, 3, 300))
+    params = lambda i: replace(kinds(i), max_new_tokens=5)  # noqa: E731
+
+    record = run(
+        target, ModelDrafter(target), texts, params, gate=3, capacity=700, prefill_tokens=900
+    )
+
+    assert record.acceptance == 1.0
+    for index, text in enumerate(texts):
+        if params(index).mode != "rejection" or params(index).greedy:
+            expected, _ = decode_plainly(target, text, params(index), 700)
+            assert record.texts[str(index)] == expected
+
+
+def test_a_draft_that_reads_a_long_prompt_late_accepts_as_one_that_read_it_at_once():
+    target = tiny_model(0, LONG)
+    draft, rounds = near(target, 0.05), 0
+
+    def late(sequences, waiting):
+        nonlocal rounds
+        rounds += 1
+        return [0 if rounds < 6 else 4] * len(sequences)
+
+    params = SamplingParams(max_new_tokens=40)
+    gated = run(target, ModelDrafter(draft), prompts((530,)), params, gate=late, capacity=700)
+    longer = prompts((530,))[0] + gated.texts["0"][:5]
+    at_once = run(target, ModelDrafter(draft), [longer], params, gate=4, capacity=700)
+
+    drafted = [r for r in gated.rounds if r.k[0]]
+    pairs = list(zip(drafted, at_once.rounds, strict=False))
+    assert len(pairs) > 5
+    assert all(a.accepted == b.accepted for a, b in pairs if a.ends == b.ends == ["none"])
+
+
+class Stepping:
+    """A clock that only the work advances."""
+
+    def __init__(self):
+        self.now = 0
+
+    def monotonic_ns(self):
+        return self.now
+
+    def unix_ns(self):
+        return 1_790_000_000_000_000_000 + self.now
+
+    def wait(self, microseconds):
+        self.now += round(1e3 * microseconds)
+
+
+def slowed(model, clock, monkeypatch, microseconds):
+    """Each forward pass of `model` takes that long a token by `clock`."""
+    forward = model.forward
+
+    def timed(tokens, *rest):
+        clock.wait(microseconds * len(tokens))
+        return forward(tokens, *rest)
+
+    monkeypatch.setattr(model, "forward", timed)
+
+
+def test_recorded_times_are_what_the_work_took(monkeypatch):
+    target, clock, record = tiny_model(0, LONG), Stepping(), Record()
+    slowed(target, clock, monkeypatch, 10.0)
+    drafter = ReplayDrafter({"0": [1] * 40, "1": [2] * 40}, (1.0,) * 4, 61, 100.0, wait=clock.wait)
+    engine = Engine(
+        target, drafter, k_max=4, slots=2, capacity=500, gate=fixed_gate(3), observers=[record],
+        clock=clock, prefill_tokens=64,
+    )  # fmt: skip
+    lengths = {"0": 5, "1": 400}
+    for id, length in lengths.items():
+        engine.submit(id, prompts((length,))[0], SamplingParams(max_new_tokens=30))
+    while engine.step():
+        pass
+
+    for report in record.rounds:
+        tokens = sum(k + 1 for k in report.k)
+        assert report.prefill_us == 10.0 * report.prefill_tokens
+        assert report.draft_us == 100.0 * max(report.k)
+        assert report.verify_us == 10.0 * tokens
+        assert report.idle_us == report.sample_us == report.catchup_us == 0
+        assert report.wall_us == report.prefill_us + report.draft_us + report.verify_us
+    for before, after in zip(record.rounds, record.rounds[1:], strict=False):
+        assert after.started_at - before.started_at == 1e3 * before.wall_us
+    for id, end in record.ends.items():
+        # A round's prefill delays every prompt that was read in it.
+        reading = [r for r in record.rounds if r.prefill_tokens]
+        own = reading[:1] if id == "0" else reading
+        assert end.prefill_ms == pytest.approx(1e-3 * sum(r.prefill_us for r in own))
+        walls = [r for r in record.rounds if id in r.requests]
+        assert end.decode_ms == pytest.approx(1e-3 * sum(r.wall_us for r in walls[1:]))
+        assert end.e2e_ms == pytest.approx(end.ttft_ms + end.decode_ms)
+    assert len(reading) > 4
+
+
+def test_the_end_of_text_comes_before_a_stop_string_that_the_same_token_completes(target):
+    plain = run(target, ModelDrafter(target), prompts((5,)), SamplingParams(max_new_tokens=12))
+    text = plain.texts["0"]
+    place = next(i for i in range(3, 12) if text[i] not in text[:i])
+    stop = letters(text[place - 1 : place + 1])
+
+    for eos, reason in (((text[place],), "eos"), ((), "stop")):
+        record = run(
+            target, ModelDrafter(target), prompts((5,)),
+            SamplingParams(max_new_tokens=12, eos=eos, stop=(stop,)), gate=3, detokenize=letters,
+        )  # fmt: skip
+        assert record.texts["0"] == text[: place + 1]
+        assert record.ends["0"].reason == reason
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+def test_a_listener_hears_the_text_and_no_token_behind_its_end(target, depth):
+    plain = run(target, ModelDrafter(target), prompts((5,)), SamplingParams(max_new_tokens=20))
+    text = plain.texts["0"]
+    place = next(i for i in range(4, 20) if text[i] not in text[:i])
+    record, heard = Record(), []
+    engine = Engine(
+        target, ModelDrafter(target), k_max=4, slots=1, capacity=60, gate=fixed_gate(4),
+        observers=[record], detokenize=letters, depth=depth,
+    )  # fmt: skip
+    params = SamplingParams(max_new_tokens=20, stop=(letters([text[place]]),))
+    engine.submit("0", prompts((5,))[0], params, listener=heard.extend)
+    while engine.step():
+        pass
+
+    assert heard == record.texts["0"] == text[: place + 1]
+    assert sum(sum(report.emitted) for report in record.rounds) == len(heard)
