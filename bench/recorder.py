@@ -105,6 +105,7 @@ def main() -> int:
         boot = new_boot(HookSettings(None, "bench"), engine="x", engine_version="1", target="x")
         ring = Ring.create(Path(directory) / "bench.ring", boot, 64 << 20)
         recorder = Recorder(ring, salt="bench")
+        recorder.admitted(request=1, class_=3, prompt_tokens=1000)  # while one runs, rounds gather
         reader = RingReader.open(ring.path)
 
         def drain() -> None:

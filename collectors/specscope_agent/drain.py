@@ -57,7 +57,7 @@ class Drain:
             if not made.more:
                 break
         # A record that does not match its check is given a second pull before it is lost.
-        if ring.quiet > 1:
+        if ring.quiet > 1 and not (ring.reader.replaced and self._rings.reopen(ring)):
             self._finish(ring)
 
     def _keep(self, ring: OpenRing, made: Cut, device_rows: Sequence[Mapping[str, Any]]) -> bool:
@@ -90,7 +90,7 @@ class Drain:
         """A ring that is drained and whose writer is gone: say how it ended, then remove it."""
         newest = self._spool.newest(ring.source)
         if END not in newest.said:
-            if ring.reader.ended or ring.reader.fault_text:
+            if (ring.reader.ended or ring.reader.fault_text) and not ring.reader.damage:
                 self._say_end(newest, ring.origin.boot)
             else:
                 self._lose_tail(newest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,8 @@ from specscope_hook.ring import RingReader
 
 log = logging.getLogger("specscope.agent")
 
-RETRY_S = 60.0  # before a file that is no ring is looked at again
+RETRY_S = 2.0  # before a file that is no ring is looked at again: its writer may mend it
+UNFINISHED_S = 60.0  # before a ring that was never finished is removed
 ABSENT_S = 600.0  # between two complaints that there is no such directory: the engine may be late
 
 
@@ -71,12 +73,12 @@ class Rings:
             return
         for path in self.folder.glob("*.ring.new"):
             self._clear(path)
-        found = {path: _made_at(path) for path in self.folder.glob("*.ring")}
-        for path in sorted(found, key=found.__getitem__):
+        made_at = {path: _made_at(path) for path in self.folder.glob("*.ring")}
+        for path in sorted(made_at, key=made_at.__getitem__):
             _, retry_at = self._refused.get(path, ("", 0.0))
             if path not in self._open and time.monotonic() >= retry_at:
                 self._try(path)
-        self._refused = {path: why for path, why in self._refused.items() if path in found}
+        self._refused = {path: why for path, why in self._refused.items() if path in made_at}
 
     def _ours(self) -> bool:
         """Hold the directory; False where another sidecar does."""
@@ -110,9 +112,11 @@ class Rings:
     def _clear(self, path: Path) -> None:
         """Remove a ring that was never finished and whose writer is gone: it takes memory."""
         try:
-            if time.time() - path.stat().st_ctime < RETRY_S:
+            status = path.lstat()
+            young = time.time() - status.st_ctime < UNFINISHED_S
+            if young or not stat.S_ISREG(status.st_mode):  # a pipe would hold us for ever
                 return
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return
         try:
@@ -143,12 +147,30 @@ class Rings:
             log.warning("%s", reason)
         self._refused[path] = (reason, time.monotonic() + RETRY_S)
 
+    def reopen(self, ring: OpenRing) -> bool:
+        """Go on with the file that the writer has made in place of this one; False if there is
+        none that can be read yet."""
+        try:
+            reader = RingReader.open(ring.path)
+        except RingError as error:
+            self._refuse(ring.path, f"not drained: {error}")
+            return False
+        if Source.of(reader.boot) != ring.source:
+            reader.close()
+            return False
+        ring.reader.close()
+        ring.reader, ring.quiet = reader, 0
+        self._refused.pop(ring.path, None)
+        return True
+
     def remove(self, ring: OpenRing) -> None:
         """Delete a ring whose records the store has."""
         self._open.pop(ring.path, None)
+        others = ring.reader.replaced
         ring.reader.close()
         try:
-            ring.path.unlink(missing_ok=True)
+            if not others:
+                ring.path.unlink(missing_ok=True)
         except OSError as error:
             self._refuse(ring.path, f"{ring.path} cannot be removed: {error.strerror}")
 

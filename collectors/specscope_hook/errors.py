@@ -1,7 +1,7 @@
 """What can go wrong in the hook.
 
 HookError
-├── RingError          the ring file cannot be made, mapped or read
+├── RingError          the ring file cannot be made, read or written
 │   └── CorruptRing    what is in it is not a ring of a version we know
 ├── SettingsError      a SPECSCOPE_* variable with a value that means nothing
 ├── PolicyError        a policy that is not one; the old one stays in force
@@ -18,7 +18,7 @@ class HookError(Exception):
 
 
 class RingError(HookError):
-    """The ring file cannot be made, mapped or read."""
+    """The ring file cannot be made, read or written."""
 
 
 class CorruptRing(RingError):

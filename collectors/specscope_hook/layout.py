@@ -1,7 +1,7 @@
 """Where everything lies in a ring file: the one page that writer and reader share.
 
-One file, `<SPECSCOPE_RINGS>/<replica>-<boot>.ring`, mapped by both sides. All words are
-little-endian u64, each written by one side only and published by one aligned store:
+One file, `<SPECSCOPE_RINGS>/<replica>-<boot>.ring`, written with `pwrite` and read with
+`pread`. All words are little-endian u64, each written by one side only:
 
     byte  0  MAGIC          "SPECRING"
           8  VERSION        layout of this page, see columns.SCHEMA_VERSION
@@ -30,9 +30,15 @@ not fit before the end, a FILLER record (or, in under 24 bytes, nothing) sends t
 the start. The CRC runs over the payload and starts from seq, kind and batch, so a torn or
 reordered write, on any processor, reads as a mismatch and not as a record.
 
+The writer writes records before the words that publish them, several at once. A reader may
+still see a word half written or flipped: it believes only positions that can be, and a record
+only if number and check match.
+
 The drop note says "at WRITE = DROP_AT, the next record will have seq DROP_SEQ". It carries
 its own check, so a reader that has drained the ring up to DROP_AT knows what was dropped at
-its tail without trusting the order in which two words become visible.
+its tail without trusting the order in which two words become visible. A writer that makes a
+damaged file anew goes on with position and number: it sets READ to WRITE and leaves a drop note,
+so whatever a reader had not read is a gap.
 """
 
 from __future__ import annotations
@@ -62,7 +68,8 @@ W_DROP_AT: Final = 14
 W_DROP_SEQ: Final = 15
 W_DROP_CHECK: Final = 16
 
-WORDS_BYTES: Final = 512
+WORDS: Final = struct.Struct("<17Q")
+WRITER_WORDS: Final = (0, 1, 2, 3, 4, 6, 7, 8, 9, 12, 13, 14, 15, 16)
 FAULT_TEXT: Final = 512
 FAULT_TEXT_BYTES: Final = 512
 BOOT: Final = 4096
@@ -75,6 +82,7 @@ CONTROL: Final = NAMES + NAMES_BYTES
 CONTROL_BYTES: Final = 65536
 DATA: Final = CONTROL + CONTROL_BYTES
 PAGE: Final = 4096
+CAPACITY_MAX: Final = 1 << 40
 
 HEAD: Final = struct.Struct("<IIQBxH4x")
 ROUND: Final = 1

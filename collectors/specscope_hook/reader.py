@@ -3,14 +3,17 @@
 A reader keeps nothing: a cursor goes in and comes out, and only `release` gives space
 back. So a reader that died continues from the last cursor that it stored, and may pull
 again what it had not released.
+
+It believes nothing that it reads. A file that was cut, overwritten or flipped gives fewer
+records, never an error that is not a RingError, and one pull does bounded work.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
-import mmap
 import os
+import stat
 from pathlib import Path
 from typing import Any, Self
 from zlib import crc32
@@ -20,60 +23,110 @@ from specscope_hook.columns import SCHEMA_VERSION
 from specscope_hook.errors import CorruptRing, RingError
 from specscope_hook.layout import Cursor, Gap, RawRecord
 
+WINDOW_BYTES = 1 << 20  # read at once
+SCAN_BYTES = 8 << 20  # looked through in one pull for a record behind a bad place
 _HEAD_BYTES = at.HEAD.size
+_U64_MAX = (1 << 64) - 1
 
 
 class RingReader:
     """The reader of one ring file."""
 
-    _OPENED, _MAPPED = os.O_RDWR, mmap.ACCESS_WRITE
+    _FLAGS = os.O_RDWR
 
-    def __init__(self, path: Path, file: int, mapped: mmap.mmap) -> None:
+    def __init__(self, path: Path, file: int) -> None:
         """Use `open`."""
         self.path = path
+        self.damage = ""
+        """What is wrong with the file, as of the last pull; its writer mends it while it lives."""
         self._file = file
-        self._map = mapped
-        self._words = memoryview(mapped)[: at.WORDS_BYTES].cast("Q")
-        self._capacity: int = self._words[at.W_CAPACITY]
+        self._capacity = self._word(at.W_CAPACITY)
+        self._window = (0, b"")  # where it begins, and the bytes of the ring from there on
         self._suspect = -1  # position of a record that did not match at the last pull
+        self._searched = (-1, -1)  # a bad position, and up to where nothing lies behind it
         self._lost = "ring_full"  # why numbers are missing before the next record
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """Map a ring that exists.
+        """Open a ring that exists.
 
-        Raises CorruptRing where it is not one, RingError where it cannot be opened.
+        Raises CorruptRing when it is not one, RingError when it cannot be opened.
         """
         path = Path(path)
         try:
-            file = os.open(path, cls._OPENED | os.O_CLOEXEC)
+            # A pipe or a device is not even opened: that alone may block or do something.
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                raise CorruptRing(f"{path} is not a ring: it is not a regular file")
+            file = os.open(path, cls._FLAGS | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError as error:
             raise RingError(f"cannot open the ring {path}: {error.strerror}") from error
-        size = os.fstat(file).st_size
-        if size < at.DATA + at.PAGE:
-            os.close(file)
-            raise CorruptRing(f"{path} is not a ring: {size} bytes are too few")
-        reader = cls(path, file, mmap.mmap(file, size, access=cls._MAPPED))
-        if reason := reader._mismatch(size):
+        reader = cls(path, file)
+        if reason := reader._not_a_ring():
             reader.close()
             raise CorruptRing(f"{path} is not a ring: {reason}")
         return reader
 
-    def _mismatch(self, size: int) -> str:
-        words = self._words
+    def _not_a_ring(self) -> str:
+        if reason := self._header_damage(self._words()):
+            return reason
+        # What a dead writer leaves is read as far as it goes; a living one mends it.
+        if (reason := self._cut()) and self.writer_alive:
+            return reason
+        try:
+            known = isinstance(self.boot, dict)
+        except (ValueError, RecursionError):
+            known = False
+        return "" if known else "its boot record cannot be read"
+
+    def _words(self) -> tuple[int, ...]:
+        """The header, zeros when it is cut short; read until two looks agree."""
+        raw = b""
+        for _ in range(4):
+            before, raw = raw, self._read(at.WORDS.size, 0)
+            if raw == before:
+                break
+        return at.WORDS.unpack(raw.ljust(at.WORDS.size, b"\0"))
+
+    def _word(self, index: int) -> int:
+        return int.from_bytes(self._read(8, index * 8), "little")
+
+    def _read(self, size: int, offset: int) -> bytes:
+        """As many of these bytes as the file has. Raises RingError when it cannot be read."""
+        try:
+            return os.pread(self._file, size, offset)
+        except OSError as error:
+            raise RingError(f"cannot read the ring {self.path}: {error.strerror}") from error
+
+    def _header_damage(self, words: tuple[int, ...]) -> str:
         if words[at.W_MAGIC] != at.MAGIC:
             return "it does not begin like one"
         if words[at.W_VERSION] != SCHEMA_VERSION:
             return f"layout {words[at.W_VERSION]}, known is {SCHEMA_VERSION}"
-        if words[at.W_CAPACITY] != size - at.DATA or words[at.W_CAPACITY] % at.PAGE:
-            return "its size does not match its header"
-        if not words[at.W_READ] <= words[at.W_WRITE] <= words[at.W_READ] + self._capacity:
-            return "its positions contradict each other"
+        capacity = words[at.W_CAPACITY]
+        if capacity != self._capacity or capacity % at.PAGE or not 0 < capacity <= at.CAPACITY_MAX:
+            return f"it cannot have room for {capacity} bytes"
+        return ""
+
+    def _cut(self) -> str:
+        """Whether the file has another size than it was made with. Raises RingError."""
         try:
-            known = isinstance(self.boot, dict)
-        except ValueError:
-            known = False
-        return "" if known else "its boot record cannot be read"
+            size = os.fstat(self._file).st_size
+        except OSError as error:
+            raise RingError(f"cannot read the ring {self.path}: {error.strerror}") from error
+        if size == at.DATA + self._capacity:
+            return ""
+        return f"its size is {size} bytes, not {at.DATA + self._capacity}"
+
+    def _damage(self, words: tuple[int, ...], position: int) -> str:
+        """What contradicts what; empty when the words can be believed.
+
+        position: up to where the ring has been read, which vouches for WRITE as READ does
+        """
+        write = words[at.W_WRITE]
+        behind = (words[at.W_READ], position)
+        if write & 7 or not any(read <= write <= read + self._capacity for read in behind):
+            return "its positions contradict each other"
+        return self._header_damage(words)
 
     def pull(self, cursor: Cursor, limit_bytes: int) -> tuple[list[RawRecord], Cursor, list[Gap]]:
         """Records from a cursor on, the cursor after them, and what is lost between them.
@@ -81,22 +134,40 @@ class RingReader:
         limit_bytes: of records, heads included; at least one record comes if there is one.
 
         Nothing new gives ([], cursor, []). A record that does not match its check ends the
-        pull; if it still does not at the next pull, it is a gap of reason `corrupt`.
+        pull; if it still does not at the next pull, it is a gap of reason `corrupt`. A damaged
+        file gives nothing while its writer lives, and what can still be read after that.
+
+        Raises RingError when the file cannot be read.
         """
-        end = self._words[at.W_WRITE]
+        self._window = (0, b"")
+        words = self._words()
         position, next_seq = cursor
+        end, last_seq = words[at.W_WRITE], words[at.W_SEQ]
+        damage = self._damage(words, position)
+        self.damage = damage or self._cut()
+        if self.damage and self.writer_alive:
+            return [], cursor, []
+        if damage:
+            end, last_seq = position + self._capacity, _U64_MAX
+        elif position < (read := words[at.W_READ]) <= end and read & 7 == 0:
+            position, self._lost = read, "corrupt"
         records: list[RawRecord] = []
         gaps: list[Gap] = []
-        if position < self._words[at.W_READ]:
-            position, self._lost = self._words[at.W_READ], "corrupt"
         stop = position + limit_bytes
+        if position == self._searched[0]:
+            position, self._lost = self._searched[1], "corrupt"
         while position < end:
-            record, after = self._record_at(position, end, next_seq)
+            record, after = self._record_at(position, end, next_seq, last_seq)
             if record is None and after == position:
-                if self._suspect != position:
+                if position not in (self._suspect, self._searched[1]):
                     self._suspect = position
                     break
-                position, self._lost = self._resume_after(position, end, next_seq), "corrupt"
+                bad, self._lost = position, "corrupt"
+                position, whole = self._resume_after(bad, end, next_seq, last_seq)
+                if not whole:  # more than one pull may look through
+                    bad = self._searched[0] if bad == self._searched[1] else bad
+                    self._searched = (bad, position)
+                    break
                 continue
             if record is not None:
                 if records and after > stop:
@@ -107,47 +178,85 @@ class RingReader:
                 self._lost = "ring_full"
                 records.append(record)
             position = after
-        if position >= end:
+        if position >= end and not damage:
             next_seq = self._tail(position, next_seq, gaps)
+        self._window = (0, b"")
         return records, Cursor(position, next_seq), gaps
 
-    def _record_at(self, position: int, end: int, next_seq: int) -> tuple[RawRecord | None, int]:
+    def _at(self, position: int, size: int) -> tuple[bytes, int]:
+        """Bytes of the ring and where in them a position lies; fewer than `size` if cut."""
+        begins, data = self._window
+        offset = position - begins
+        if offset >= 0 and offset + size <= len(data):
+            return data, offset
+        index = position % self._capacity
+        wanted = min(max(size, WINDOW_BYTES), self._capacity - index)
+        data = self._read(wanted, at.DATA + index)
+        self._window = (position, data)
+        return data, 0
+
+    def _record_at(
+        self, position: int, end: int, next_seq: int, last_seq: int
+    ) -> tuple[RawRecord | None, int]:
         """The record at a position and the position after it.
 
-        (None, later) for a filler, (None, position) where nothing there can be trusted: not
+        (None, later) for a filler, (None, position) when nothing there can be trusted: not
         whole, or whole but from a lap ago, or with a number that was never given.
         """
-        index = position % self._capacity
-        rest = self._capacity - index
+        rest = self._capacity - position % self._capacity
         if rest < _HEAD_BYTES:
             return None, position + rest
-        offset = at.DATA + index
-        length, check, seq, kind, batch = at.HEAD.unpack_from(self._map, offset)
-        # SEQ is published behind WRITE, so that what lies below `end` is at most at SEQ.
-        if not next_seq <= seq <= self._words[at.W_SEQ]:
+        data, offset = self._at(position, _HEAD_BYTES)
+        if len(data) - offset < _HEAD_BYTES:
+            return None, position
+        length, check, seq, kind, batch = at.HEAD.unpack_from(data, offset)
+        if not next_seq <= seq <= last_seq:
             return None, position
         if kind == at.FILLER and length == rest - _HEAD_BYTES:
             return None, position + rest
-        after = position + at.aligned(_HEAD_BYTES + length)
-        if _HEAD_BYTES + length > rest or after > end:
+        size = _HEAD_BYTES + length
+        after = position + at.aligned(size)
+        if size > rest or after > end:
             return None, position
-        payload = self._map[offset + _HEAD_BYTES : offset + _HEAD_BYTES + length]
+        data, offset = self._at(position, size)
+        payload = data[offset + _HEAD_BYTES : offset + size]
         if crc32(payload, (seq ^ kind << 24 ^ batch << 8) & 0xFFFFFFFF) != check:
             return None, position
         return RawRecord(seq, kind, batch, payload), after
 
-    def _resume_after(self, position: int, end: int, next_seq: int) -> int:
-        """The first position after a bad one at which a believable record or the end lies."""
-        last = self._words[at.W_SEQ]
-        for later in range(position + 8, end, 8):
-            record, _ = self._record_at(later, end, next_seq + 1)
-            if record is not None and record.seq < last and record.kind in (1, 2):
-                return later
-        return end
+    def _resume_after(
+        self, position: int, end: int, next_seq: int, last_seq: int
+    ) -> tuple[int, bool]:
+        """The first position after a bad one at which a believable record or the end lies.
+
+        False with it when the search stopped there although neither does.
+        """
+        later, stop = position + 8, min(end, position + SCAN_BYTES)
+        while later < stop:
+            rest = self._capacity - later % self._capacity
+            if rest < _HEAD_BYTES:
+                later += rest
+                continue
+            data, offset = self._at(later, min(rest, WINDOW_BYTES))
+            looked = min(len(data) - offset, stop - later + _HEAD_BYTES, rest) // 8 * 8
+            if looked < _HEAD_BYTES:
+                return end, True  # the file was cut here
+            if data.count(0, offset, offset + looked) == looked:
+                later += looked - (_HEAD_BYTES - 8)
+                continue
+            numbers = memoryview(data)[offset : offset + looked].cast("Q")
+            for place, seq in enumerate(numbers[1:-1]):
+                if next_seq < seq < last_seq:
+                    candidate = later + 8 * place
+                    record, _ = self._record_at(candidate, end, next_seq + 1, last_seq)
+                    if record is not None and record.kind in (at.ROUND, at.REQUEST):
+                        return candidate, True
+            later += looked - (_HEAD_BYTES - 8)
+        return (end, True) if later >= end else (later, False)
 
     def _tail(self, position: int, next_seq: int, gaps: list[Gap]) -> int:
         """The next number after what was dropped, or could not be read, at the ring's tail."""
-        words = self._words
+        words = self._words()
         if words[at.W_SEQ] <= next_seq:
             return next_seq
         dropped_at, seq, check = words[at.W_DROP_AT], words[at.W_DROP_SEQ], words[at.W_DROP_CHECK]
@@ -155,6 +264,9 @@ class RingReader:
             if self.writer_alive:  # then the note is being written, or more records are
                 return next_seq
             if words[at.W_WRITE] != position:  # it wrote on after we looked, and ended: not yet
+                return next_seq
+            if not _believable(words):
+                self.damage = "its last record number is more than it can have written"
                 return next_seq
             seq = words[at.W_SEQ]
         if seq > next_seq:
@@ -167,25 +279,37 @@ class RingReader:
 
         A cursor that lies ahead of the writer is none of this ring, and gives nothing.
         """
-        if self._words[at.W_READ] < cursor.position <= self._words[at.W_WRITE]:
-            self._words[at.W_READ] = cursor.position
+        words = self._words()
+        read, write = words[at.W_READ], words[at.W_WRITE]
+        if cursor.position <= write and (read < cursor.position or read > write):
+            self._write(at.W_READ * 8, cursor.position.to_bytes(8, "little"))
+
+    def _write(self, offset: int, data: bytes) -> None:
+        try:
+            if not self._cut():  # a write would make it larger, and look like its writer's
+                os.pwrite(self._file, data, offset)
+        except OSError as error:
+            raise RingError(f"cannot write to the ring {self.path}: {error.strerror}") from error
 
     @property
     def boot(self) -> dict[str, Any]:
-        """The Boot record as its writer put it."""
-        length = min(self._words[at.W_BOOT_BYTES], at.BOOT_BYTES)
-        read: dict[str, Any] = json.loads(self._map[at.BOOT : at.BOOT + length])
-        return read
+        """The Boot record as its writer put it. Raises ValueError when it is not one."""
+        length = min(self._word(at.W_BOOT_BYTES), at.BOOT_BYTES)
+        boot: dict[str, Any] = json.loads(self._read(length, at.BOOT))
+        return boot
 
     def names(self, kind: int) -> dict[int, str]:
         """The dictionary of one kind: name by id."""
-        found: dict[int, str] = {}
-        for entry in range(min(self._words[at.W_NAMES], at.NAMES_MAX)):
-            offset = at.NAMES + entry * at.NAME_ENTRY.size
-            its_kind, id_, length, raw = at.NAME_ENTRY.unpack_from(self._map, offset)
-            if its_kind == kind:
-                found[id_] = raw[:length].decode(errors="replace")
-        return found
+        names: dict[int, str] = {}
+        count = min(self._word(at.W_NAMES), at.NAMES_MAX)
+        entries = self._read(count * at.NAME_ENTRY.size, at.NAMES)
+        for entry in range(len(entries) // at.NAME_ENTRY.size):
+            its_kind, id_, length, raw = at.NAME_ENTRY.unpack_from(
+                entries, entry * at.NAME_ENTRY.size
+            )
+            if its_kind == kind and length:
+                names.setdefault(id_, raw[:length].decode(errors="replace"))
+        return names
 
     @property
     def writer_alive(self) -> bool:
@@ -198,46 +322,64 @@ class RingReader:
         return False
 
     @property
+    def replaced(self) -> bool:
+        """Whether its name belongs to another file by now: the writer has made it anew."""
+        try:
+            return not os.path.samestat(os.stat(self.path), os.fstat(self._file))
+        except OSError:
+            return False
+
+    @property
     def ended(self) -> bool:
         """Whether the writer closed the ring on purpose."""
-        return bool(self._words[at.W_END])
+        return self._word(at.W_END) == 1
 
     @property
     def fault_text(self) -> str:
-        """Why the hook detached itself; empty where it did not."""
-        if not self._words[at.W_FAULT]:
+        """Why the hook detached itself; empty when it did not."""
+        if self._word(at.W_FAULT) != 1:
             return ""
-        length = min(self._words[at.W_FAULT_BYTES], at.FAULT_TEXT_BYTES)
-        text = self._map[at.FAULT_TEXT : at.FAULT_TEXT + length].decode(errors="replace")
-        return text or "unknown"
+        length = min(self._word(at.W_FAULT_BYTES), at.FAULT_TEXT_BYTES)
+        return self._read(length, at.FAULT_TEXT).decode(errors="replace") or "unknown"
 
     @property
     def dropped(self) -> int:
-        """Records that the writer dropped because the ring was full."""
-        return int(self._words[at.W_DROPPED])
+        """Records that the writer dropped for want of space."""
+        return self._word(at.W_DROPPED)
 
     @property
     def next_seq(self) -> int:
         """The number of the next record that the writer will write or drop."""
-        return int(self._words[at.W_SEQ])
+        return self._word(at.W_SEQ)
+
+    @property
+    def control_text(self) -> str:
+        """The JSON that lies on the control page; empty when there is none."""
+        version, length = self._word(at.W_CONTROL), self._word(at.W_CONTROL_BYTES)
+        if version == 0 or version & 1:
+            return ""
+        return self._read(min(length, at.CONTROL_BYTES), at.CONTROL).decode(errors="replace")
 
     def control_write(self, text: str) -> None:
         """Put a policy's JSON on the control page, where the hook sees it at its next round.
 
-        Raises RingError where it is longer than the page.
+        Raises RingError when it is longer than the page, or cannot be written.
         """
         raw = text.encode()
         if len(raw) > at.CONTROL_BYTES:
             raise RingError(f"a policy of {len(raw)} bytes; the page holds {at.CONTROL_BYTES}")
-        words = self._words
-        version = words[at.W_CONTROL] | 1
-        words[at.W_CONTROL] = version
-        self._map[at.CONTROL : at.CONTROL + len(raw)] = raw
-        words[at.W_CONTROL_BYTES] = len(raw)
-        words[at.W_CONTROL] = version + 1
+        version = (self._word(at.W_CONTROL) | 1) & _U64_MAX >> 1
+        self._write(at.W_CONTROL * 8, version.to_bytes(8, "little"))
+        self._write(at.CONTROL, raw)
+        self._write(at.W_CONTROL_BYTES * 8, len(raw).to_bytes(8, "little"))
+        self._write(at.W_CONTROL * 8, (version + 1).to_bytes(8, "little"))
 
     def close(self) -> None:
-        """Unmap the ring; the file stays."""
-        self._words.release()
-        self._map.close()
+        """Close the ring; the file stays."""
         os.close(self._file)
+
+
+def _believable(words: tuple[int, ...]) -> bool:
+    """Whether so many records can have been written or dropped."""
+    most = words[at.W_WRITE] // _HEAD_BYTES + words[at.W_DROPPED]
+    return words[at.W_SEQ] - at.FIRST_SEQ <= most

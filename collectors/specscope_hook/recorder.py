@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from threading import get_ident
 from typing import Any
 
 from specscope_hook.admission import Admission, packed
@@ -33,6 +34,10 @@ Mark = tuple[int, int, int, int]
 class Recorder:
     """Writes one process's rounds and requests; one thread only.
 
+    Records gather for at most 20 ms before the sidecar can see them. An end of a request, and
+    anything written while no request runs, is seen at once; `flush` is for an engine that knows
+    better when it goes idle.
+
     salt: key of the hash that stands for a request's id, up to 64 bytes.
     """
 
@@ -45,6 +50,8 @@ class Recorder:
         self._push = ring.push
         self.mark: Mark = (0, 0, OTHER, self._now())
         """The block in force. A round that is planned in it and written later carries it along."""
+        self._running = 0  # requests that were admitted and have not ended
+        self._owner = 0  # the thread that wrote first; no other may
         self._forgets: list[Callable[[], None]] = []
         self.on = True
 
@@ -124,6 +131,8 @@ class Recorder:
         mark: the block that it ran in, where that is not the one in force.
         ended_ns: when it ended (monotonic), where that is not now.
         """
+        if get_ident() != self._owner and not self._owned():
+            return
         try:
             policy, pair, arm, block_began = mark or self.mark
             payload = round_payload(
@@ -148,6 +157,8 @@ class Recorder:
                 timing_source,
             )
             self._push(ROUND, payload, len(requests))
+            if not self._running:
+                self._ring.flush()
         except Exception as error:
             self.detach(f"recording a round: {error!r}")
 
@@ -170,6 +181,8 @@ class Recorder:
         content: int = 0,
     ) -> Admission | None:
         """Write a request's admission; what comes back goes to `ended`. None once detached."""
+        if get_ident() != self._owner and not self._owned():
+            return None
         try:
             policy, pair, arm, _ = self.mark
             admission = Admission(
@@ -191,6 +204,7 @@ class Recorder:
                 content,
             )
             self._push(REQUEST, packed(admission))
+            self._running += 1
         except Exception as error:
             self.detach(f"recording an admission: {error!r}")
             return None
@@ -212,7 +226,7 @@ class Recorder:
         digest: int = 0,
     ) -> None:
         """Write a request's end, however it ended, with all that its admission said."""
-        if handle is None:
+        if handle is None or (get_ident() != self._owner and not self._owned()):
             return
         try:
             payload = packed(
@@ -230,8 +244,37 @@ class Recorder:
                 reason=reason,
             )
             self._push(REQUEST, payload)
+            self._running = max(0, self._running - 1)
+            self._ring.flush()
         except Exception as error:
             self.detach(f"recording a request's end: {error!r}")
+
+    def flush(self) -> None:
+        """Let the sidecar see all that was recorded; for an engine that goes idle."""
+        if not self.on or (get_ident() != self._owner and not self._owned()):
+            return
+        try:
+            self._ring.flush()
+        except Exception as error:
+            self.detach(f"writing to the ring: {error!r}")
+
+    # --- one thread ------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """This thread writes from here on; for an engine with several that take turns.
+
+        Only for a caller that holds a lock round all that it does with the recorder.
+        """
+        self._owner = get_ident()
+
+    def _owned(self) -> bool:
+        """Whether the ring belongs to this thread: to the first that writes. Two would corrupt it
+        without a word, so a second one turns the recorder off."""
+        if not self._owner:
+            self._owner = get_ident()
+        elif self._owner != get_ident():
+            self.detach("a second thread wrote; a recorder belongs to one")
+        return self.on
 
     # --- the fuse ------------------------------------------------------------------------
 
@@ -245,15 +288,28 @@ class Recorder:
         if not self.on:
             return
         self.on = False
-        for name in ("round", "admitted", "ended", "block"):
-            setattr(self, name, _off)
         with suppress(Exception):
             self._ring.fault(reason)
             log.error("specscope is off, serving goes on: %s", reason)
+        if get_ident() == self._owner or not self._owner:
+            self._last_words()
+        else:  # what the owner has in its buffer only the owner may write
+            self._replace_methods(self._last_words)
         forgets, self._forgets = self._forgets, []
         for forget in forgets:
             with suppress(Exception):
                 forget()
+
+    def _last_words(self, *_: Any, **__: Any) -> None:
+        """Write what is in the buffer, and do nothing from here on."""
+        if self._owner in (0, get_ident()):
+            self._replace_methods(_off)
+            with suppress(Exception):
+                self._ring.flush()
+
+    def _replace_methods(self, by: Callable[..., None]) -> None:
+        for name in ("round", "admitted", "ended", "block", "flush"):
+            setattr(self, name, by)
 
     def close(self) -> None:
         """End the ring on purpose: its tail is then known to be whole."""

@@ -1,8 +1,15 @@
 """The writing end of a ring: one process, one thread, never blocks, never grows.
 
-`layout` says what lies where; `reader` is the other end. The file is allocated whole
-before it is mapped, since touching an unbacked page of a mapping kills the process. The
-writer holds a lock on the file for life, which is how the reader sees, across containers,
+`layout` says what lies where; `reader` is the other end. Nothing is mapped: touching a page
+that somebody truncated would kill the process, a write that fails is only an error. Records
+gather in a buffer and reach the file several at once: when the buffer is full, at the first
+record that comes 20 ms after the last write, and on `flush`.
+
+Once a second the writer looks at what it owns. It mends a header that was changed, and makes
+anew a file that was cut, deleted or replaced; positions and record numbers go on, so that the
+reader counts what was in it as lost.
+
+The writer holds a lock on the file for life, which is how the reader sees, across containers,
 whether it lives. After a fork the child has no ring: a ring has one writer.
 """
 
@@ -10,11 +17,13 @@ from __future__ import annotations
 
 import fcntl
 import json
-import mmap
+import logging
 import os
 import weakref
 from dataclasses import asdict
 from pathlib import Path
+from struct import Struct
+from time import monotonic_ns
 from zlib import crc32
 
 from specscope_hook import layout as at
@@ -49,9 +58,16 @@ __all__ = [
     "RingReader",
 ]
 
+log = logging.getLogger("specscope")
+
+FLUSH_NS = 20_000_000  # a record that comes this long after the last write is written at once
+BUFFER_BYTES = 32_768
+INSPECT_NS = 900_000_000  # between two looks at the file: damage is noticed within a second
+COMPLAINT_NS = 60_000_000_000
+
 _HEAD_BYTES = at.HEAD.size
 _pack_head = at.HEAD.pack_into
-_W_SEQ, _W_WRITE = at.W_SEQ, at.W_WRITE
+_WORD, _TWO_WORDS, _NOTE = Struct("<Q"), Struct("<QQ"), Struct("<QQQ")
 _living: weakref.WeakSet[Ring] = weakref.WeakSet()
 _fork_seen = False
 
@@ -59,19 +75,25 @@ _fork_seen = False
 class Ring:
     """The writer of one ring file."""
 
-    def __init__(self, path: Path, file: int, capacity: int) -> None:
+    def __init__(self, path: Path, file: int, capacity: int, boot: bytes) -> None:
         """Use `create`."""
         self.path = path
         self._file = file
-        self._map = mmap.mmap(file, at.DATA + capacity)
-        self._words = memoryview(self._map)[: at.WORDS_BYTES].cast("Q")
         self._capacity = capacity
-        # The writer's own words, kept beside the map: reading them back costs more.
-        self._seq = at.FIRST_SEQ
-        self._write = 0
-        self._offset = at.DATA  # in the file, of the next record
-        self._room = at.DATA + capacity  # up to here it needs to ask nobody
+        self._boot = boot
+        self._buffer = bytearray(BUFFER_BYTES)
+        self._used = 0  # bytes of the buffer
+        self._limit = 0  # up to here the buffer may be filled: the reader gave as much space
+        self._seq = self._seq_written = at.FIRST_SEQ
+        self._write = self._write_written = 0  # position of the buffer's first byte
+        self._read = 0  # as last seen
+        self._dropped = self._dropped_written = 0
+        self._note = (0, 0, 0)
+        self._fault = b""
         self._ids: dict[tuple[int, str], int] = {}
+        self._control_seen = 0
+        self._due = self._inspect_at = 0
+        self._complain_at = 0
         self.open = True
 
     @classmethod
@@ -80,99 +102,236 @@ class Ring:
 
         capacity_bytes: of the data region; rounded up to a whole page, at least one.
 
-        Raises RingError with the reason where it cannot be made; nothing is left behind.
+        Raises RingError with the reason when it cannot be made; nothing is left behind.
         """
         path = Path(path)
         capacity = max(1, -(-capacity_bytes // at.PAGE)) * at.PAGE
         text = json.dumps(asdict(boot), separators=(",", ":")).encode()
         if len(text) > at.BOOT_BYTES:
             raise RingError(f"the boot record takes {len(text)} bytes, {at.BOOT_BYTES} are kept")
-        new = path.with_name(path.name + ".new")
+        ring = cls(path, -1, capacity, text)
         try:
-            file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o660)
-        except OSError as error:
-            raise RingError(f"cannot make a ring in {path.parent}: {error.strerror}") from error
-        try:
-            os.fchmod(file, 0o660)  # whatever the umask: the sidecar may be another user
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.posix_fallocate(file, 0, at.DATA + capacity)
-            ring = cls(path, file, capacity)
-            ring._begin(text)
-            os.rename(new, path)
-        except (OSError, ValueError) as error:
-            os.close(file)
-            os.unlink(new)
-            raise RingError(f"cannot make a ring of {capacity} bytes: {error}") from error
+            ring._make_file(allocate=True)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise RingError(
+                f"cannot make a ring of {capacity} bytes in {path.parent}: {reason}"
+            ) from error
+        ring._inspect_at = monotonic_ns() + INSPECT_NS
         _forget_after_fork(ring)
         return ring
 
-    def _begin(self, boot: bytes) -> None:
-        self._map[at.BOOT : at.BOOT + len(boot)] = boot
-        words = self._words
-        words[at.W_BOOT_BYTES] = len(boot)
-        words[at.W_CAPACITY] = self._capacity
-        words[at.W_SEQ] = at.FIRST_SEQ
-        words[at.W_VERSION] = SCHEMA_VERSION
-        words[at.W_MAGIC] = at.MAGIC
+    def _make_file(self, *, allocate: bool) -> None:
+        """A new file under our name, locked and with what is known. Raises OSError.
 
-    # HOT PATH. Once per record. No lock, no system call, nothing that outlives the call.
+        allocate: take its space now, and fail if there is none.
+        """
+        new = self.path.with_name(self.path.name + ".new")
+        file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o660)
+        try:
+            os.fchmod(file, 0o660)  # whatever the umask: the sidecar may be another user
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if allocate:
+                os.posix_fallocate(file, 0, at.DATA + self._capacity)
+            self._write_all(file)
+            os.rename(new, self.path)
+        except (OSError, OverflowError):
+            os.close(file)
+            os.unlink(new)
+            raise
+        old, self._file = self._file, file
+        if old >= 0:
+            os.close(old)
+
+    def _write_all(self, file: int) -> None:
+        """Size and header, all that lies before the position being given up. Raises OSError."""
+        self._read = self._write_written = self._write
+        if self._write:  # what a reader had not read yet is missing from here on
+            self._note = _note(self._write, self._seq_written)
+        os.ftruncate(file, at.DATA + self._capacity)
+        os.pwrite(file, self._pages(), at.FAULT_TEXT)
+        words = list(self._words())
+        words[at.W_READ] = self._read
+        words[at.W_CONTROL] = self._control_seen
+        os.pwrite(file, at.WORDS.pack(*words), 0)
+
+    def _words(self) -> tuple[int, ...]:
+        """The header as it should be, the reader's words 0."""
+        words = [0] * (at.W_DROP_CHECK + 1)
+        words[at.W_MAGIC], words[at.W_VERSION] = at.MAGIC, SCHEMA_VERSION
+        words[at.W_CAPACITY], words[at.W_BOOT_BYTES] = self._capacity, len(self._boot)
+        words[at.W_SEQ], words[at.W_WRITE] = self._seq_written, self._write_written
+        words[at.W_DROPPED], words[at.W_NAMES] = self._dropped_written, len(self._ids)
+        words[at.W_FAULT], words[at.W_FAULT_BYTES] = int(bool(self._fault)), len(self._fault)
+        words[at.W_DROP_AT], words[at.W_DROP_SEQ], words[at.W_DROP_CHECK] = self._note
+        return tuple(words)
+
+    def _pages(self) -> bytes:
+        """What the writer owns behind the words: fault text, Boot, dictionary."""
+        pages = bytearray(at.NAMES + len(self._ids) * at.NAME_ENTRY.size - at.FAULT_TEXT)
+        boot = at.BOOT - at.FAULT_TEXT
+        pages[: len(self._fault)] = self._fault
+        pages[boot : boot + len(self._boot)] = self._boot
+        for entry, ((kind, name), id_) in enumerate(self._ids.items()):
+            raw = name.encode()
+            offset = at.NAMES - at.FAULT_TEXT + entry * at.NAME_ENTRY.size
+            at.NAME_ENTRY.pack_into(pages, offset, kind, id_, len(raw), raw)
+        return bytes(pages)
+
+    # HOT PATH. Once per record. No lock, no system call but the clock and now and then a write.
     def push(self, kind: int, payload: bytes, batch: int = 0) -> bool:
-        """Write one record; False where it was dropped, which spends its number too.
+        """Record one; False when it was dropped, which spends its number too.
 
-        Only the engine's thread may call it.
+        It may stay in the buffer until a later `push` or `flush`.
+
+        Only the engine's thread may call it. Raises OSError when the header cannot be written.
         """
         length = len(payload)
-        size = (_HEAD_BYTES + length + 7) & ~7
-        offset = self._offset
-        if offset + size > self._room:
-            offset = self._make_room(size)
-            if not offset:
+        used = self._used
+        end = used + ((_HEAD_BYTES + length + 7) & ~7)
+        if end > self._limit:
+            if not self._make_room(end - used):
                 return False
-        data, seq = self._map, self._seq
-        check = crc32(payload, (seq ^ kind << 24 ^ batch << 8) & 0xFFFFFFFF)
-        _pack_head(data, offset, length, check, seq, kind, batch)
-        data[offset + _HEAD_BYTES : offset + _HEAD_BYTES + length] = payload
-        self._offset = offset + size
-        # One store each through the cast view: pack_into could write a word byte by byte.
-        words = self._words
-        words[_W_WRITE] = self._write = self._write + size
-        words[_W_SEQ] = self._seq = seq + 1
+            end -= used
+            used = 0
+        seq = self._seq
+        check = crc32(payload, seq ^ kind << 24 ^ batch << 8)  # which masks to 32 bits itself
+        buffer = self._buffer
+        _pack_head(buffer, used, length, check, seq, kind, batch)
+        used += _HEAD_BYTES
+        buffer[used : used + length] = payload
+        self._used = end
+        self._seq = seq + 1
+        if (now := monotonic_ns()) >= self._due:
+            self._flush(now)
         return True
 
-    def _make_room(self, size: int) -> int:
-        """Where in the file a record of this size goes now; 0 where there is no space for it.
-
-        Asks how far the reader has come, and goes back to the start where the end is too near.
-        """
+    def _make_room(self, size: int) -> bool:
+        """Empty the buffer and see how much of the ring it may be filled for; False when a record
+        of this size finds no space: it is then dropped."""
         if not self.open:
-            return 0
-        words, offset = self._words, self._offset
-        rest = at.DATA + self._capacity - offset
-        wraps = rest < size
-        free = words[at.W_READ] + self._capacity - self._write
-        if (rest if wraps else 0) + size > free:
-            self._drop()
-            return 0
-        if wraps:
-            if rest >= _HEAD_BYTES:
-                length = rest - _HEAD_BYTES
-                at.HEAD.pack_into(self._map, offset, length, 0, self._seq, at.FILLER, 0)
-            self._write += rest  # published with the record that follows
-            offset, free = at.DATA, free - rest
-        self._room = min(at.DATA + self._capacity, offset + free)
-        return offset
+            return False
+        now = monotonic_ns()
+        if self._used:
+            self._flush(now)
+        rest = self._capacity - self._write % self._capacity
+        skipped = rest if rest < size else 0
+        if skipped + size > self._read + self._capacity - self._write:
+            self._ask()
+        free = self._read + self._capacity - self._write
+        if skipped + size > free:
+            self._seq += 1
+            self._dropped += 1
+            if now >= self._due:
+                self._flush(now)
+            return False
+        if skipped:
+            self._skip(rest)
+            rest, free = self._capacity, free - skipped
+        if size > len(self._buffer):
+            self._buffer = bytearray(size)
+        self._limit = min(len(self._buffer), rest, free)
+        return True
 
-    def _drop(self) -> None:
-        """Spend a number, and leave the drop note."""
-        words = self._words
-        self._seq = words[at.W_SEQ] = self._seq + 1
-        words[at.W_DROPPED] += 1
-        words[at.W_DROP_AT] = self._write
-        words[at.W_DROP_SEQ] = self._seq
-        words[at.W_DROP_CHECK] = at.drop_check(self._write, self._seq)
+    def _ask(self) -> None:
+        """How far the reader has come; a word that cannot be is not believed."""
+        raw = os.pread(self._file, 8, at.W_READ * 8)
+        read = int.from_bytes(raw, "little")
+        if self._read <= read <= self._write and read & 7 == 0:
+            self._read = read
+
+    def _skip(self, rest: int) -> None:
+        """Go back to the start; what is left before the end is a filler."""
+        if rest >= _HEAD_BYTES:
+            head = at.HEAD.pack(rest - _HEAD_BYTES, 0, self._seq, at.FILLER, 0)
+            os.pwrite(self._file, head, self._offset)
+        self._write += rest  # published with the record that follows
+
+    @property
+    def _offset(self) -> int:
+        """In the file, of the buffer's first byte."""
+        return at.DATA + self._write % self._capacity
+
+    def flush(self) -> None:
+        """Let the reader see all that was pushed. Raises OSError as `push` does."""
+        if self.open:
+            self._flush(monotonic_ns())
+
+    def _flush(self, now: int) -> None:
+        self._due = now + FLUSH_NS
+        if now >= self._inspect_at:
+            self._inspect_at = now + INSPECT_NS
+            self._inspect(now)
+        if self._used:
+            self._write_out()
+        if self._dropped != self._dropped_written:
+            self._write_note()
+        if self._seq != self._seq_written:
+            self._seq_written, self._write_written = self._seq, self._write
+            # Data before words. A reader that sees them in another order finds no match, and
+            # looks again.
+            os.pwrite(self._file, _TWO_WORDS.pack(self._seq, self._write), at.W_SEQ * 8)
+
+    def _write_out(self) -> None:
+        """The buffer into the file; if the disk does not take it, its records are dropped."""
+        used, self._used, self._limit = self._used, 0, self._limit - self._used
+        try:
+            whole = os.pwrite(self._file, memoryview(self._buffer)[:used], self._offset) == used
+        except OSError:
+            whole = False
+        if whole:
+            self._write += used
+        else:
+            self._dropped = self._dropped_written + self._seq - self._seq_written
+            self._limit = 0
+
+    def _write_note(self) -> None:
+        self._dropped_written = self._dropped
+        self._note = _note(self._write, self._seq)
+        os.pwrite(self._file, _WORD.pack(self._dropped), at.W_DROPPED * 8)
+        os.pwrite(self._file, _NOTE.pack(*self._note), at.W_DROP_AT * 8)
+
+    def _inspect(self, now: int) -> None:
+        """Mend what somebody did to the file. Raises OSError when its header cannot be written."""
+        try:
+            named = os.path.samestat(os.stat(self.path), os.fstat(self._file))
+        except OSError:
+            named = False
+        if not named:
+            try:
+                self._make_file(allocate=False)
+            except OSError as error:  # a reader that holds the old file still gets all
+                self._complain(now, f"was deleted and cannot be made anew: {error.strerror}")
+                return
+            self._limit = 0
+            self._complain(now, "was deleted or replaced, and is made anew")
+            return
+        ours = self._words()
+        head = os.pread(self._file, at.WORDS.size, 0)
+        words = at.WORDS.unpack(head.ljust(at.WORDS.size, b"\0"))
+        changed = sum(words[i] != ours[i] for i in at.WRITER_WORDS)
+        changed += not self._read <= words[at.W_READ] <= self._write
+        if os.fstat(self._file).st_size != at.DATA + self._capacity or changed > 2:
+            self._write_all(self._file)
+            self._limit = 0
+            self._complain(now, "was cut or overwritten, and is made anew")
+            return
+        pages = self._pages()
+        if changed or os.pread(self._file, len(pages), at.FAULT_TEXT) != pages:
+            os.pwrite(self._file, pages, at.FAULT_TEXT)
+            for index in at.WRITER_WORDS:
+                os.pwrite(self._file, _WORD.pack(ours[index]), index * 8)
+            if not self._read <= words[at.W_READ] <= self._write:
+                os.pwrite(self._file, _WORD.pack(self._read), at.W_READ * 8)
+            self._complain(now, "had its header changed, which is mended")
+
+    def _complain(self, now: int, what: str) -> None:
+        if now >= self._complain_at:
+            self._complain_at = now + COMPLAINT_NS
+            log.warning("the ring %s %s", self.path, what)
 
     def name_id(self, kind: int, name: str) -> int:
-        """The dictionary's id for a name, given on first sight; 255 where it is full.
+        """The dictionary's id for a name, given on first sight; 255 when it is full.
 
         A name is cut to 64 bytes of UTF-8.
         """
@@ -184,60 +343,77 @@ class Ring:
         text = name.encode(errors="replace")[: at.NAME_BYTES].decode(errors="ignore")
         if (known := self._ids.get((kind, text))) is not None:
             return known
-        count = self._words[at.W_NAMES]
+        count = len(self._ids)
         taken = sum(1 for other, _ in self._ids if other == kind)
         if not self.open or count == at.NAMES_MAX or taken == _names_max(kind):
             return OTHER
         raw = text.encode()
-        offset = at.NAMES + count * at.NAME_ENTRY.size
-        at.NAME_ENTRY.pack_into(self._map, offset, kind, taken, len(raw), raw)
-        self._words[at.W_NAMES] = count + 1
+        entry = at.NAME_ENTRY.pack(kind, taken, len(raw), raw)
+        os.pwrite(self._file, entry, at.NAMES + count * at.NAME_ENTRY.size)
+        os.pwrite(self._file, _WORD.pack(count + 1), at.W_NAMES * 8)
         self._ids[kind, text] = taken
         return taken
 
     @property
     def control_version(self) -> int:
-        """Of the control page: changes with every write; odd while one is under way."""
-        return self._words[at.W_CONTROL] if self.open else 0
+        """Of the control page: changes with every write; odd while one is under way.
+
+        One system call of half a microsecond.
+        """
+        if not self.open:
+            return 0
+        return int.from_bytes(os.pread(self._file, 8, at.W_CONTROL * 8), "little")
 
     def control(self) -> tuple[int, str] | None:
         """Version and JSON of the control page; None while it is being written."""
         before = self.control_version
         if before == 0 or before & 1:
             return None
-        length = min(self._words[at.W_CONTROL_BYTES], at.CONTROL_BYTES)
-        raw = bytes(self._map[at.CONTROL : at.CONTROL + length])
+        raw = os.pread(self._file, 8, at.W_CONTROL_BYTES * 8)
+        length = min(int.from_bytes(raw, "little"), at.CONTROL_BYTES)
+        text = os.pread(self._file, length, at.CONTROL)
         if self.control_version != before:
             return None
-        return before, raw.decode(errors="replace")
+        self._control_seen = before
+        return before, text.decode(errors="replace")
 
     @property
     def dropped(self) -> int:
-        """Records dropped so far because the ring was full."""
-        return self._words[at.W_DROPPED] if self.open else 0
+        """Records dropped so far, for want of space."""
+        return self._dropped
 
     def fault(self, text: str) -> None:
         """Say that the hook has detached itself, and why; the first fault is the last."""
-        if not self.open or self._words[at.W_FAULT]:
+        if not self.open or self._fault:
             return
-        raw = text.encode(errors="replace")[: at.FAULT_TEXT_BYTES]
-        self._map[at.FAULT_TEXT : at.FAULT_TEXT + len(raw)] = raw
-        self._words[at.W_FAULT_BYTES] = len(raw)
-        self._words[at.W_FAULT] = 1
+        self._fault = text.encode(errors="replace")[: at.FAULT_TEXT_BYTES] or b"unknown"
+        os.pwrite(self._file, self._fault, at.FAULT_TEXT)
+        os.pwrite(self._file, _WORD.pack(len(self._fault)), at.W_FAULT_BYTES * 8)
+        os.pwrite(self._file, _WORD.pack(1), at.W_FAULT * 8)
 
     def close(self) -> None:
         """End the ring on purpose: the reader then knows that its tail is whole."""
         if not self.open:
             return
-        self._words[at.W_END] = 1
-        self._release()
+        try:
+            self._inspect_at = 0
+            self.flush()
+            os.pwrite(self._file, _WORD.pack(1), at.W_END * 8)
+        except OSError as error:  # then its tail is unknown
+            log.warning("the ring %s cannot be written: %s", self.path, error.strerror)
+        finally:
+            self._release()
 
     def _release(self) -> None:
         self.open = False
-        self._room = -1  # what sends `push` to where `open` is looked at
-        self._words.release()
-        self._map.close()
+        self._used = 0
+        self._limit = -1  # what sends `push` to where `open` is looked at
         os.close(self._file)  # in a forked child the parent's lock stays with the parent
+
+
+def _note(position: int, seq: int) -> tuple[int, int, int]:
+    """A drop note, see `layout`."""
+    return position, seq, at.drop_check(position, seq)
 
 
 def _names_max(kind: int) -> int:

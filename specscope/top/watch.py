@@ -55,6 +55,8 @@ class Watch:
         self.refused.clear()
         for path in sorted(found):
             try:
+                if path in self._seen and self._seen[path].ring.replaced:
+                    self._seen.pop(path).ring.close()
                 if path not in self._seen:
                     self._seen[path] = _Seen(RingPeek.open(path))
                 self._seen[path].look(self._window_ns)
@@ -65,7 +67,7 @@ class Watch:
         return sorted(chosen, key=lambda one: (one.replica, one.boot))
 
     def close(self) -> None:
-        """Unmap them."""
+        """Close them."""
         for seen in self._seen.values():
             seen.ring.close()
         self._seen.clear()

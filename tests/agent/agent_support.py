@@ -89,6 +89,7 @@ class Traffic:
             self._running[request][2] += int(emitted[i])
             if ends[i]:
                 self._end(request, int(ends[i]))
+        self.recorder.flush()
 
     def _end(self, request: int, reason: int) -> None:
         handle, _, _ = self._running.pop(request)

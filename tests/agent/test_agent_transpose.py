@@ -36,6 +36,7 @@ def rows_of(folder, write, **boot):
     rings = Rings(folder)
     try:
         write(Recorder(ring, salt=b"s"))
+        ring.flush()
         rings.refresh()
         (open_ring,) = rings.open
         made = cut(open_ring, Cursor())
@@ -295,6 +296,7 @@ def test_a_payload_of_the_wrong_length_is_a_loss_and_its_neighbours_are_not(fold
     one_round(recorder)
     ring.push(ROUND, b"too short", 3)
     one_round(recorder)
+    ring.flush()
     (open_ring,) = opened(folder)
 
     made = cut(open_ring, Cursor())

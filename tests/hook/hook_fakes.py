@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from specscope_hook import ring
 from specscope_hook.columns import columns
 from specscope_hook.records import Boot, RingRequest, RingRound
 from specscope_hook.ring import Cursor, Gap, RawRecord, RingReader
@@ -55,8 +56,15 @@ def a_round(batch: int = 2, **values: Any) -> dict[str, Any]:
     return plain | values
 
 
+def flush_rings() -> None:
+    """Let readers see what waits in the buffer of every ring of this process."""
+    for one in list(ring._living):
+        one.flush()
+
+
 def drained(reader: RingReader, cursor: Cursor | None = None) -> tuple[list[RawRecord], list[Gap]]:
     """Everything that is on the ring, in one go."""
+    flush_rings()
     records, _, gaps = reader.pull(cursor or Cursor(), 1 << 40)
     return records, gaps
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import vllm_standins
-from hook_fakes import ManualClock
+from hook_fakes import ManualClock, flush_rings
 from hypothesis import given
 from hypothesis import strategies as st
 from vllm_standins import Request, Scheduler, a_config
@@ -383,6 +383,7 @@ def test_a_requests_rounds_are_written_before_its_end(scheduler):
     scheduler.probe.finished([request])
 
     reader = RingReader.open(scheduler.path)
+    flush_rings()
     records = [decode(record) for record in reader.pull(Cursor(), 1 << 40)[0]]
     assert isinstance(records[-2], RingRound)
     assert len(records[-2].k) == 2
@@ -414,6 +415,7 @@ def test_after_a_fault_nothing_of_the_engine_is_held_and_what_was_recorded_is_wr
     assert not scheduler.probe
     assert [ref() for ref in held] == [None, None]
     reader = RingReader.open(scheduler.path)
+    flush_rings()
     records = [decode(record) for record in reader.pull(Cursor(), 1 << 40)[0]]
     assert [len(r.requests) for r in records if isinstance(r, RingRound)] == [0, 2]
     assert "tokens" in reader.fault_text
@@ -437,6 +439,7 @@ def test_an_engine_that_ends_is_held_by_nothing_of_ours(tmp_path):
 def test_rounds_are_written_a_few_at_a_time_and_at_once_where_nothing_runs(scheduler):
     def written():
         reader = RingReader.open(scheduler.path)
+        flush_rings()
         records = [decode(record) for record in reader.pull(Cursor(), 1 << 40)[0]]
         return sum(isinstance(record, RingRound) for record in records)
 

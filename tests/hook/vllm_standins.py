@@ -9,7 +9,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from hook_fakes import a_boot
+from hook_fakes import a_boot, flush_rings
 
 from specscope_hook.adapters.vllm_scheduler import SchedulerProbe
 from specscope_hook.layout import Cursor
@@ -146,6 +146,7 @@ class Scheduler:
         self.probe._rounds.write()
         reader = RingReader.open(self.path)
         assert reader.fault_text == ""
+        flush_rings()
         found = [decode(record) for record in reader.pull(Cursor(), 1 << 40)[0]]
         rounds = [record for record in found if isinstance(record, RingRound)]
         return rounds, [record for record in found if isinstance(record, RingRequest)]

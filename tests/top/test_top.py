@@ -15,6 +15,7 @@ from specscope.top.watch import Watch
 from specscope_hook.adapters.reference import ReferenceObserver
 from specscope_hook.attach import attach
 from specscope_hook.boot import new_boot
+from specscope_hook.errors import RingError
 from specscope_hook.layout import Cursor
 from specscope_hook.peek import RingPeek
 from specscope_hook.reader import RingReader
@@ -168,9 +169,9 @@ def test_a_look_cannot_write(folder):
     serving = Serving(folder).requests(1).serve()
     peek = RingPeek.open(serving.ring.path)
 
-    with pytest.raises(TypeError):
+    with pytest.raises(RingError):
         peek.release(Cursor(64, 2))
-    with pytest.raises(TypeError):
+    with pytest.raises(RingError):
         peek.control_write("{}")
 
 

@@ -104,6 +104,7 @@ class TransformersHook:
             return
         with self._lock:
             try:
+                self._recorder.claim()
                 call(*args)
             except NotSupported as error:
                 self._recorder.detach(f"transformers: {error}")

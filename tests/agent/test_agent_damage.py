@@ -1,0 +1,141 @@
+"""Files in the rings' folder that somebody damages while engine and sidecar are at work."""
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from specscope_agent.agent import Agent
+from specscope_agent.settings import AgentSettings
+from specscope_agent.source import Source
+from specscope_agent.wire import decode
+
+HERE = Path(__file__).parent
+WRITER = """
+import sys, time
+sys.path[:0] = sys.argv[4:]
+from pathlib import Path
+from rounds import one_round
+from specscope_hook.boot import new_boot
+from specscope_hook.recorder import Recorder
+from specscope_hook.ring import Ring
+from specscope_hook.settings import HookSettings
+boot = new_boot(HookSettings(None, sys.argv[2]), engine="e", engine_version="1", target="t")
+ring = Ring.create(Path(sys.argv[1], f"{boot.replica}-{boot.boot}.ring"), boot, 1 << 18)
+recorder = Recorder(ring, salt=b"s")
+recorder.admitted(request=1, class_=0, prompt_tokens=1)
+until = time.monotonic() + float(sys.argv[3])
+recorded = 1
+while time.monotonic() < until:
+    one_round(recorder)
+    recorded += 1
+    time.sleep(0.001)
+assert recorder.on
+recorder.close()
+print(recorded)
+"""
+
+
+def writer(rings: Path, replica: str, seconds: float) -> subprocess.Popen:
+    run = [sys.executable, "-c", WRITER, str(rings), replica, str(seconds), str(HERE)]
+    return subprocess.Popen(run, stdout=subprocess.PIPE, text=True)
+
+
+def cut_to_nothing(ring: Path, rng: random.Random) -> None:
+    os.truncate(ring, 0)
+
+
+def cut_somewhere(ring: Path, rng: random.Random) -> None:
+    os.truncate(ring, rng.randrange(os.stat(ring).st_size or 1))
+
+
+def copied_over(ring: Path, rng: random.Random) -> None:
+    ring.write_bytes(rng.randbytes(rng.choice([100, 300_000])))
+
+
+def copied_over_by_its_past(ring: Path, rng: random.Random) -> None:
+    past = ring.read_bytes()
+    time.sleep(rng.uniform(0, 0.1))
+    ring.write_bytes(past)
+
+
+def deleted(ring: Path, rng: random.Random) -> None:
+    ring.unlink()
+
+
+def replaced(ring: Path, rng: random.Random) -> None:
+    other = ring.with_suffix(".other")
+    shutil.copyfile(ring, other) if rng.random() < 0.5 else other.write_bytes(b"something else")
+    os.rename(other, ring)
+
+
+def flipped(ring: Path, rng: random.Random) -> None:
+    with ring.open("r+b") as file:
+        place = rng.choice([rng.randrange(17 * 8), rng.randrange(512, 25_000)])
+        file.seek(place)
+        byte = file.read(1) or b"\0"
+        file.seek(place)
+        file.write(bytes([byte[0] ^ 1 << rng.randrange(8)]))
+
+
+DAMAGES = (
+    cut_to_nothing,
+    cut_somewhere,
+    copied_over,
+    copied_over_by_its_past,
+    deleted,
+    replaced,
+    flipped,
+)
+
+
+def spooled(agent: Agent) -> tuple[list[tuple[Source, int]], list[dict]]:
+    """Record numbers of all rows in the spool, and all losses."""
+    seqs, losses = [], []
+    for source in agent.spool.sources:
+        number = 0
+        while number := agent.spool.next_waiting(source, number):
+            for table in agent.spool.take(source, number).tables:
+                rows = decode(table.arrow).to_pylist()
+                if table.name in ("round", "request"):
+                    seqs += [(source, row["seq"]) for row in rows]
+                elif table.name == "loss":
+                    losses += rows
+    return seqs, losses
+
+
+def test_damage_to_rings_kills_nobody_and_is_counted(tmp_path):
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    rng = random.Random(14)
+    agent = Agent(AgentSettings(rings=rings, spool=tmp_path / "spool", spool_bytes=1 << 30))
+    hurt = {damage.__name__: damage for damage in DAMAGES}
+    writers = {name: writer(rings, name, 5.0) for name in (*hurt, "whole")}
+    next_at = time.monotonic() + 1.0
+
+    while any(process.poll() is None for process in writers.values()):
+        agent.tick()
+        if time.monotonic() > next_at:
+            next_at = time.monotonic() + rng.uniform(0.2, 1.2)
+            for ring in rings.glob("*.ring"):
+                if damage := hurt.get(ring.name.split("-")[0]):
+                    damage(ring, rng)
+        time.sleep(0.05)
+    recorded = {name: int(process.stdout.read()) for name, process in writers.items()}
+    for _ in range(8):
+        agent.tick()
+    seqs, losses = spooled(agent)
+    agent.close()
+
+    assert {name: process.returncode for name, process in writers.items()} == dict.fromkeys(
+        writers, 0
+    )
+    assert len(seqs) == len(set(seqs))
+    stored = {name: sum(s.replica == name for s, _ in seqs) for name in recorded}
+    lost = {n: sum(r["count"] or 0 for r in losses if r["replica"] == n) for n in recorded}
+    assert {name: stored[name] + lost[name] for name in recorded} == recorded
+    assert lost["whole"] == 0 < sum(lost.values())
+    assert all(stored.values())
