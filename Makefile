@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check lint types bench clean test-vllm test-vllm-quick test-sglang seams smollm2
+.PHONY: demo test check lint types bench clean test-vllm test-vllm-quick test-sglang seams wheels smollm2
 
 demo: $(READY)
 	$(BIN)/specscope demo $(ARGS)
@@ -49,6 +49,11 @@ seams: $(READY)
 	PYTHON=$(CURDIR)/$(BIN)/python sh tests/seams/newest.sh .seams
 	$(BIN)/python tests/seams/seam_check.py vllm=.seams/vllm sglang=.seams/sglang \
 	  transformers=.seams/transformers --table docs/engines/verified.md
+
+# dist/specscope-*.whl for everything, dist/specscope_hook-*.whl for the serving image.
+wheels: $(READY)
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist . ./collectors
+	ls dist/*.whl
 
 # One script a budget; each prints ratios measured in its own run.
 bench: $(READY)

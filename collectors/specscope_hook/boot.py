@@ -32,11 +32,13 @@ _EPOCH = (  # what makes evidence from one start valid for another
 
 
 def hook_version() -> str:
-    """Version of the installed distribution; `unknown` where it is not installed."""
-    try:
-        return version("specscope")
-    except PackageNotFoundError:
-        return "unknown"
+    """Version of the distribution that carries the hook; `unknown` if none is installed."""
+    for distribution in ("specscope", "specscope-hook"):
+        try:
+            return version(distribution)
+        except PackageNotFoundError:
+            continue
+    return "unknown"
 
 
 def new_boot(settings: HookSettings, **known: Any) -> Boot:

@@ -41,8 +41,8 @@ def copied(instructions):
 
 
 @pytest.fixture(scope="module")
-def wheel(copied, tmp_path_factory):
-    pytest.importorskip("hatchling", reason="builds the wheel, as pip does in the image")
+def wheels(copied, tmp_path_factory):
+    pytest.importorskip("hatchling", reason="builds the wheels, as pip does in the image")
     source = tmp_path_factory.mktemp("source")
     for name in copied:
         if (ROOT / name).is_dir():
@@ -50,23 +50,39 @@ def wheel(copied, tmp_path_factory):
             shutil.copytree(ROOT / name, source / name, ignore=ignore)
         else:
             shutil.copy(ROOT / name, source / name)
+    return built(source), built(source / "collectors")
+
+
+def built(directory):
+    """The wheel of the project in a directory, built as pip does."""
     subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(source / "wheels")],
-        cwd=source,
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory / "made")],
+        cwd=directory,
         check=True,
         capture_output=True,
     )
-    [built] = (source / "wheels").glob("*.whl")
-    return built
+    [wheel] = (directory / "made").glob("*.whl")
+    return wheel
 
 
 @pytest.fixture(scope="module")
-def hook_directory(wheel, tmp_path_factory):
-    """As the Dockerfile makes it: the wheel unpacked, without what it depends on."""
+def wheel(wheels):
+    """Everything but the engines' own packages."""
+    return wheels[0]
+
+
+@pytest.fixture(scope="module")
+def hook_wheel(wheels):
+    """The hook alone."""
+    return wheels[1]
+
+
+@pytest.fixture(scope="module")
+def hook_directory(hook_wheel, tmp_path_factory):
+    """As the Dockerfile makes it: the hook's wheel unpacked."""
     target = tmp_path_factory.mktemp("hook")
-    with zipfile.ZipFile(wheel) as archive:
+    with zipfile.ZipFile(hook_wheel) as archive:
         archive.extractall(target)
-    shutil.rmtree(target / "specscope" / "engine" / "bundled", ignore_errors=True)
     return target
 
 
@@ -123,6 +139,29 @@ def test_the_wheel_builds_from_what_is_copied_and_holds_all_packages(wheel):
 
     packages = {name for name in tops if not name.endswith(".dist-info")}
     assert packages == {"specscope", "specscope_hook", "specscope_agent", "specscope_dashboards"}
+
+
+def test_the_hooks_wheel_is_the_hook_alone_of_the_same_version(wheel, hook_wheel):
+    with zipfile.ZipFile(hook_wheel) as archive:
+        names = archive.namelist()
+        [metadata] = (name for name in names if name.endswith("METADATA"))
+        needs = [line for line in archive.read(metadata).decode().splitlines() if "Dist:" in line]
+        hook = {n: archive.read(n) for n in names if n.endswith(".py")}
+    with zipfile.ZipFile(wheel) as archive:
+        whole = {n: archive.read(n) for n in archive.namelist() if n in hook}
+
+    assert {name.split("/")[0] for name in hook} == {"specscope_hook"}
+    assert needs == []
+    assert hook == whole
+    assert hook_wheel.name == wheel.name.replace("specscope-", "specscope_hook-")
+    assert hook_wheel.stat().st_size < 300_000
+
+
+def test_both_distributions_name_the_same_plug_ins(project):
+    hook = tomllib.loads((ROOT / "collectors" / "pyproject.toml").read_text())["project"]
+
+    assert hook["entry-points"] == project["entry-points"]
+    assert hook["requires-python"] == project["requires-python"]
 
 
 def test_the_hook_works_from_a_directory_on_the_path_alone(hook_directory):
