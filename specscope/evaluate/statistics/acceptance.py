@@ -14,8 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from specscope.evaluate.statistics.ratio import t_quantile
-
 Counts = NDArray[np.int64]
 
 
@@ -72,6 +70,9 @@ class Survival:
 
     def _highest(self, level: float) -> list[float]:
         """Upper limit of survival at each position that was tested. [0..1]"""
+        # `specscope top` counts acceptance in the sidecar, whose image has no scipy.
+        from specscope.evaluate.statistics.ratio import t_quantile
+
         found, before = list[float](), 1.0
         for j, (value, error) in enumerate(zip(self.survival, self.se_log, strict=True)):
             if value == 0.0:
