@@ -39,9 +39,9 @@ from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.decide import decide
 from specscope.evaluate.verdict.shared_batch import judge_delays
-from specscope.gate.evidence import read_blocks
-from specscope.gate.session import read, recommendation
-from specscope.gate.sharing import read_class_blocks
+from specscope.evidence.classes import read_class_blocks
+from specscope.evidence.read import read, read_blocks
+from specscope.gate.recommend import recommendation
 from specscope.gate.show import recommendation_lines, table_lines
 from specscope.policy.stored import checked, write_policy
 from specscope.store.connection import Store
@@ -90,7 +90,7 @@ def main() -> int:
             site = bundled_site(rings, store, arms, args.seed)
             calibrate(site, arms, args.pairs, args.seed)
             roll(store, everything=True)
-            found = recommendation(read(store, default_k=0))
+            found = recommendation(read(store), default_k=0, now=time.time_ns())
             print("\n".join(recommendation_lines(found)))
             print("in force:", *table_lines(found.new), sep="\n    ")
             names = ("current", *site.names)
@@ -143,7 +143,7 @@ def throughput(store: Store, policy: int, single: tuple[str, ...]) -> bool:
     blocks, parts = read_blocks(store, f"policy = {policy}")
     for verdict in decide(blocks, parts, Rules(looked_at_often=True), "closed_loop"):
         print(f"{verdict.segment}: {verdict.action}, best {', '.join(verdict.best)}")
-        print("".join(f"    {reason}\n" for reason in verdict.reasons), end="")
+        print("".join(f"    {line}\n" for line in words.explain(verdict)), end="")
     pairs = usable_pairs(pairs_of(blocks, parts), "closed_loop").pairs
     gains = []
     for arm in single:
@@ -159,15 +159,14 @@ def throughput(store: Store, policy: int, single: tuple[str, ...]) -> bool:
 
 def delays(store: Store, policy: int, times: float) -> bool:
     """Print each class's wait against its allowance; whether all that exceed it are routed."""
-    epoch = store.rows("SELECT epoch FROM boot FINAL")[0]["epoch"]
-    rows = [row for row in read_class_blocks(store, epoch) if row.policy == policy]
+    rows = [row for row in read_class_blocks(store) if row.policy == policy]
     at_k0 = {
         one.class_: one.tpot_p95_ms["k0"].value
         for one in judge_delays(rows, Rules(tpot_allowance_ms=dict.fromkeys(classes(rows), 1e9)))
         if "k0" in one.tpot_p95_ms
     }
     allowed = {label: times * value for label, value in at_k0.items()}
-    found = recommendation(read(store), closed_loop=True, allowances=allowed)
+    found = recommendation(read(store), now=time.time_ns(), closed_loop=True, allowances=allowed)
     for one in found.delays:
         print(f"{one.class_}: {one.action}: {one.reason}")
     exceeding = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 
 MOST = 1e9
 UNITS_NS = {"h": 3600 * 10**9, "d": 24 * 3600 * 10**9, "w": 7 * 24 * 3600 * 10**9}
@@ -46,3 +46,40 @@ def period(text: str) -> int:
     if not match:
         raise ArgumentTypeError(f"{text!r} is not a period such as 24h, 7d or 4w")
     return int(match[1]) * UNITS_NS[match[2]]
+
+
+def allowance(text: str) -> tuple[str, float]:
+    """A class and its allowed time per output token, such as chat=50. [ms]"""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise ArgumentTypeError(f"{text!r} is not an allowance such as chat=50")
+    return name, positive(value)
+
+
+def add_judgement(parser: ArgumentParser) -> None:
+    """The options that decide what a verdict is: every command that judges takes all of them."""
+    parser.add_argument(
+        "--since",
+        type=period,
+        default=PERIOD,
+        help="how far back evidence reaches: 24h, 7d, 4w; of open traffic, which epochs count",
+    )
+    parser.add_argument(
+        "--default-k",
+        type=draft_length,
+        help="draft length that engines run by themselves, if no table is in force",
+    )
+    parser.add_argument(
+        "--tpot-ms",
+        type=allowance,
+        action="append",
+        default=[],
+        metavar="CLASS=MS",
+        help="allowed 95th percentile of time per output token of a class; the table in force "
+        "keeps those that it was made under",
+    )
+    parser.add_argument(
+        "--closed-loop",
+        action="store_true",
+        help="clients wait for their answers, so a faster arm rightly serves more requests",
+    )

@@ -8,7 +8,15 @@ from dataclasses import asdict
 
 from specscope.errors import InputError
 from specscope.gate import show as views
-from specscope.gate.console import advise, open_store, read_store, say, wanted_table, write_json
+from specscope.gate.console import (
+    advise,
+    in_force,
+    open_store,
+    read_store,
+    say,
+    wanted_table,
+    write_json,
+)
 from specscope.gate.export import export as export_table
 from specscope.policy.stored import newest_with_table, read_policies, unread
 
@@ -37,10 +45,11 @@ def recommend(args: Namespace) -> int:
 def diff(args: Namespace) -> int:
     """What would change."""
     with open_store(args) as store:
-        reading = read_store(store, args)
-        table = wanted_table(args, reading)
-    lines = views.diff_lines(reading.table, table)
-    plain = {"old": reading.table.as_json(), "new": table.as_json(), "changes": bool(lines)}
+        evidence = read_store(store, args)
+        table = wanted_table(args, evidence)
+    old = in_force(args, evidence)
+    lines = views.diff_lines(old, table)
+    plain = {"old": old.as_json(), "new": table.as_json(), "changes": bool(lines)}
     return say(args, lines or ["no difference"], plain)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from argparse import ArgumentTypeError
 
-from specscope.arguments import positive
-
 NAME = r"[\w.:-]+"  # what a router calls a server
 ADDRESS = r"([\w.-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}"
 
@@ -50,11 +48,3 @@ def address(text: str) -> tuple[str, str]:
     if not name or not re.fullmatch(ADDRESS, where):
         raise ArgumentTypeError(f"{text!r} is not an address such as r0=10.0.0.1:8000")
     return name, where
-
-
-def allowance(text: str) -> tuple[str, float]:
-    """A class and what its tokens may take, such as chat=50. [ms]"""
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise ArgumentTypeError(f"{text!r} is not an allowance such as chat=50")
-    return name, positive(value)

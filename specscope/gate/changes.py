@@ -6,10 +6,18 @@ import time
 from argparse import Namespace
 
 from specscope.errors import UsageError
+from specscope.evidence.read import Evidence
 from specscope.gate import plan as planning
 from specscope.gate import show as views
-from specscope.gate.console import advise, chosen_service, open_store, read_store, say, wanted_table
-from specscope.gate.session import Reading
+from specscope.gate.console import (
+    advise,
+    chosen_service,
+    in_force,
+    open_store,
+    read_store,
+    say,
+    wanted_table,
+)
 from specscope.policy.stored import (
     HoldOut,
     newest_with_table,
@@ -25,27 +33,27 @@ def apply(args: Namespace) -> int:
     """Put a table in force."""
     now = time.time_ns()
     with open_store(args) as store:
-        reading = read_store(store, args)
-        table = wanted_table(args, reading)
-        lines = views.diff_lines(reading.table, table)
-        in_force = newest_with_table(reading.policies)
+        evidence = read_store(store, args)
+        table = wanted_table(args, evidence)
+        lines = views.diff_lines(in_force(args, evidence), table)
+        newest = newest_with_table(evidence.policies)
         # Blocks of a hold-out, or of a calibration that was cut off, end with a policy without.
-        if not lines and in_force and in_force.kind == "table" and not args.hold_out:
+        if not lines and newest and newest.kind == "table" and not args.hold_out:
             return say(args, ["no difference: nothing is applied"], {"policy": None})
         hold_out = None
         if args.hold_out:
-            _within_budget(args, reading)
+            _within_budget(args, evidence)
             hold_out = HoldOut(args.hold_out, args.block_s, args.block_s / 4)
-        body = next_table(reading.policies, table, now=now, hold_out=hold_out)
+        body = next_table(evidence.policies, table, now=now, hold_out=hold_out)
         if args.dry_run:
             return say(args, [*lines, "nothing is written (--dry-run)"], body)
         number = write_policy(store, body, args.note, now, chosen_service(args, store))
     return say(args, [*lines, f"policy {number} is in force within seconds"], body)
 
 
-def _within_budget(args: Namespace, reading: Reading) -> None:
+def _within_budget(args: Namespace, evidence: Evidence) -> None:
     """Raises UsageError for a hold-out that may cost more than exploration is allowed."""
-    allowed = planning.affordable(advise(args, reading).verdicts)
+    allowed = planning.affordable(advise(args, evidence).verdicts)
     if args.hold_out > allowed and not args.over_budget:
         raise UsageError(
             f"a hold-out of {args.hold_out:.1%} may cost over {planning.CAPACITY_BUDGET:.0%} of "

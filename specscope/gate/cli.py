@@ -7,8 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from specscope.arguments import PERIOD, count, draft_length, period, positive
-from specscope.gate.arguments import address, allowance, lengths, replicas, share
+from specscope.arguments import add_judgement, count, draft_length, positive
+from specscope.gate.arguments import address, lengths, replicas, share
 
 ENGINE_NAMES = ("vllm", "sglang", "tensorrt-llm", "specscope")
 
@@ -151,26 +151,8 @@ def _verb(verbs: Any, name: str, text: str) -> ArgumentParser:
 
 
 def _evidence(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--since",
-        type=period,
-        default=PERIOD,
-        help="how far back evidence reaches: 24h, 7d, 4w; of open traffic, which epochs count",
-    )
+    add_judgement(parser)
     parser.add_argument("--epoch", help="whose evidence counts; the one that ran last, by default")
-    parser.add_argument(
-        "--default-k",
-        type=draft_length,
-        help="draft length in force where no table is; 0 by default",
-    )
-    parser.add_argument(
-        "--tpot-ms",
-        type=allowance,
-        action="append",
-        default=[],
-        metavar="CLASS=MS",
-        help="what the 95th percentile of a class's time per output token may be",
-    )
     parser.add_argument(
         "--accept-replayed",
         type=Path,
@@ -178,11 +160,6 @@ def _evidence(parser: ArgumentParser) -> None:
         default=[],
         metavar="FILE",
         help="result of `specscope replay` that cells may rest on; without this none does",
-    )
-    parser.add_argument(
-        "--closed-loop",
-        action="store_true",
-        help="clients wait for their answers, so a faster arm rightly serves more requests",
     )
 
 

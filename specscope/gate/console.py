@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from specscope.errors import InputError, UsageError
-from specscope.gate import session
-from specscope.gate.recommend import Recommendation
+from specscope.evidence.read import Evidence, read
+from specscope.gate.recommend import Recommendation, recommendation
 from specscope.gate.replayed import read_replays, replayed_cells
-from specscope.gate.session import Reading
 from specscope.policy.remote import Remote
 from specscope.policy.table import SCHEMA, GateTable, read_table, unknown_keys
 from specscope.settings import store_dsn
@@ -30,38 +29,39 @@ def open_store(args: Namespace) -> Iterator[Store]:
         yield store
 
 
-def read_store(store: Store, args: Namespace) -> Reading:
+def read_store(store: Store, args: Namespace) -> Evidence:
     """Policies and evidence, as far back as asked for."""
-    since = time.time_ns() - args.since
-    return session.read(
-        store,
+    return read(store, time.time_ns() - args.since)
+
+
+def advise(args: Namespace, evidence: Evidence) -> Recommendation:
+    """The table that should be in force, by the judgement and the replays that were named."""
+    return recommendation(
+        evidence,
+        now=time.time_ns(),
         default_k=args.default_k,
-        epoch=args.epoch,
-        since=since,
-        by_class=bool(args.tpot_ms),
-    )
-
-
-def advise(args: Namespace, reading: Reading) -> Recommendation:
-    """What should be in force, by the rules and replays that were named."""
-    return session.recommendation(
-        reading,
+        allowances=dict(args.tpot_ms),
         closed_loop=args.closed_loop,
-        allowances=dict(args.tpot_ms) or None,
+        epoch=args.epoch,
         replays=read_replays(args.accept_replayed),
     )
 
 
-def wanted_table(args: Namespace, reading: Reading) -> GateTable:
+def in_force(args: Namespace, evidence: Evidence) -> GateTable:
+    """The table in force, or the draft length that the options name."""
+    return evidence.table or GateTable((), args.default_k or 0)
+
+
+def wanted_table(args: Namespace, evidence: Evidence) -> GateTable:
     """The table of the file that was named, or the recommended one.
 
     Raises InputError for a file that is none, UsageError where it rests on a replay that nobody
     accepted.
     """
     if args.table is None:
-        return advise(args, reading).new
+        return advise(args, evidence).new
     table = _read_table(args.table)
-    resting = replayed_cells(table, reading.table)
+    resting = replayed_cells(table, in_force(args, evidence))
     if resting and not args.accept_replayed:
         raise UsageError(
             f"{args.table}: {len(resting)} of its cells rest on a replay ({resting[0]}); accept "

@@ -10,12 +10,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 from specscope.arguments import PERIOD, period
+from specscope.assess import segments_json
 from specscope.errors import StoreError, UsageError
+from specscope.evidence.residence import ProposedBlocks, proposed_blocks
 from specscope.gate import calibration
 from specscope.gate import plan as planning
 from specscope.gate import swap as swaps
 from specscope.gate.console import advise, aside, chosen_service, open_store, read_store, say
-from specscope.gate.residence import ProposedBlocks, proposed_blocks
 
 ROUTER_FILES = {"haproxy": "specscope-crossover.cfg", "nginx": "specscope-crossover.conf"}
 MOST_BLOCKS = 100_000  # of a router's schedule
@@ -27,26 +28,27 @@ def plan(args: Namespace) -> int:
     if args.crossover:
         return _plan_crossover(args)
     with open_store(args) as store:
-        reading = read_store(store, args)
+        evidence = read_store(store, args)
         proposed = proposed_blocks(store, time.time_ns() - args.since)
-    blocks = reading.evidence.since(time.time_ns() - args.since).blocks
-    found = advise(args, reading)
+    blocks = evidence.begun_since(evidence.since)
+    found = advise(args, evidence)
     steps = planning.plan(
         found.verdicts,  # by the rules by which the gate will decide
         replicas=args.replicas or planning.replica_count(blocks),
         block_s=args.block_s or planning.block_seconds(blocks),
         share=args.share,
     )
-    swapped = [block for one in reading.evidence.crossings for block in one.blocks]
+    swapped = [block for one in evidence.crossings for block in one.blocks]
     steps += planning.crossover_steps(
-        found.crossovers, args.block_s or planning.block_seconds(swapped)
+        found.assessment.crossovers, args.block_s or planning.block_seconds(swapped)
     )
     plain = {
         "steps": [asdict(step) for step in steps],
-        "untried": [asdict(one) for one in found.untried],
+        "segments": segments_json(found.assessment),
+        "untried": [asdict(one) for one in found.assessment.untried],
         "blocks": proposed.as_json() if proposed else None,
     }
-    lines = [*planning.plan_lines(steps), *planning.untried_lines(found.untried)]
+    lines = [*planning.plan_lines(steps), *planning.untried_lines(found.assessment.untried)]
     return say(args, lines + ([str(proposed)] if proposed else []), plain)
 
 

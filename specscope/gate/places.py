@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from specscope.evaluate.experiment.blocks import BASELINE
+from specscope.assess import state_of
 from specscope.evaluate.experiment.checks import Design
+from specscope.evaluate.experiment.summary import base_batch
 from specscope.evaluate.verdict.verdict import Verdict
 from specscope.policy.table import Cell, Limits, State, range_of
 from specscope.store.buckets import CONTEXT, OUTPUT
@@ -67,12 +68,7 @@ def _place(verdict: Verdict, batch: Limits, design: Design) -> Place:
     return Place(
         verdict=verdict,
         cell=Cell(0, segment.class_, context, output, batch),
-        state=State(
-            class_=segment.class_ or "",
-            context=context[0] if context else 0,
-            output=output[0] if output else 0,
-            batch=middle,
-        ),
+        state=state_of(segment, middle),
         batch=_batch(verdict),
         largest=_largest(verdict, design),
     )
@@ -99,6 +95,5 @@ def _largest(verdict: Verdict, design: Design) -> int:
 
 
 def _batch(verdict: Verdict) -> float:
-    """Mean batch at k = 0, or of the first arm that ran; 1 where none did."""
-    arms = sorted(verdict.arms, key=lambda arm: arm.arm != BASELINE)
-    return max(1.0, arms[0].batch) if arms else 1.0
+    """Mean batch at k = 0, or of the first arm that ran; 1 if none did."""
+    return base_batch(verdict.arms)

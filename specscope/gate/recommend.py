@@ -6,46 +6,45 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from specscope.evaluate.experiment.blocks import BASELINE
-from specscope.evaluate.experiment.checks import Design, usable_pairs
+from specscope.assess import Assessment, JudgedExperiment, assess_in_force
 from specscope.evaluate.experiment.objectives import exceeds
-from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
-from specscope.evaluate.verdict.choice import Rules
-from specscope.evaluate.verdict.decide import decide
 from specscope.evaluate.verdict.shared_batch import ClassDelay
-from specscope.evaluate.verdict.untried import Untried
-from specscope.evaluate.verdict.verdict import Verdict
+from specscope.evaluate.verdict.verdict import Action, Grade, Verdict
+from specscope.evidence.read import Evidence
 from specscope.gate.along_load import look_along_load
-from specscope.gate.evidence import Evidence
 from specscope.gate.places import lay_out
 from specscope.gate.replayed import same_epoch, with_replays
 from specscope.gate.rules import GateRules, Move, judge, rest
-from specscope.policy.stored import Change
+from specscope.policy.stored import Change, history
 from specscope.policy.table import REPLAYED, Basis, Cell, GateTable, State
 from specscope.replay.result import Result
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """What should be in force. flags: what a person should look at before applying it.
+    """The table that should be in force. flags: what a person should check before applying it.
 
-    delays: of the classes that have an allowance, in batches shared under the table in force.
+    epoch, experiment: whose verdicts the moves rest on; assessment: all that was judged.
     """
 
+    assessment: Assessment
     epoch: str
+    experiment: JudgedExperiment | None
     old: GateTable
     new: GateTable
     moves: tuple[Move, ...]
     flags: tuple[str, ...]
-    verdicts: tuple[Verdict, ...]
     notes: tuple[str, ...] = field(default=())
-    crossovers: tuple[Verdict, ...] = ()
-    """Of engines that cannot change k while they run: what to start them with."""
-    delays: tuple[ClassDelay, ...] = ()
-    untried: tuple[Untried, ...] = ()
-    """Draft lengths that nobody ran; nothing recommends them."""
-    of_hour: Mapping[str, float] = field(default_factory=dict)
-    """Price of an hour of a replica, by epoch; empty where none was given."""
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts that the moves rest on."""
+        return _of_epoch(self.experiment, self.epoch)
+
+    @property
+    def delays(self) -> tuple[ClassDelay, ...]:
+        """Delays of the classes that have an allowance, in batches shared under the table."""
+        return tuple(one for one in self.assessment.delays if one.epoch == self.epoch)
 
     @property
     def changes(self) -> list[Move]:
@@ -56,74 +55,130 @@ class Recommendation:
     def routes(self) -> list[str]:
         """Classes that cannot be served well in the shared batch."""
         alone = {m.place.verdict.segment.class_ or "" for m in self.moves if m.rule == "route"}
-        return sorted(alone | {one.class_ for one in self.delays if one.action == "route"})
+        return sorted(alone | {one.class_ for one in self.delays if one.action is Action.ROUTE})
+
+
+def recommendation(
+    evidence: Evidence,
+    *,
+    now: int,
+    default_k: int | None = None,
+    allowances: Mapping[str, float] | None = None,
+    closed_loop: bool = False,
+    epoch: str | None = None,
+    replays: Sequence[Result] = (),
+) -> Recommendation:
+    """Judge evidence, then recommend. See `assess.assess_in_force` and `recommend`."""
+    judged = assess_in_force(evidence, default_k, allowances, closed_loop=closed_loop)
+    return recommend(
+        judged,
+        history(evidence.policies),
+        now=now,
+        epoch=epoch,
+        default_k=default_k or 0,
+        replays=replays,
+    )
 
 
 def recommend(
-    evidence: Evidence,
-    current: GateTable,
-    history: Sequence[Change] = (),
+    assessment: Assessment,
+    changes: Sequence[Change] = (),
     *,
     now: int,
+    epoch: str | None = None,
+    default_k: int = 0,
     rules: GateRules | None = None,
-    decision: Rules | None = None,
-    design: Design = "cohort",
     replays: Sequence[Result] = (),
 ) -> Recommendation:
-    """Judge every place that the evidence speaks about, then look at them together.
+    """A move for every place that the verdicts of an epoch speak about, then all together.
 
-    history: tables that were in force, oldest first; now: ns since 1970. Only verdicts that
-    rest on enough pairs change anything, and replays that a person has accepted.
+    epoch: the one that ran last, by default. default_k: in force if no table is. changes: tables
+    that were in force, oldest first; now: ns since 1970. Only verdicts with enough pairs, and
+    replays that a person has accepted, change the table.
     """
     rules = rules or GateRules()
-    verdicts = decide(
-        evidence.blocks, evidence.parts, decision, design, evidence.machines, evidence.outputs
-    )
-    pairs = _pairs(evidence, design)
+    chosen = epoch or (assessment.epochs[-1] if assessment.epochs else "")
+    experiment = assessment.newest(chosen)
+    current = assessment.table or GateTable((), default_k)
+    allowances = assessment.allowances
     moves = []
-    for place in lay_out(verdicts, design):
-        mine = pairs.get((place.verdict.epoch, place.verdict.segment), ())
-        old_k = current.k(place.state)
-        move = judge(place, old_k, rules, _too_slow(place.verdict, old_k, decision))
-        changed_at = last_change(history, place.state)
-        fresh = 0 if changed_at is None else _pairs_since(mine, changed_at)
+    for place in lay_out(
+        _of_epoch(experiment, chosen), experiment.design if experiment else "cohort"
+    ):
+        verdict = place.verdict
+        old_k = current.k(place.state) if verdict.current is None else verdict.current
+        move = judge(place, old_k, rules, _too_slow(verdict, old_k, allowances))
+        changed_at = last_change(changes, place.state)
+        fresh = 0 if changed_at is None else _pairs_since(experiment, verdict, changed_at)
         moves.append(rest(move, changed_at, fresh, now, rules))
     moves, flags = look_along_load(moves)
-    usable = [one for one in replays if same_epoch(one, evidence.epoch)]
+    usable = [one for one in replays if same_epoch(one, chosen)]
     moves, more = with_replays(moves, usable, current, rules)
-    moves = [_rested(move, history, now, rules) for move in moves]
+    moves = [_rested(move, changes, now, rules) for move in moves]
     flags += more
-    cells = [_cell(move, decision) for move in moves if _said(move)]
+    cells = [_cell(move, allowances) for move in moves if _said(move)]
     changed = any(move.changes for move in moves)
-    notes = tuple(f"epoch {name} was left out" for name in evidence.other_epochs)
-    notes += tuple(
-        f"a replay of epoch {one.epoch} was left out" for one in replays if one not in usable
-    )
     return Recommendation(
-        epoch=evidence.epoch,
+        assessment=assessment,
+        epoch=chosen,
+        experiment=experiment,
         old=current,
         new=current.with_first(tuple(_merged(cells))) if changed else current,
         moves=tuple(moves),
         flags=tuple(flags),
-        verdicts=tuple(verdicts),
-        notes=notes,
+        notes=(
+            *(f"epoch {name} was left out" for name in assessment.epochs if name != chosen),
+            *(f"a replay of epoch {r.epoch} was left out" for r in replays if r not in usable),
+            *_other_kinds(assessment, experiment, chosen),
+            *assessment.notes,
+            *_caveats(experiment, moves),
+        ),
     )
 
 
-def _too_slow(verdict: Verdict, k: int, decision: Rules | None) -> bool:
+def _of_epoch(experiment: JudgedExperiment | None, epoch: str) -> tuple[Verdict, ...]:
+    verdicts = experiment.verdicts if experiment else ()
+    return tuple(verdict for verdict in verdicts if verdict.epoch == epoch)
+
+
+def _other_kinds(
+    assessment: Assessment, experiment: JudgedExperiment | None, epoch: str
+) -> list[str]:
+    others = sum(
+        one.blocks.get(epoch, 0) for one in assessment.experiments if one is not experiment
+    )
+    return [f"{others} blocks of other experiments left out"] if others else []
+
+
+def _caveats(experiment: JudgedExperiment | None, moves: Sequence[Move]) -> list[str]:
+    caveats = []
+    grades = {move.place.verdict.grade for move in moves if move.changes}
+    if experiment and experiment.kind == "cohort" and grades - {Grade.REPLAYED}:
+        caveats.append(
+            "these classes ran alone: in a shared batch compare `current` with one cell changed "
+            "before all replicas follow"
+        )
+    if Grade.REPLAYED in grades:
+        caveats.append(
+            "cells marked `replayed` rest on a replay: let `--hold-out` blocks confirm them"
+        )
+    return caveats
+
+
+def _too_slow(verdict: Verdict, k: int, allowances: Mapping[str, float]) -> bool:
     """Whether a draft length surely takes longer for a token than the class is allowed."""
-    allowance_ms = decision.allowance(verdict.segment.class_) if decision else None
+    allowance_ms = allowances.get(verdict.segment.class_ or "")
     return any(a.arm == f"k{k}" and exceeds(a.tpot_p95_ms, allowance_ms) for a in verdict.arms)
 
 
 def _rested(move: Move, history: Sequence[Change], now: int, rules: GateRules) -> Move:
     """A replay brings no new pairs, but its cell rests as long as any other."""
-    if move.place.verdict.grade != REPLAYED:
+    if move.place.verdict.grade is not Grade.REPLAYED:
         return move
     return rest(move, last_change(history, move.place.state), rules.new_pairs, now, rules)
 
 
-def _cell(move: Move, decision: Rules | None) -> Cell:
+def _cell(move: Move, allowances: Mapping[str, float]) -> Cell:
     """The cell of a move, with what it rests on."""
     verdict, one = move.place.verdict, move.evidence
     basis = Basis(
@@ -136,7 +191,7 @@ def _cell(move: Move, decision: Rules | None) -> Cell:
         count=one.pairs if one else verdict.pairs,
         primary=verdict.primary,
         route=move.rule == "route",
-        tpot_ms=decision.allowance(verdict.segment.class_) if decision else None,
+        tpot_ms=allowances.get(verdict.segment.class_ or ""),
     )
     return replace(move.place.with_k(move.new_k), basis=basis)
 
@@ -150,17 +205,10 @@ def last_change(history: Sequence[Change], state: State) -> int | None:
     return found
 
 
-def _pairs(evidence: Evidence, design: Design) -> Mapping[tuple[str, object], Sequence[Pair]]:
-    closed_loop = design == "closed_loop"
-    grouped = by_segment(pairs_of(evidence.blocks, evidence.parts, closed_loop=closed_loop))
-    return {key: usable_pairs(pairs, design).pairs for key, pairs in grouped.items()}
-
-
-def _pairs_since(pairs: Sequence[Pair], ns: int) -> int:
-    return sum(
-        BASELINE in pair.blocks and min(b.first_at for b in pair.blocks.values()) >= ns
-        for pair in pairs
-    )
+def _pairs_since(experiment: JudgedExperiment | None, verdict: Verdict, ns: int) -> int:
+    if experiment is None:
+        return 0
+    return sum(at >= ns for at in experiment.begun.get((verdict.epoch, verdict.segment), ()))
 
 
 def _said(move: Move) -> bool:

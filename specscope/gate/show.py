@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from specscope.assess import segments_json
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.prices import costs
 from specscope.evaluate.verdict.verdict import Grade, Verdict
@@ -30,11 +31,12 @@ def recommendation_lines(found: Recommendation) -> list[str]:
     lines: list[str] = []
     for move in found.moves:
         lines += _move_lines(move) + _cost_lines(move.place.verdict, found)
-    for verdict in found.crossovers:
+    judged = found.assessment
+    for verdict in judged.crossovers:
         lines += crossover_lines(verdict) + _cost_lines(verdict, found)
-    if not found.moves and not found.crossovers:
+    if not found.moves and not judged.crossovers:
         lines.append("no experiment has run: nothing to recommend")
-    lines += untried_lines([one for one in found.untried if one.worth == "worth_exploring"])
+    lines += untried_lines([one for one in judged.untried if one.worth == "worth_exploring"])
     lines += list(found.flags)
     lines += [f"{one.class_}: {one.action} ({one.reason})" for one in found.delays]
     lines += [f"route {name}: to a pool of its own" for name in found.routes]
@@ -66,7 +68,7 @@ def _move_lines(move: Move) -> list[str]:
 def _cost_lines(verdict: Verdict, found: Recommendation) -> list[str]:
     """What the tokens of each arm cost, where the replica has a price."""
     lines = []
-    for arm, cost in costs(verdict, found.of_hour).items():
+    for arm, cost in costs(verdict, found.assessment.of_hour).items():
         more = "" if cost.difference is None else f", {cost.difference:+.3f} against target-only"
         lines.append(f"    {arm}: {cost.per_million:.3f} a million output tokens{more}")
     return lines
@@ -123,11 +125,13 @@ def move_json(move: Move, of_hour: Mapping[str, float]) -> Mapping[str, Any]:
 
 def recommendation_json(found: Recommendation) -> Mapping[str, Any]:
     """A recommendation as plain values; its `table` and `default_k` can be applied as a file."""
+    judged = found.assessment
     return {
         "schema": SCHEMA,
         "epoch": found.epoch,
+        "segments": segments_json(judged),
         **found.new.as_json(),
-        "moves": [move_json(move, found.of_hour) for move in found.moves],
+        "moves": [move_json(move, judged.of_hour) for move in found.moves],
         "flags": list(found.flags),
         "routes": found.routes,
         "delays": [
@@ -141,8 +145,8 @@ def recommendation_json(found: Recommendation) -> Mapping[str, Any]:
             for one in found.delays
         ],
         "notes": list(found.notes),
-        "crossovers": [_crossover_json(verdict, found.of_hour) for verdict in found.crossovers],
-        "untried": [asdict(one) for one in found.untried],
+        "crossovers": [_crossover_json(verdict, judged.of_hour) for verdict in judged.crossovers],
+        "untried": [asdict(one) for one in judged.untried],
     }
 
 

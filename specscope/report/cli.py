@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from specscope.arguments import PERIOD, period
+from specscope.arguments import add_judgement
 
 
 def add_parser(subparsers: Any) -> None:
@@ -18,13 +18,8 @@ def add_parser(subparsers: Any) -> None:
         description="Writes report.html, report.md and report.json from a store's rollups.",
     )
     parser.add_argument("--store", help="destination; SPECSCOPE_STORE by default")
-    parser.add_argument("--since", type=period, default=PERIOD, help="how far back: 24h, 7d, 4w")
+    add_judgement(parser)
     parser.add_argument("--out", type=Path, default=Path("report"), help="folder to write to")
-    parser.add_argument(
-        "--closed-loop",
-        action="store_true",
-        help="clients wait for their answers, so a faster arm rightly serves more requests",
-    )
     parser.add_argument("--json", action="store_true", help="print report.json too")
     parser.set_defaults(run=run)
 
@@ -46,6 +41,8 @@ def run(args: Namespace) -> int:
             store,
             title="Speculative decoding",
             since=time.time_ns() - args.since,
+            default_k=args.default_k,
+            allowances=dict(args.tpot_ms),
             closed_loop=args.closed_loop,
         )
     page = write(report, args.out)

@@ -6,32 +6,16 @@ Only block rollups decide; everything else says what was measured and what was l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from specscope import queries
-from specscope.evaluate.costs.machine import machines_of
-from specscope.evaluate.experiment.blocks import BlockPart, BlockTime
-from specscope.evaluate.experiment.checks import Design
-from specscope.evaluate.outputs.copies import OutputCheck, worst
+from specscope.assess import assess_in_force
+from specscope.evaluate.outputs.copies import worst
 from specscope.evaluate.verdict import words
-from specscope.evaluate.verdict.choice import Rules
-from specscope.evaluate.verdict.crossover import judge_crossovers
-from specscope.evaluate.verdict.decide import decide
 from specscope.evaluate.verdict.fleet import fleet_verdict, segment_names
-from specscope.evaluate.verdict.prices import prices
-from specscope.evaluate.verdict.strata import over_the_fleet
-from specscope.evaluate.verdict.switch import Story, tell
-from specscope.evaluate.verdict.untried import Untried, untried
-from specscope.evaluate.verdict.verdict import Verdict
-from specscope.evidence.outputs import read_outputs
-from specscope.gate.anchor import reaches_back
-from specscope.gate.evidence import read_blocks, read_bodies, read_crossings
-from specscope.gate.session import DESIGNS
-from specscope.gate.sides import without_crossovers
-from specscope.policy.stored import read_policies
-from specscope.queries.period import evidence_condition, since_condition
+from specscope.evidence.read import read
+from specscope.queries.period import since_condition
 from specscope.report import model
 from specscope.report.views import (
     fleet_row,
@@ -54,33 +38,26 @@ def collect(
     title: str,
     since: int = 0,
     load_names: Mapping[str, str] | None = None,
-    rules: Rules | None = None,
+    default_k: int | None = None,
+    allowances: Mapping[str, float] | None = None,
     notes: Sequence[str] = (),
     closed_loop: bool = False,
 ) -> model.Report:
     """A report on what began since a time, ns since 1970.
 
     Verdicts on open traffic rest on their whole epoch (`period.evidence_condition`).
-    load_names: words for the load buckets of an experiment whose loads have names. closed_loop:
-    clients wait for their answers, in every experiment.
+    load_names: words for the load buckets of an experiment whose loads have names. default_k: the
+    draft length in force if no table is. allowances: see `assess.assess`. closed_loop: clients
+    wait for their answers, in every experiment.
     Raises StoreError where the store cannot be read.
     """
     names = load_names or {}
-    blocks, parts = read_blocks(store, evidence_condition(since))
-    boots = store.rows(queries.boots())
-    outputs = read_outputs(store, since)
-    policies = read_bodies(store)
-    crossed = read_crossings(store, blocks, policies)
-    paired = without_crossovers(blocks, policies)
-    verdicts, stories, others = _judge(
-        store, paired, parts, rules or Rules(), boots, outputs, closed_loop
-    )
-    verdicts += [one.verdict for one in judge_crossovers(crossed, rules, closed_loop=closed_loop)]
-    outputs = [*outputs, *(check for one in crossed for check in one.outputs)]
-    fleet = fleet_verdict(verdicts, names)
-    ratios = over_the_fleet(verdicts)
+    evidence = read(store, since)
+    judged = assess_in_force(evidence, default_k, allowances, closed_loop=closed_loop)
+    verdicts = judged.verdicts
     called = segment_names(((v.epoch, v.segment) for v in verdicts), names)
-    price = prices(boots)
+    fleet = fleet_verdict(verdicts, names)
+    blocks = [*evidence.blocks, *(b for one in evidence.crossings for b in one.blocks)]
     ran = {(block.replica, block.boot) for block in blocks if block.first_at >= since}
     return model.Report(
         title=title,
@@ -91,50 +68,25 @@ def collect(
         global_action=fleet.action,
         still_needed=[words.need(one) for one in fleet.still_needed],
         would_change=[words.change(one) for one in fleet.would_change],
-        segments=[segment_row(v, called[v.epoch, v.segment], price) for v in verdicts],
-        stories=[story_row(story, names) for story in stories],
+        segments=[segment_row(v, called[v.epoch, v.segment], judged.of_hour) for v in verdicts],
+        stories=[story_row(story, names) for story in judged.stories],
         replicas=[
             _replica(boot)
-            for boot in boots
+            for boot in evidence.boots
             if (boot["replica"], boot["boot"]) in ran or _ns(boot["started_at"]) >= since
         ],
         losses=[_loss(row) for row in store.rows(queries.losses(since_condition("lost_at", since)))]
         + _silent(store, since),
         accounting=_accounting(store, since),
-        outputs_compared=sum(check.compared for check in outputs),
-        outputs_differing=sum(check.differing for check in outputs),
-        outputs_state=worst(outputs),
-        outputs=[output_row(check) for check in outputs],
-        untried=[untried_row(one) for one in others],
-        fleet=[fleet_row(one) for one in ratios],
-        findings=turned_around(ratios),
-        notes=[*notes, *reaches_back(blocks, since)],
+        outputs_compared=sum(check.compared for check in judged.outputs),
+        outputs_differing=sum(check.differing for check in judged.outputs),
+        outputs_state=worst(judged.outputs),
+        outputs=[output_row(check) for check in judged.outputs],
+        untried=[untried_row(one) for one in judged.untried],
+        fleet=[fleet_row(one) for one in judged.ratios],
+        findings=turned_around(judged.ratios),
+        notes=[*notes, *judged.notes],
     )
-
-
-def _judge(
-    store: Store,
-    blocks: Sequence[BlockTime],
-    parts: Sequence[BlockPart],
-    rules: Rules,
-    boots: Sequence[Mapping[str, Any]],
-    outputs: Sequence[OutputCheck],
-    closed_loop: bool,
-) -> tuple[list[Verdict], list[Story], list[Untried]]:
-    """What each kind of experiment says, by the design that it ran under: verdicts, stories, and
-    lengths that nobody ran."""
-    kinds = {policy.number: policy.kind for policy in read_policies(store)}
-    machines = machines_of(boots)
-    verdicts, stories, others = [], [], []
-    for kind, (usual, often) in DESIGNS.items():
-        design: Design = "closed_loop" if closed_loop else usual
-        mine = [block for block in blocks if kinds.get(block.policy, "cohort") == kind]
-        looked = replace(rules, looked_at_often=often)
-        decided = decide(mine, parts, looked, design, machines, outputs)
-        verdicts += decided
-        others += untried(mine, parts, decided, design)
-        stories += tell(mine, parts, looked, design)
-    return verdicts, stories, others
 
 
 def _accounting(store: Store, since: int) -> model.Accounting:

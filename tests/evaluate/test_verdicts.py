@@ -48,7 +48,7 @@ def test_the_draft_length_in_force_is_kept_where_it_is_among_the_best():
 
 
 def test_a_wrong_draft_length_is_changed():
-    verdict = verdict_of(SHORT, rules=Rules(current={"sql": 4}))
+    verdict = verdict_of(SHORT, rules=Rules(current=lambda segment, _: {"sql": 4}[segment.class_]))
 
     assert (verdict.action, verdict.k) == ("set_k", 2)
 

@@ -8,8 +8,8 @@ import pytest
 from evaluate.block_rows import Kind, rows
 from gate.test_gate_commands import put_rows, run
 
-from specscope.gate.evidence import read_blocks
-from specscope.gate.session import read
+from specscope.assess import assess_in_force
+from specscope.evidence.read import read, read_blocks
 from specscope.gate.swap import Swap, crossover_policy
 from specscope.policy.stored import HoldOut, next_table, read_policies, write_policy
 from specscope.policy.table import Cell, GateTable
@@ -65,13 +65,12 @@ def test_blocks_of_open_traffic_count_from_the_beginning_of_their_epoch(store):
 
     found = reading(store)
 
-    assert found.evidence.epoch == "e1"
-    assert arms(found.evidence.blocks) == {"k0": 24, "k4": 24}
-    assert len(found.evidence.since(time.time_ns() - 7 * DAY).blocks) == 24
-    assert found.evidence.other_epochs == ()  # e0 ended before the period
-    (note,) = found.notes
+    assert found.epochs == ("e1",)  # e0 ended before the period
+    assert arms(found.blocks) == {"k0": 24, "k4": 24}
+    assert len(found.begun_since(time.time_ns() - 7 * DAY)) == 24
+    (note,) = assess_in_force(found).notes
     assert "rest on all blocks of their epoch, since 20" in note
-    assert reading(store, days=60).notes == ()
+    assert assess_in_force(reading(store, days=60)).notes == ()
 
 
 def test_a_cohort_is_looked_at_once_and_counts_within_the_period(store):
@@ -80,8 +79,8 @@ def test_a_cohort_is_looked_at_once_and_counts_within_the_period(store):
 
     found = reading(store)
 
-    assert arms(found.evidence.blocks) == {"k0": 12, "k4": 12}
-    assert found.notes == ()
+    assert arms(found.blocks) == {"k0": 12, "k4": 12}
+    assert assess_in_force(found).notes == ()
 
 
 def test_a_report_of_a_week_says_since_when_its_verdicts_have_grown(store):
@@ -104,7 +103,7 @@ def test_the_table_in_force_is_not_mixed_with_the_one_before(store):
     run_pairs(store, after, days_ago=3, first=100, renamed=held)
     run_pairs(store, again, days_ago=1, first=200, renamed=held)
 
-    assert arms(reading(store).evidence.blocks) == {"current": 24, "k0": 36}
+    assert arms(reading(store).blocks) == {"current": 24, "k0": 36}
 
 
 def test_both_deploys_of_a_crossover_count_though_their_epochs_differ(store):

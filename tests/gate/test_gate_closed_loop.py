@@ -4,11 +4,10 @@ import math
 
 import numpy as np
 import pytest
+from gate.judged import of_epoch, recommend
 from gate.mixed_engine import Traffic, experiment, serve
 
 from specscope.evaluate.costs.steptime import fit_blocks
-from specscope.gate.evidence import of_epoch
-from specscope.gate.recommend import recommend
 from specscope.policy.table import GateTable, State
 
 ARMS = (0, 1, 3, 5)

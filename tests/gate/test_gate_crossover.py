@@ -14,8 +14,8 @@ from specscope.cli import main
 from specscope.errors import UsageError
 from specscope.evaluate.experiment.blocks import BlockTime
 from specscope.evaluate.verdict.crossover import judge_crossovers
+from specscope.evidence.crossovers import crossings
 from specscope.gate import calibration
-from specscope.gate.sides import crossings
 from specscope.gate.swap import Swap, crossover_policy, haproxy, nginx, schedule, swap_map
 from specscope.policy.stored import next_table, read_policies, write_policy
 from specscope.policy.table import GateTable

@@ -5,15 +5,14 @@ from types import SimpleNamespace
 
 import pytest
 from evaluate.block_rows import Kind, rows
+from gate.judged import of_epoch, recommend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.verdict.verdict import Action, Confidence, Grade, Verdict
-from specscope.gate.evidence import of_epoch
 from specscope.gate.export import NAMES, export
 from specscope.gate.places import Place
-from specscope.gate.recommend import recommend
 from specscope.gate.rules import Move
 from specscope.gate.schedule import Schedule, Step, best_schedule, pool_split
 from specscope.policy.table import REPLAYED, Cell, GateTable, State

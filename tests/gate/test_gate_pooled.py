@@ -9,9 +9,9 @@ from gate.test_gate_commands import put_rows, typed
 
 from specscope.evaluate.experiment.blocks import LeftOut
 from specscope.evaluate.verdict.decide import decide
-from specscope.gate import evidence
-from specscope.gate.evidence import read_blocks
-from specscope.gate.sharing import read_class_blocks
+from specscope.evidence import records
+from specscope.evidence.classes import read_class_blocks
+from specscope.evidence.read import read_blocks
 from specscope.store.connection import Store
 from specscope_agent.guardrail import Held
 from specscope_agent.loss import rows_table
@@ -46,7 +46,7 @@ def fleet(tmp_path):
 
 
 def read(store, most, monkeypatch):
-    monkeypatch.setattr(evidence, "MOST_BLOCKS", most)
+    monkeypatch.setattr(records, "MOST_BLOCKS", most)
     return read_blocks(store)
 
 
@@ -134,9 +134,9 @@ def test_classes_of_shared_blocks_are_added_up_and_those_alone_stay_apart(
             ]  # fmt: skip
     put_rows(fleet, times, [])
     fleet.insert("block_class", typed(fleet, "block_class", classes))
-    monkeypatch.setattr(evidence, "MOST_BLOCKS", 3)
+    monkeypatch.setattr(records, "MOST_BLOCKS", 3)
 
-    found = read_class_blocks(fleet, f"of {alone}")
+    found = [row for row in read_class_blocks(fleet) if row.epoch == f"of {alone}"]
 
     shared = [row for row in found if row.replica == "shared"]
     assert {(row.pair, row.replica) for row in found if row not in shared} == {

@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 from evaluate.block_rows import Kind, rows
-from evaluate.reasons import numbers
+from evaluate.reasons import codes
+from gate.judged import of_epoch, recommend
 
 from specscope.evaluate.costs.machine import machines_of
 from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.evaluate.verdict.choice import Rules
-from specscope.gate.evidence import of_epoch
-from specscope.gate.recommend import last_change, recommend
+from specscope.gate.recommend import last_change
 from specscope.gate.rules import HOUR_NS
 from specscope.gate.show import recommendation_json, recommendation_lines
 from specscope.policy.stored import Change
@@ -81,8 +81,8 @@ def test_a_length_in_force_that_loses_is_switched_off_though_another_ties():
     off = only(advise({"sql": mixed}, default_k=4, noise=0.005))
     tied = only(advise({"sql": mixed}, default_k=2, noise=0.005))
 
-    assert off.place.verdict.action == "no_difference"
-    assert numbers(off.place.verdict, "surely_slower") == {"arms": ("k4",)}
+    assert off.place.verdict.action == "disable"
+    assert codes(off.place.verdict)[0] == "current_loses"
     assert (off.rule, off.new_k) == ("disable", 0)
     assert (tied.rule, tied.new_k) == ("no_change", 2)
 
@@ -256,7 +256,7 @@ def test_only_the_newest_epoch_counts_and_the_others_are_named():
     found = recommend(of_epoch([*times, *old], parts), GateTable(), now=NOW)
 
     assert found.epoch == "e1"
-    assert found.notes == ("epoch e0 was left out",)
+    assert found.notes[0] == "epoch e0 was left out"
     assert only(found).place.verdict.pairs == 20
 
 

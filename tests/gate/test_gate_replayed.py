@@ -5,11 +5,10 @@ import json
 
 import pytest
 from evaluate.block_rows import Kind, rows
+from gate.judged import of_epoch, recommend
 from gate.test_gate_commands import LOSE, WIN, put_blocks, run
 from replay.answers import answers, trace
 
-from specscope.gate.evidence import of_epoch
-from specscope.gate.recommend import recommend
 from specscope.gate.rules import HOUR_NS
 from specscope.gate.show import diff_lines, table_lines
 from specscope.policy.stored import Change

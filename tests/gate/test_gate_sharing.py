@@ -10,7 +10,7 @@ from gate.test_gate_commands import typed
 
 from specscope.cli import main
 from specscope.evaluate.statistics.quantiles import bin_of
-from specscope.gate.session import read
+from specscope.evidence.read import read
 from specscope.policy.stored import HoldOut, next_table, read_policies, write_policy
 from specscope.policy.table import Cell, GateTable
 from specscope.store.connection import Store
@@ -92,14 +92,14 @@ def test_a_router_is_told(dsn, capsys):
 
 def test_delays_under_another_table_are_past(dsn, capsys):
     with Store.open(dsn) as store:
-        assert len(read(store).shared) == 96
+        assert len(read(store).classes) == 96
         apply(store, GateTable((), 2), time.time_ns())
-        assert read(store).shared == ()
+        assert read(store).classes == ()
 
 
 def test_a_store_without_that_rollup_is_read_all_the_same(dsn):
     with Store.open(dsn) as store:
         store.command("DROP TABLE block_class")
 
-        assert read(store).shared == ()
-        assert read(store).evidence.blocks
+        assert read(store).classes == ()
+        assert read(store).blocks

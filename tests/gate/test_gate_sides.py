@@ -11,8 +11,8 @@ from gate.test_gate_crossover import NOW, SWAP, SWAPPED, blocks, boot_of, stored
 from specscope.cli import main
 from specscope.evaluate.experiment.blocks import LeftOut
 from specscope.evaluate.verdict.crossover import judge_crossovers
+from specscope.evidence.crossovers import Crossing, crossings
 from specscope.gate.show import crossover_lines
-from specscope.gate.sides import Crossing, crossings
 from specscope.gate.swap import Swap, crossover_policy
 from specscope.store.connection import Store
 

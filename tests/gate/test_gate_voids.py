@@ -12,7 +12,7 @@ from specscope.cli import main
 from specscope.evaluate.experiment.blocks import LeftOut
 from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.evaluate.verdict.decide import decide
-from specscope.gate.voids import Hold, void_pairs
+from specscope.evidence.guardrail import Hold, void_pairs
 from specscope.report.views import segment_row
 from specscope.store.connection import Store
 from specscope_agent.guardrail import Held

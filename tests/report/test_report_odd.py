@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from specscope.evaluate.experiment.segments import load_bucket
-from specscope.gate.evidence import read_evidence
-from specscope.gate.recommend import recommend
-from specscope.policy.table import GateTable
+from specscope.evidence.read import read
+from specscope.gate.recommend import recommendation
 from specscope.report.collect import collect
 from specscope.report.render import to_html, to_json
 from specscope.report.terminal import show
@@ -257,7 +256,7 @@ def test_an_arm_that_changes_outputs_is_a_fault_in_report_and_gate(store, wrong,
 
     filled = {"block_time": rows, "request": requests, "boot": [boot]}
     values = looked_at(report_on(store, filled))
-    moves = recommend(read_evidence(store), GateTable((), 0), now=BEGAN).moves
+    moves = recommendation(read(store), default_k=0, now=BEGAN).moves
 
     (segment,) = values["segments"]
     (output,) = values["outputs"]

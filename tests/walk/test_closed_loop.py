@@ -15,8 +15,8 @@ from specscope.evaluate.experiment.checks import usable_pairs
 from specscope.evaluate.experiment.pairs import pairs_of
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.decide import decide
-from specscope.gate.evidence import read_blocks
-from specscope.gate.session import read, recommendation
+from specscope.evidence.read import read, read_blocks
+from specscope.gate.recommend import recommendation
 from specscope.policy.table import State
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
@@ -44,7 +44,7 @@ def site(tmp_path_factory):
         running = costed_site(folder / "rings", store, RATES, COST, ARMS, machine, began=BEGAN)
         running.calibrate(PAIRS, BLOCK_S)
         roll_all(running)
-        running.found = recommendation(read(store, default_k=0), closed_loop=True, now=running.now)
+        running.found = recommendation(read(store), default_k=0, closed_loop=True, now=running.now)
         running.policy = running.hold_out(
             running.found.new, PAIRS, BLOCK_S, ("current", *running.names)
         )

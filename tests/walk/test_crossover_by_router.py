@@ -6,7 +6,8 @@ from known_cost import Cost, Machine, VirtualClock
 from two_sides import deploy, faster, tokens_per_s
 
 from specscope.evaluate.verdict.crossover import judge_crossovers
-from specscope.gate.session import read, recommendation
+from specscope.evidence.read import read
+from specscope.gate.recommend import recommendation
 from specscope.gate.swap import Swap, crossover_policy
 from specscope.policy.stored import read_policies, write_policy
 from specscope.store.connection import Store
@@ -37,7 +38,7 @@ def readings(tmp_path_factory):
             calibrate(store, began)
             began = deploy(folder / "rings", store, name, COSTS, ks, RATES, CLIENTS, began, PAIRS)
             roll(store, everything=True)
-            found.append(read(store, by_class=False))
+            found.append(read(store))
     return found
 
 
@@ -51,7 +52,7 @@ def calibrate(store, now):
 @pytest.fixture(scope="module")
 def judged(readings):
     """The one crossover, as it looks after each deploy."""
-    return [judge_crossovers(r.evidence.crossings, closed_loop=True)[0] for r in readings]
+    return [judge_crossovers(r.crossings, closed_loop=True)[0] for r in readings]
 
 
 def holds(estimate, truth):
@@ -86,7 +87,7 @@ def test_before_the_swap_the_hardware_is_in_the_gain_and_nothing_is_decided(judg
 
 
 def test_each_pair_gave_each_side_both_streams(readings):
-    (crossing,) = readings[1].evidence.crossings
+    (crossing,) = readings[1].crossings
     streams = {}
     for block in crossing.blocks:
         streams.setdefault((block.replica, block.pair // 2), []).append(block.classes)
@@ -97,7 +98,7 @@ def test_each_pair_gave_each_side_both_streams(readings):
 
 
 def test_outputs_of_the_sides_are_compared_and_speculation_left_them_alone(readings):
-    (crossing,) = readings[1].evidence.crossings
+    (crossing,) = readings[1].crossings
 
     assert {(one.class_, one.arm, one.state) for one in crossing.outputs} == {
         (name, f"k{K}", "equal") for name in CLIENTS
@@ -106,10 +107,12 @@ def test_outputs_of_the_sides_are_compared_and_speculation_left_them_alone(readi
 
 
 def test_the_gate_says_so_and_clients_that_wait_are_no_open_traffic(readings):
-    closed = recommendation(readings[1], closed_loop=True)
-    opened = recommendation(readings[1])
+    closed = recommendation(readings[1], now=0, closed_loop=True)
+    opened = recommendation(readings[1], now=0)
 
-    assert [one.action for one in closed.crossovers] == ["keep"]
-    assert [one.segment.load for one in closed.crossovers] == ["2-4"]  # three at once, on average
-    assert [one.flags for one in opened.crossovers] == [("SAMPLE_RATIO",)]
+    assert [one.action for one in closed.assessment.crossovers] == ["keep"]
+    assert [one.segment.load for one in closed.assessment.crossovers] == [
+        "2-4"
+    ]  # three at once, on average
+    assert [one.flags for one in opened.assessment.crossovers] == [("SAMPLE_RATIO",)]
     assert closed.moves == ()

@@ -27,7 +27,7 @@ from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.decide import decide
 from specscope.evaluate.verdict.verdict import Verdict
-from specscope.gate.evidence import read_blocks
+from specscope.evidence.read import read_blocks
 from specscope.store.connection import Store
 from specscope.store.roll import roll
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from specscope.evaluate.experiment import objectives
-from specscope.evaluate.experiment.blocks import arm_k
+from specscope.evaluate.experiment.blocks import BASELINE, arm_k
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.statistics import acceptance
 from specscope.evaluate.statistics.acceptance import Survival
@@ -94,6 +94,12 @@ def summarise(
         gap_p95_ms=objectives.gap_p95(pairs, arm, level, looked_at_often),
         tpot_p95_ms=objectives.tpot_p95(pairs, arm, level, looked_at_often),
     )
+
+
+def base_batch(arms: Sequence[ArmSummary]) -> float:
+    """Mean sequences a round at k = 0, or in the first arm that ran; at least 1."""
+    first = min(arms, key=lambda arm: arm.arm != BASELINE, default=None)
+    return 1.0 if first is None else max(1.0, first.batch)
 
 
 def _survival(pairs: Sequence[Pair], arm: str) -> Survival | None:

@@ -6,7 +6,7 @@ that stops at the first decrease stops too early. An untried k is never chosen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specscope.evaluate.experiment import contrast
@@ -15,6 +15,7 @@ from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.objectives import Objective
 from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.verdict.verdict import Action
 
@@ -26,9 +27,9 @@ class Rules:
     level: of all intervals of one call together. smallest_effect: differences below this share
     do not matter. looked_at_often: the evidence is read while it grows, so confidence
     sequences take the place of intervals. min_*: what an arm needs before its verdict may
-    change a gate. current: draft length in force, for all classes or by class; None where
-    unknown. objective: None to let the design choose. tpot_allowance_ms: by class, what the
-    95th percentile of time per output token may be.
+    change a gate. current: draft length in force for a segment at a mean batch, or one for
+    all; None if unknown. objective: None to let the design choose. tpot_allowance_ms: by class,
+    the allowed 95th percentile of time per output token.
     """
 
     level: float = 0.95
@@ -37,15 +38,15 @@ class Rules:
     min_pairs: int = 20
     min_requests: int = 30
     min_rounds: int = 300
-    current: int | Mapping[str, int] | None = None
+    current: int | Callable[[Segment, float], int] | None = None
     objective: Objective | None = None
     tpot_allowance_ms: Mapping[str, float] | None = None
 
-    def current_k(self, class_: str | None) -> int | None:
-        """Draft length in force for a class."""
-        if isinstance(self.current, Mapping):
-            return None if class_ is None else self.current.get(class_)
-        return self.current
+    def current_k(self, segment: Segment, batch: float) -> int | None:
+        """Draft length in force for a segment. batch: mean sequences a round at k = 0."""
+        if self.current is None or isinstance(self.current, int):
+            return self.current
+        return self.current(segment, batch)
 
     def allowance(self, class_: str | None) -> float | None:
         """Allowed 95th percentile of time per output token of a class. [ms]"""

@@ -20,7 +20,7 @@ from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.offered import Offered, offered_to
 from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.experiment.segments import Segment
-from specscope.evaluate.experiment.summary import summarise
+from specscope.evaluate.experiment.summary import base_batch, summarise
 from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck, changed_outputs
 from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.verdict.allowance import keep_to_allowance
@@ -119,11 +119,12 @@ def _verdict(
         design, [block for pair in pairs for block in pair.blocks.values()]
     )
     measure = Measure(objective, offered)
-    choice = choose(pairs, rules, comparisons, rules.current_k(segment.class_), measure)
     summaries = (
         summarise(pairs, arm, p95_level, rules.looked_at_often) for arm in _all_arms(pairs)
     )
-    arms = [found for found in summaries if found]
+    arms = [one for one in summaries if one]
+    current = rules.current_k(segment, base_batch(arms))
+    choice = choose(pairs, rules, comparisons, current, measure)
     allowance = rules.allowance(segment.class_)
     choice = keep_to_allowance(choice, arms, allowance)
     level = bonferroni(rules.level, max(1, comparisons))
@@ -147,6 +148,7 @@ def _verdict(
         k=choice.k if decided else None,
         grade=grade,
         confidence=sure if decided else Confidence.NONE,
+        current=current,
         speedups=choice.speedups,
         metric=objectives.METRICS[objective],
         arms=tuple(arms),

@@ -101,7 +101,7 @@ def _traffic(
     whole = [pair for pair in pairs if names <= set(pair.blocks)]
     if BASELINE not in names or len(arms) < 2 or len(whole) < 2:
         return None
-    current = rules.current_k(segment.class_)
+    current = rules.current_k(segment, _batch(whole))
     folds = min(len(whole), _FOLDS)
     chosen = []
     for fold in range(folds):
@@ -115,6 +115,12 @@ def _traffic(
         picks=tuple(chosen[index % folds] for index in range(len(whole))),
         k=_gate_k(choose(whole, rules, comparisons, current)),
     )
+
+
+def _batch(pairs: Sequence[Pair]) -> float:
+    base = [pair.blocks[BASELINE] for pair in pairs]
+    rounds = sum(block.rounds for block in base)
+    return max(1.0, sum(block.request_rounds for block in base) / rounds) if rounds else 1.0
 
 
 def _gate_k(choice: Choice) -> int:

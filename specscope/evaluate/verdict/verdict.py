@@ -170,7 +170,8 @@ def because(code: str, arm: str | None = None, **numbers: Value) -> Reason:
 class Verdict:
     """What to do with one segment of one epoch.
 
-    k: draft length to run; None where nothing is decided or a table runs. pairs: of the
+    k: draft length to run; None where nothing is decided or a table runs. current: the draft
+    length in force; None if unknown. pairs: of the
     best-covered arm, or the requests of a replay. pairs_needed: in all, for a decision or for
     enough evidence; None where enough, or where nobody can say. best: arms that cannot be told
     from the fastest. left_out: pairs not used, by code. diagnoses: of every arm; primary: the
@@ -183,6 +184,7 @@ class Verdict:
     segment: Segment = field(default_factory=Segment)
     action: Action
     k: int | None = None
+    current: int | None = None
     grade: Grade = Grade.NONE
     confidence: Confidence = Confidence.NONE
     metric: str = ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from specscope.errors import UsageError
 from specscope.evaluate.experiment.blocks import BlockTime
-from specscope.gate.sides import sides_of
+from specscope.evidence.crossovers import sides_of
 from specscope.policy.table import GateTable, read_table
 
 Policies = Mapping[int, Mapping[str, Any]]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specscope import queries
 from specscope.errors import StoreError, UsageError
 from specscope.evaluate.experiment.blocks import BlockClass
-from specscope.gate.evidence import is_large, read_records
+from specscope.evidence.records import is_large, read_records
 from specscope.policy.stored import WITH_TABLE, StoredPolicy
 from specscope.policy.table import GateTable
 from specscope.queries.period import evidence_condition
@@ -16,8 +16,8 @@ from specscope.store.connection import Store, error_code
 UNKNOWN_TABLE = 60  # as ClickHouse numbers it
 
 
-def read_class_blocks(store: Store, epoch: str, since: int = 0) -> list[BlockClass]:
-    """How long each class waited in the blocks of an epoch that concern a time since, in ns.
+def read_class_blocks(store: Store, since: int = 0) -> list[BlockClass]:
+    """How long each class waited in the blocks that concern a time since, in ns.
 
     Of a large fleet, blocks at one time come added up, as its other blocks do. Nothing where an
     older version made the store.
@@ -30,7 +30,7 @@ def read_class_blocks(store: Store, epoch: str, since: int = 0) -> list[BlockCla
         if error_code(error) == UNKNOWN_TABLE:
             return []
         raise
-    return [row for row in rows if row.epoch == epoch]
+    return rows
 
 
 def under_table(

@@ -1,0 +1,266 @@
+"""The judgement of a store's evidence, made once: every screen shows the same `Assessment`.
+
+This is the only caller of the judge. The report, the gate, the dashboards, the demo and the
+terminal show what `assess` returns and decide nothing by themselves.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from specscope.evaluate.experiment.blocks import BASELINE
+from specscope.evaluate.experiment.checks import Design, usable_pairs
+from specscope.evaluate.experiment.pairs import by_segment, pairs_of
+from specscope.evaluate.experiment.segments import Segment
+from specscope.evaluate.outputs.copies import OutputCheck
+from specscope.evaluate.verdict.choice import Rules
+from specscope.evaluate.verdict.crossover import judge_crossovers
+from specscope.evaluate.verdict.decide import decide
+from specscope.evaluate.verdict.fleet import FleetVerdict, fleet_verdict
+from specscope.evaluate.verdict.shared_batch import ClassDelay, judge_delays
+from specscope.evaluate.verdict.strata import FleetRatio, over_the_fleet
+from specscope.evaluate.verdict.switch import Story, tell
+from specscope.evaluate.verdict.untried import Untried, untried
+from specscope.evaluate.verdict.verdict import Verdict
+from specscope.evidence.read import Evidence, Experiment
+from specscope.evidence.tables import reaches_back
+from specscope.policy.stored import unread
+from specscope.policy.table import GateTable, State, range_of
+from specscope.store.buckets import CONTEXT, OUTPUT
+
+MIXED, UNKNOWN = "mixed", "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedExperiment:
+    """One kind of experiment with its verdicts.
+
+    begun: beginnings of the pairs with a target-only block, by epoch and segment, ns since 1970.
+    policies: the newest policy, and blocks: how many blocks, by epoch.
+    """
+
+    kind: str
+    design: Design
+    verdicts: tuple[Verdict, ...]
+    stories: tuple[Story, ...] = ()
+    untried: tuple[Untried, ...] = ()
+    begun: Mapping[tuple[str, Segment], tuple[int, ...]] = field(default_factory=dict)
+    policies: Mapping[str, int] = field(default_factory=dict)
+    blocks: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentAnswer:
+    """What every screen says about one segment, under the names that all of them use."""
+
+    epoch: str
+    label: str
+    context: str
+    output: str
+    load: str
+    action: str
+    k: int | None
+    grade: str
+    confidence: str
+    current: int | None
+    pairs: int
+    pairs_needed: int | None
+    primary: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """Everything that was judged from one reading of the evidence.
+
+    table: in force; None if unknown. epochs: the one that ran last at the end. delays: of the
+    classes that have an allowance, in batches shared under the table in force. ratios: of arms
+    over all segments together. of_hour: price of an hour of a replica, by epoch.
+    """
+
+    table: GateTable | None
+    epochs: tuple[str, ...]
+    experiments: tuple[JudgedExperiment, ...]
+    crossovers: tuple[Verdict, ...]
+    fleet: FleetVerdict
+    ratios: tuple[FleetRatio, ...]
+    delays: tuple[ClassDelay, ...]
+    outputs: tuple[OutputCheck, ...]
+    of_hour: Mapping[str, float]
+    allowances: Mapping[str, float]
+    notes: tuple[str, ...]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """One a segment: of every experiment, then of crossovers by router."""
+        judged = [verdict for one in self.experiments for verdict in one.verdicts]
+        return [*judged, *self.crossovers]
+
+    @property
+    def stories(self) -> list[Story]:
+        """One switch for all traffic against a gate, at each load."""
+        return [story for one in self.experiments for story in one.stories]
+
+    @property
+    def untried(self) -> list[Untried]:
+        """Draft lengths that no arm ran. Nothing recommends them."""
+        return [length for one in self.experiments for length in one.untried]
+
+    @property
+    def segments(self) -> list[SegmentAnswer]:
+        """The answer for each segment, in the order of `verdicts`."""
+        return [answer(verdict) for verdict in self.verdicts]
+
+    def newest(self, epoch: str) -> JudgedExperiment | None:
+        """The experiment whose policy is the newest that ran blocks in an epoch."""
+        ran = [one for one in self.experiments if epoch in one.policies]
+        return max(ran, key=lambda one: one.policies[epoch], default=None)
+
+
+def assess(
+    evidence: Evidence,
+    table: GateTable | None = None,
+    allowances: Mapping[str, float] | None = None,
+    *,
+    closed_loop: bool = False,
+    rules: Rules | None = None,
+) -> Assessment:
+    """Judge evidence under the table in force.
+
+    allowances: by class, the allowed 95th percentile of time per output token [ms]; those that
+    the table's cells name hold beside them. closed_loop: clients wait for their answers.
+    """
+    allowed = {**_allowances_of(table), **(allowances or {})}
+    rules = rules or Rules()
+    if allowed:
+        rules = replace(rules, tpot_allowance_ms={**(rules.tpot_allowance_ms or {}), **allowed})
+    if table is not None:
+        rules = replace(rules, current=lambda segment, batch: table.k(state_of(segment, batch)))
+    experiments = tuple(_judged(evidence, one, rules, closed_loop) for one in evidence.experiments)
+    crossovers = tuple(
+        one.verdict for one in judge_crossovers(evidence.crossings, rules, closed_loop=closed_loop)
+    )
+    verdicts = [*(verdict for one in experiments for verdict in one.verdicts), *crossovers]
+    every = [*evidence.blocks, *(b for one in evidence.crossings for b in one.blocks)]
+    often = any(one.looked_at_often for one in evidence.experiments)
+    return Assessment(
+        table=table,
+        epochs=evidence.epochs,
+        experiments=experiments,
+        crossovers=crossovers,
+        fleet=fleet_verdict(verdicts),
+        ratios=tuple(over_the_fleet(verdicts)),
+        delays=tuple(judge_delays(evidence.classes, replace(rules, looked_at_often=often))),
+        outputs=(
+            *evidence.outputs,
+            *(check for crossing in evidence.crossings for check in crossing.outputs),
+        ),
+        of_hour=evidence.of_hour,
+        allowances=rules.tpot_allowance_ms or {},
+        notes=(
+            *reaches_back(every, evidence.since),
+            *unread(evidence.policies),
+            *_never_served(evidence, allowed),
+        ),
+    )
+
+
+def assess_in_force(
+    evidence: Evidence,
+    default_k: int | None = None,
+    allowances: Mapping[str, float] | None = None,
+    *,
+    closed_loop: bool = False,
+) -> Assessment:
+    """Judge evidence under the table in force, or under default_k if no table is."""
+    table = evidence.table
+    if table is None and default_k is not None:
+        table = GateTable((), default_k)
+    return assess(evidence, table, allowances, closed_loop=closed_loop)
+
+
+def state_of(segment: Segment, batch: float) -> State:
+    """A typical state of a segment, for a look into a table. batch: mean sequences a round."""
+    context, output = range_of(CONTEXT, segment.context), range_of(OUTPUT, segment.output)
+    return State(
+        class_=segment.class_ or "",
+        context=context[0] if context else 0,
+        output=output[0] if output else 0,
+        batch=max(1, round(batch)),
+    )
+
+
+def answer(verdict: Verdict) -> SegmentAnswer:
+    """The answer for one segment."""
+    return SegmentAnswer(
+        epoch=verdict.epoch,
+        label=verdict.segment.class_ or MIXED,
+        context=verdict.segment.context or MIXED,
+        output=verdict.segment.output or MIXED,
+        load=verdict.segment.load or UNKNOWN,
+        action=verdict.action,
+        k=verdict.k,
+        grade=verdict.grade,
+        confidence=verdict.confidence,
+        current=verdict.current,
+        pairs=verdict.pairs,
+        pairs_needed=verdict.pairs_needed,
+        primary=verdict.primary,
+    )
+
+
+def segments_json(assessment: Assessment) -> list[dict[str, Any]]:
+    """The segments as plain values."""
+    return [asdict(segment) for segment in assessment.segments]
+
+
+def _judged(
+    evidence: Evidence, experiment: Experiment, rules: Rules, closed_loop: bool
+) -> JudgedExperiment:
+    design: Design = "closed_loop" if closed_loop else experiment.design
+    often = rules.looked_at_often or experiment.looked_at_often
+    looked = replace(rules, looked_at_often=often)
+    blocks, parts = experiment.blocks, evidence.parts
+    verdicts = decide(blocks, parts, looked, design, evidence.machines, evidence.outputs)
+    segments = by_segment(pairs_of(blocks, parts, closed_loop=design == "closed_loop"))
+    newest: dict[str, int] = {}
+    for block in blocks:
+        newest[block.epoch] = max(block.policy, newest.get(block.epoch, 0))
+    return JudgedExperiment(
+        kind=experiment.kind,
+        design=design,
+        verdicts=tuple(verdicts),
+        stories=tuple(tell(blocks, parts, looked, design)),
+        untried=tuple(untried(blocks, parts, verdicts, design)),
+        begun={
+            key: tuple(
+                min(block.first_at for block in pair.blocks.values())
+                for pair in usable_pairs(pairs, design).pairs
+                if BASELINE in pair.blocks
+            )
+            for key, pairs in segments.items()
+        },
+        policies=newest,
+        blocks=Counter(block.epoch for block in blocks),
+    )
+
+
+def _allowances_of(table: GateTable | None) -> dict[str, float]:
+    """The delay that each class is allowed by the cells of a table."""
+    return {
+        cell.class_: cell.basis.tpot_ms
+        for cell in (table.cells if table else ())
+        if cell.class_ is not None and cell.basis is not None and cell.basis.tpot_ms is not None
+    }
+
+
+def _never_served(evidence: Evidence, allowances: Mapping[str, float]) -> list[str]:
+    """A note for each allowance of a class that no block served, such as a misspelt one."""
+    served = {name for block in evidence.blocks for name in block.classes}
+    served |= {row.class_ for row in evidence.classes}
+    return [
+        f"nothing was held against the allowance of {name}: no block served that class"
+        for name in sorted(set(allowances) - served)
+    ]

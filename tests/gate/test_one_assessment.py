@@ -1,0 +1,87 @@
+"""Every screen shows one judgement: the same answer for every segment, whoever asks."""
+
+import json
+import time
+
+import pytest
+from gate.test_gate_commands import LOSE, WIN, put_blocks
+from gate.test_gate_crossover import SWAPPED, stored
+
+from specscope.cli import main
+from specscope.policy.stored import next_table, read_policies, write_policy
+from specscope.policy.table import Basis, Cell, GateTable
+from specscope.store.connection import Store
+from specscope.store.migrate import migrate
+
+ANSWER = ("label", "context", "output", "load", "action", "k", "grade", "confidence")
+
+
+def answers(capsys, where, *options):
+    """What report, recommend and plan answer, a dict of tuples by the name of the segment."""
+    found = []
+    out = str(where).removeprefix("chdb://") + "-report"
+    for command in (["report", "--out", out], ["gate", "recommend"], ["gate", "plan"]):
+        assert main([*command, "--store", where, "--json", *options]) == 0
+        segments = json.loads(capsys.readouterr().out)["segments"]
+        found.append([tuple(segment[name] for name in ANSWER) for segment in segments])
+    return found
+
+
+def put_in_force(store, table):
+    migrate(store)
+    now = time.time_ns()
+    write_policy(store, next_table(read_policies(store), table, now=now), "test", now)
+
+
+@pytest.mark.parametrize("default_k", [None, 0, 2, 4])
+def test_report_recommend_and_plan_give_one_answer_for_each_segment(tmp_path, capsys, default_k):
+    where = f"chdb://{tmp_path}/store"
+    with Store.open(where) as store:
+        put_blocks(store, {"sql": WIN, "prose": LOSE})
+    options = [] if default_k is None else ["--default-k", str(default_k)]
+
+    report, recommend, plan = answers(capsys, where, *options)
+
+    assert report == recommend == plan
+    actions = {label: action for label, _, _, _, action, *_ in report}
+    assert actions == {"sql": "keep" if default_k == 4 else "set_k", "prose": "disable"}
+
+
+def test_a_length_in_force_that_wins_is_kept_by_every_screen(tmp_path, capsys):
+    where = f"chdb://{tmp_path}/store"
+    with Store.open(where) as store:
+        put_in_force(store, GateTable((Cell(4, "sql"),), 0))
+        put_blocks(store, {"sql": WIN})
+
+    report, recommend, plan = answers(capsys, where)
+
+    assert report == recommend == plan
+    ((*_, action, k, grade, confidence),) = report
+    assert (action, k, grade, confidence) == ("keep", 4, "measured", "high")
+
+
+@pytest.mark.parametrize("by_table", [False, True])
+def test_an_allowance_reaches_every_screen_from_the_options_or_the_table(
+    tmp_path, capsys, by_table
+):
+    where = f"chdb://{tmp_path}/store"
+    with Store.open(where) as store:
+        if by_table:
+            basis = Basis("measured", tpot_ms=50.0)
+            put_in_force(store, GateTable((Cell(4, "sql", basis=basis),), 0))
+        put_blocks(store, {"sql": WIN}, tpot_ms=200.0)
+
+    found = answers(capsys, where, *([] if by_table else ["--tpot-ms", "sql=50"]))
+
+    assert found[0] == found[1] == found[2]
+    assert [one[4] for one in found[0]] == ["route"]
+
+
+@pytest.mark.parametrize("options", [[], ["--closed-loop"]])
+def test_a_crossover_by_router_has_one_answer_too(tmp_path, capsys, options):
+    where = stored(tmp_path, SWAPPED)
+
+    report, recommend, plan = answers(capsys, where, *options)
+
+    assert report == recommend == plan
+    assert len(report) == 1
