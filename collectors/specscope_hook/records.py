@@ -371,6 +371,11 @@ class Batch:
     requests: int = column("u32", "rows", "of request in it")
     losses: int = column("u32", "rows", "of loss in it")
     stored_at: int = column("time", "ns", "when the store had it")
+    first_at: int | None = column(
+        "time?", "ns", "when its first round or part began; unknown where it has none"
+    )
+    last_at: int | None = column("time?", "ns", "when its last round or part began")
+    admitted_at: int | None = column("time?", "ns", "earliest admission of its requests")
 
 
 LOSS_REASONS = {

@@ -12,7 +12,7 @@ def blocks(where: str = EVERYTHING) -> str:
     Table `block_time`, times `first_at` and `last_at`; they come out in ns since 1970.
     """
     return f"""
-        SELECT * EXCEPT (version) REPLACE (
+        SELECT * EXCEPT (version, computed_at) REPLACE (
             toUnixTimestamp64Nano(first_at) AS first_at, toUnixTimestamp64Nano(last_at) AS last_at)
         FROM (SELECT * FROM block_time FINAL WHERE {where})
         ORDER BY epoch, policy, replica, boot, pair, arm"""
@@ -24,7 +24,7 @@ def block_parts(where: str = EVERYTHING) -> str:
     Table `block_time`, times `first_at` and `last_at`: the parts of the blocks that it chooses.
     """
     return f"""
-        SELECT * EXCEPT (version) FROM block_part FINAL
+        SELECT * EXCEPT (version, computed_at) FROM block_part FINAL
         WHERE (epoch, policy, replica, boot, pair, arm) IN (
             SELECT epoch, policy, replica, boot, pair, arm FROM block_time FINAL WHERE {where})
         ORDER BY epoch, policy, replica, boot, pair, arm, class, context_bucket, output_bucket, k"""
@@ -36,7 +36,7 @@ def block_classes(where: str = EVERYTHING) -> str:
     Table `block_class`, by the times `first_at` and `last_at` of its block in `block_time`.
     """
     return f"""
-        SELECT * EXCEPT (version) FROM block_class FINAL
+        SELECT * EXCEPT (version, computed_at) FROM block_class FINAL
         WHERE (epoch, policy, replica, boot, pair, arm) IN (
             SELECT epoch, policy, replica, boot, pair, arm FROM block_time FINAL WHERE {where})
         ORDER BY epoch, policy, replica, boot, pair, arm, class"""

@@ -20,7 +20,7 @@ SPILL = 0.05  # proposals a round beyond an arm's draft length; as in evaluate.c
 _NULLABLE = [c.name for c in columns(BlockTime) if c.nullable]
 _HISTOGRAMS = ("gap", "tpot")
 _OWN_RULE = {"epoch", "policy", "replica", "boot", "pair", "arm", "classes", "k", "first_at"}
-_OWN_RULE |= {"last_at", "version"} | {
+_OWN_RULE |= {"last_at", "computed_at", "version"} | {
     f"{n}_{part}" for n in _HISTOGRAMS for part in ("bins", "counts")
 }
 _SUMMED = [c.name for c in columns(BlockTime) if c.name not in _OWN_RULE]

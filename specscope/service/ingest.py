@@ -15,11 +15,11 @@ import grpc
 from specscope.errors import ServiceError, StoreError
 from specscope.service.apply import applied
 from specscope.service.decode import claims
-from specscope.service.intake import Admitted, Source, admit
-from specscope.service.ledger import Position, positions
+from specscope.service.intake import Admitted, admit
 from specscope.service.metrics import Metrics
 from specscope.service.writer import Writer
 from specscope.store.connection import Store
+from specscope.store.ledger import NOWHERE, Position, Source, positions
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.telemetry_pb2_grpc import TelemetryServicer, add_TelemetryServicer_to_server
 
@@ -148,7 +148,7 @@ class Ingest(TelemetryServicer):
     async def _batch(self, batch: Any, stream: Stream) -> None:
         source = Source(batch.source.replica, batch.source.boot)
         stream.open += 1
-        held = self._stored.get(source, Position(0, 0))
+        held = self._stored.get(source, NOWHERE)
         # One that goes further than what is held was never stored, whatever its number.
         if batch.number <= held.number and batch.next_seq <= held.next_seq:
             self._metrics.repeated_batches.inc()
@@ -174,7 +174,7 @@ class Ingest(TelemetryServicer):
         self._metrics.unknown_columns.inc(batch.unknown_columns)
         for reason, rows in batch.refusals.items():
             self._metrics.refused_rows.labels(reason=reason).inc(rows)
-        held = self._stored.get(batch.source, Position(0, 0))
+        held = self._stored.get(batch.source, NOWHERE)
         if batch.number == held.number + 1:
             self._stored[batch.source] = Position(batch.number, batch.next_seq)
         stream.answer(_ack(batch.source, batch.number, batch.refused))

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from specscope.service.decode import Claim, claims, decoded
+from specscope.store.ledger import Source
 from specscope.store.tables import LAYOUTS
 from specscope_agent.schemas import schema
 from specscope_hook.records import TABLES
@@ -24,13 +25,6 @@ DAY_NS = 86_400 * 10**9
 # The ledger is ours to write; policies come from operators, by a call of their own.
 ACCEPTED = tuple(name for name in TABLES if name not in ("batch", "policy"))
 NUMBERED_BY = {"round": "seq", "request": "seq", "request_part": "first_seq"}
-
-
-class Source(NamedTuple):
-    """One start of one serving process."""
-
-    replica: str
-    boot: str
 
 
 @dataclass(slots=True)
@@ -90,6 +84,21 @@ class Admitted:
             "next_seq": self.next_seq,
             "stored_at": now,
             **counts,
+            **self._times(),
+        }
+
+    def _times(self) -> dict[str, int | None]:
+        """What its rows cover, so that rollups need not read them to know what to compute."""
+        began = [
+            _ends(self.tables[table].column("started_at"))
+            for table in ("round", "request_part")
+            if table in self.tables
+        ]
+        admitted = self.tables.get("request")
+        return {
+            "first_at": min((first for first, _ in began), default=None),
+            "last_at": max((last for _, last in began), default=None),
+            "admitted_at": _ends(admitted.column("admitted_at"))[0] if admitted else None,
         }
 
 
@@ -191,6 +200,12 @@ def _within_time(admitted: Admitted, table: str, rows: pa.Table, now: int) -> pa
     detail = f"times from {pc.min(times).as_py()} to {pc.max(times).as_py()} ns, now {now} ns"
     admitted.refuse(table, "clock", lost.num_rows, detail, _first(table, lost), now)
     return rows.filter(known)
+
+
+def _ends(times: Any) -> tuple[int, int]:
+    """The least and the greatest of some times, in ns."""
+    ends = pc.min_max(times)
+    return ends["min"].value, ends["max"].value
 
 
 def _first(table: str, rows: pa.Table) -> int | None:

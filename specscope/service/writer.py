@@ -39,7 +39,7 @@ DATA_ERRORS = frozenset({6, 26, 27, 33, 38, 41, 53, 69, 70, 72, 117, 131, 321, 3
 
 T = TypeVar("T")
 Answer = Callable[[Admitted], object]
-Noted = Callable[[Mapping[str, pa.Table], int], None]
+Noted = Callable[[Sequence[Mapping[str, Any]]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Writer:
         soon: Backoff = SOON,
         later: Backoff = LATER,
     ) -> None:
-        """`noted` gets the rows and the time, in ns, after they are in and before the ledger."""
+        """`noted` gets the rows of the ledger once they are in it."""
         self._store, self._metrics, self._noted = store, metrics, noted
         self._flush_s, self._soon, self._later = flush_s, soon, later
         self._waiting: deque[tuple[Admitted, Answer, float]] = deque()
@@ -126,9 +126,10 @@ class Writer:
             asked, group = turn
             for run in asked:
                 run()
-            if group and self._keep([batch for batch, _ in group]):
-                for batch, answer in group:
-                    answer(batch)
+            if group and not self._keep([batch for batch, _ in group]):
+                return  # what follows must not leave a gap in the ledger
+            for batch, answer in group:
+                answer(batch)
 
     def _take(self) -> tuple[list[Callable[[], None]], list[tuple[Admitted, Answer]]]:
         """Wait to be asked, or for enough rows or age; nothing once closing and empty."""
@@ -178,24 +179,23 @@ class Writer:
 
     def _insert(self, batches: Sequence[Admitted], repair: int) -> None:
         token = f"{_token(batches)}-{repair}" if repair else _token(batches)
-        stored = {}
-        # Losses last: refusals are added to them on the way.
-        for name in sorted(merged(batches), key=lambda name: name == "loss"):
-            rows = merged(batches)[name]
+        for name, rows in merged(batches).items():
+            if name == "loss":
+                continue
             try:
                 self._insert_one(name, rows, f"{token}-{name}")
-                stored[name] = rows
             except StoreError as error:
-                if error_code(error) not in DATA_ERRORS or len(batches) > 1 or name == "loss":
+                if error_code(error) not in DATA_ERRORS or len(batches) > 1:
                     raise
                 log.warning("%s; refused, and counted", error)
                 batches[0].refuse_table(name, str(error)[:200], time.time_ns())
-        if "loss" not in stored and "loss" in (left := merged(batches)):
-            self._insert_one("loss", left["loss"], f"{token}-loss")
-        now = time.time_ns()
-        self._noted(stored, now)
-        ledger = pa.Table.from_pylist([batch.ledger(now) for batch in batches], schema("batch"))
-        self._insert_one("batch", ledger, f"{token}-batch")
+        # Losses last: refusals are added to them on the way.
+        losses = [batch.tables["loss"] for batch in batches if "loss" in batch.tables]
+        if losses:
+            self._insert_one("loss", pa.concat_tables(losses), f"{token}-loss")
+        rows = [batch.ledger(time.time_ns()) for batch in batches]
+        self._insert_one("batch", pa.Table.from_pylist(rows, schema("batch")), f"{token}-batch")
+        self._noted(rows)
 
     def _insert_one(self, name: str, rows: pa.Table, token: str) -> None:
         with self._metrics.insert_seconds.labels(table=name).time():

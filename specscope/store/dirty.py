@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from specscope.store.connection import Store
+from specscope.store.ledger import Stretch
 
 MINUTE_NS = 60 * 10**9
 HOUR_NS = 3600 * 10**9
@@ -23,10 +21,12 @@ NUMBERED = {
     "request": ("admitted_at", "seq"),
 }
 
-# {mark}: ns; 0 is all that the store has.
-SINCE = """
-SELECT replica, boot, min(first_seq) AS from_seq FROM batch FINAL
-WHERE stored_at >= fromUnixTimestamp64Nano({mark:Int64}, 'UTC') GROUP BY replica, boot"""
+# {replicas}, {boots}, {seqs}: arrays, one entry a boot: its rows from a record number on.
+FROM_SEQ = """INNER JOIN (
+    SELECT row.1 AS replica, row.2 AS boot, row.3 AS from_seq FROM (
+        SELECT arrayJoin(arrayZip({replicas:Array(String)}, {boots:Array(String)},
+            {seqs:Array(UInt64)})) AS row)
+) AS s USING (replica, boot)"""
 
 
 class Block(NamedTuple):
@@ -39,60 +39,115 @@ class Block(NamedTuple):
     arm: str
 
 
+class Wait(NamedTuple):
+    """The first tick that noted rows of a minute or an hour, and the steady time of the last."""
+
+    noted: int
+    touched_at: int
+
+    def joined(self, other: Wait) -> Wait:
+        return Wait(min(self.noted, other.noted), max(self.touched_at, other.touched_at))
+
+
 class Span(NamedTuple):
-    """Times of a block's rows, ns since 1970, and when the first and last were stored."""
+    """Times of a block's rows, ns since 1970, and the same as Wait."""
 
     first: int
     last: int
-    stored_at: int
+    noted: int
     touched_at: int
 
     def joined(self, other: Span) -> Span:
         return Span(
             min(self.first, other.first),
             max(self.last, other.last),
-            min(self.stored_at, other.stored_at),
+            min(self.noted, other.noted),
             max(self.touched_at, other.touched_at),
         )
 
 
 @dataclass(slots=True)
 class Dirty:
-    """Starts of minutes and hours, and blocks; with each, when its first row was stored."""
+    """Starts of minutes and hours, and blocks, each with how long it has waited."""
 
-    minutes: dict[int, int] = field(default_factory=dict)
-    hours: dict[int, int] = field(default_factory=dict)
+    minutes: dict[int, Wait] = field(default_factory=dict)
+    hours: dict[int, Wait] = field(default_factory=dict)
     blocks: dict[Block, Span] = field(default_factory=dict)
     newest: dict[tuple[str, str], tuple[int, Block]] = field(default_factory=dict)
     """The block that each boot ran last, and when."""
 
-    def note(self, tables: Mapping[str, pa.Table], stored_at: int) -> None:
-        """Rows of the raw tables that are in the store now."""
-        for name, (time, _) in NUMBERED.items():
-            if name in tables and tables[name].num_rows:
-                self._note(name, tables[name], time, stored_at)
+    def note(self, store: Store, stretches: Sequence[Stretch], wait: Wait) -> None:
+        """Batches that the ledger has.
 
-    def _note(self, name: str, rows: pa.Table, time: str, stored_at: int) -> None:
-        if name != "request":
-            times = rows.column(time).cast(pa.int64())
-            minutes = pc.unique(pc.divide(times, MINUTE_NS)).to_pylist()
-            self.add_minutes((minute * MINUTE_NS for minute in minutes), stored_at)
-        if name == "request_part":
-            return  # its rounds say the same
-        times = rows.column(time).cast(pa.int64())
-        found = pa.table({key: rows.column(key) for key in Block._fields} | {"time": times})
-        found = found.filter(pc.is_valid(found.column("pair")))
-        spans = found.group_by(list(Block._fields)).aggregate([("time", "min"), ("time", "max")])
-        for row in spans.to_pylist():
-            if row["policy"] is not None and row["arm"] is not None:
-                block = Block(*(row[key] for key in Block._fields))
-                span = Span(row["time_min"], row["time_max"], stored_at, stored_at)
-                self.add_block(block, span, ran=name == "round")
+        Raises StoreError where the blocks of their rows cannot be asked for.
+        """
+        undated = [stretch for stretch in stretches if stretch.undated]
+        if undated:
+            self.note_rows(store, wait, undated)
+        by_hour: dict[str, dict[int, list[tuple[Stretch, int, int]]]] = {}
+        for stretch in stretches:
+            if stretch.first_at is not None and stretch.last_at is not None:
+                first = stretch.first_at - stretch.first_at % MINUTE_NS
+                self.add_minutes(range(first, stretch.last_at + 1, MINUTE_NS), wait)
+                hour = stretch.first_at // HOUR_NS
+                of_hour = by_hour.setdefault("round", {}).setdefault(hour, [])
+                of_hour.append((stretch, stretch.first_at, stretch.last_at))
+            if stretch.admitted_at is not None:
+                hour = stretch.admitted_at // HOUR_NS
+                of_hour = by_hour.setdefault("request", {}).setdefault(hour, [])
+                of_hour.append((stretch, stretch.admitted_at, sys.maxsize))
+        for table, hours in by_hour.items():
+            for found in hours.values():
+                between = (min(first for _, first, _ in found), max(last for *_, last in found))
+                self._note_blocks(store, table, wait, [stretch for stretch, *_ in found], between)
 
-    def add_minutes(self, starts: Iterable[int], stored_at: int) -> None:
+    def note_rows(self, store: Store, wait: Wait, stretches: Sequence[Stretch] | None) -> None:
+        """Raw rows themselves, from each stretch's first record on; with None all rows."""
+        for table, (time, number) in NUMBERED.items():
+            since = "" if stretches is None else f"{FROM_SEQ} WHERE {number} >= from_seq"
+            if table != "request":
+                start = f"toDateTime64(toStartOfMinute({time}), 9, 'UTC')"
+                minutes = f"""
+                    SELECT DISTINCT toUnixTimestamp64Nano({start}) AS minute FROM {table} {since}"""
+                rows = store.rows(minutes, _boots(stretches or ()))
+                self.add_minutes((row["minute"] for row in rows), wait)
+            if table != "request_part":  # its rounds say the same
+                self._note_blocks(store, table, wait, stretches, None)
+
+    def _note_blocks(
+        self,
+        store: Store,
+        table: str,
+        wait: Wait,
+        stretches: Sequence[Stretch] | None,
+        between: tuple[int, int] | None,
+    ) -> None:
+        time, number = NUMBERED[table]
+        params = _boots(stretches or ())
+        known = ["isNotNull(policy)", "isNotNull(pair)", "isNotNull(arm)"]
+        if stretches is not None:
+            known.append(f"{number} >= from_seq")
+        if between:
+            known += [
+                f"{time} >= fromUnixTimestamp64Nano({{first:Int64}}, 'UTC')",
+                f"{time} <= fromUnixTimestamp64Nano({{last:Int64}}, 'UTC')",
+            ]
+            params |= {"first": between[0], "last": between[1]}
+        blocks = f"""
+            SELECT policy, replica, boot, pair, arm, toUnixTimestamp64Nano(min({time})) AS first,
+                toUnixTimestamp64Nano(max({time})) AS last
+            FROM {table} {"" if stretches is None else FROM_SEQ} WHERE {" AND ".join(known)}
+            GROUP BY policy, replica, boot, pair, arm"""
+        for row in store.rows(blocks, params):
+            block = Block(*(row[key] for key in Block._fields))
+            span = Span(row["first"], row["last"], *wait)
+            self.add_block(block, span, ran=table == "round")
+
+    def add_minutes(self, starts: Iterable[int], wait: Wait) -> None:
         for start in starts:
-            self.minutes.setdefault(start, stored_at)
-            self.hours.setdefault(start - start % HOUR_NS, stored_at)
+            for waiting, begin in ((self.minutes, start), (self.hours, start - start % HOUR_NS)):
+                known = waiting.get(begin)
+                waiting[begin] = wait.joined(known) if known else wait
 
     def add_block(self, block: Block, span: Span, *, ran: bool) -> None:
         known = self.blocks.get(block)
@@ -101,76 +156,52 @@ class Dirty:
         if ran and self.newest.get(boot, (0, None))[0] <= span.last:
             self.newest[boot] = (span.last, block)
 
-    def recover(self, store: Store, mark: int, now: int) -> None:
-        """What came in since the mark, from the ledger; with mark -1 all raw rows."""
-        for table, (time, number) in NUMBERED.items():
-            if mark < 0:
-                since = ""
-            else:
-                since = (
-                    f"INNER JOIN ({SINCE}) AS s USING (replica, boot) WHERE {number} >= from_seq"
-                )
-            self._recover(store, table, time, since, {"mark": max(mark, 0)}, now)
+    def take(self, now: int, steady: int, *, grace: int, quiet: int) -> Dirty:
+        """Take out what is closed. now: wall clock, steady: one that is never set; both ns.
 
-    def _recover(
-        self, store: Store, table: str, time: str, since: str, params: dict[str, Any], now: int
-    ) -> None:
-        if table != "request":
-            start = f"toDateTime64(toStartOfMinute({time}), 9, 'UTC')"
-            minutes = f"""
-                SELECT DISTINCT toUnixTimestamp64Nano({start}) AS minute FROM {table} {since}"""
-            self.add_minutes((row["minute"] for row in store.rows(minutes, params)), now)
-        if table == "request_part":
-            return
-        blocks = f"""
-            SELECT policy, replica, boot, pair, arm, toUnixTimestamp64Nano(min({time})) AS first,
-                toUnixTimestamp64Nano(max({time})) AS last
-            FROM {table} {since} {"AND" if since else "WHERE"}
-                isNotNull(policy) AND isNotNull(pair) AND isNotNull(arm)
-            GROUP BY policy, replica, boot, pair, arm"""
-        for row in store.rows(blocks, params):
-            block = Block(*(row[key] for key in Block._fields))
-            span = Span(row["first"], row["last"], now, now)
-            self.add_block(block, span, ran=table == "round")
-
-    def take(self, now: int, minute_grace: int, block_quiet: int) -> Dirty:
-        """Take out what is closed.
-
-        A minute or hour closes `minute_grace` ns after its end; a block when a later one of
-        its boot has rows, or when it was quiet for `block_quiet` ns. Negative: all close.
+        A minute or hour closes `grace` after its end by the wall clock; a block when a later one
+        of its boot has rows; each also when it was quiet for `quiet`. Negative: all close.
         """
         due = Dirty()
         for mine, taken, length in (
             (self.minutes, due.minutes, MINUTE_NS),
             (self.hours, due.hours, HOUR_NS),
         ):
-            for start in list(mine):
-                if minute_grace < 0 or now >= start + length + minute_grace:
+            for start, wait in list(mine.items()):
+                closed = grace < 0 or now >= start + length + grace
+                if closed or steady - wait.touched_at >= quiet:
                     taken[start] = mine.pop(start)
         for block, span in list(self.blocks.items()):
             followed = self.newest.get((block.replica, block.boot), (0, block))[1] != block
-            if followed or block_quiet < 0 or now - span.touched_at >= block_quiet:
+            if followed or quiet < 0 or steady - span.touched_at >= quiet:
                 due.blocks[block] = self.blocks.pop(block)
         return due
 
     def merge(self, due: Dirty) -> None:
-        """Add what another knows, such as what was taken and could not be rolled."""
+        """Add what was taken and could not be rolled."""
         for mine, taken in ((self.minutes, due.minutes), (self.hours, due.hours)):
-            for start, stored_at in taken.items():
-                mine[start] = min(stored_at, mine.get(start, stored_at))
+            for start, wait in taken.items():
+                mine[start] = wait.joined(mine.get(start, wait))
         for block, span in due.blocks.items():
             self.add_block(block, span, ran=False)
-        for boot, latest in due.newest.items():
-            self.newest[boot] = max(latest, self.newest.get(boot, latest))
 
     def oldest(self) -> int:
-        """When the first row was stored that is still waiting; far in the future for none."""
-        stored = [
-            *self.minutes.values(),
-            *self.hours.values(),
-            *(span.stored_at for span in self.blocks.values()),
-        ]
-        return min(stored, default=sys.maxsize)
+        """The first tick whose rows still wait; far in the future for none."""
+        waits = (self.minutes.values(), self.hours.values(), self.blocks.values())
+        return min((wait.noted for some in waits for wait in some), default=sys.maxsize)
+
+
+def _boots(stretches: Sequence[Stretch]) -> dict[str, Any]:
+    """Parameters of FROM_SEQ: each boot once."""
+    first: dict[tuple[str, str], int] = {}
+    for stretch in stretches:
+        known = first.get(stretch.source, stretch.from_seq)
+        first[stretch.source] = min(known, stretch.from_seq)
+    return {
+        "replicas": [replica for replica, _ in first],
+        "boots": [boot for _, boot in first],
+        "seqs": list(first.values()),
+    }
 
 
 def spans(starts: Iterable[int], length: int) -> Iterator[tuple[int, int]]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from specscope.errors import SchemaDrift
 from specscope.store.connection import Store
 from specscope.store.metadata import keep
@@ -12,6 +15,7 @@ from specscope.store.tables import (
     column_type,
     create_table,
     sorting_key,
+    time_to_live,
 )
 from specscope_hook.columns import columns, stored_name
 
@@ -19,7 +23,9 @@ DESCRIBED = """
 SELECT table, name, type FROM system.columns WHERE database = {database:String}
 ORDER BY table, position"""
 
-KEYS = "SELECT name, sorting_key FROM system.tables WHERE database = {database:String}"
+KEYS = """
+SELECT name, sorting_key, extract(create_table_query, ' TTL (.*) SETTINGS ') AS ttl
+FROM system.tables WHERE database = {database:String}"""
 
 
 def migrate(store: Store) -> list[str]:
@@ -33,9 +39,11 @@ def migrate(store: Store) -> list[str]:
     found: dict[str, dict[str, str]] = {}
     for row in store.rows(DESCRIBED, database):
         found.setdefault(row["table"], {})[row["name"]] = row["type"]
-    keys = {row["name"]: row["sorting_key"] for row in store.rows(KEYS, database)}
+    tables = {row["name"]: row for row in store.rows(KEYS, database)}
     changes = [
-        change for table in LAYOUTS for change in _changes(table, found.get(table), keys.get(table))
+        change
+        for table in LAYOUTS
+        for change in _changes(table, found.get(table), tables.get(table, {}))
     ]
     for change in changes:
         store.command(change)
@@ -44,9 +52,10 @@ def migrate(store: Store) -> list[str]:
     return [change.partition("\n")[0] for change in changes]
 
 
-def _changes(table: str, found: dict[str, str] | None, key: str | None) -> list[str]:
+def _changes(table: str, found: dict[str, str] | None, kept: Mapping[str, Any]) -> list[str]:
     if found is None:
         return [create_table(table)]
+    key = kept.get("sorting_key")
     # A distributed table has no key of its own.
     if key and key != sorting_key(table):
         raise SchemaDrift(f"{table}: ordered by {key}, must be {sorting_key(table)}")
@@ -59,4 +68,10 @@ def _changes(table: str, found: dict[str, str] | None, key: str | None) -> list[
         elif found[name] != wanted:
             raise SchemaDrift(f"{table}.{name}: is {found[name]}, must be {wanted}")
         place = f"AFTER `{name}`"
+    # Of an earlier version, which told a rollup's age by its version.
+    if key and "computed_at" in LAYOUTS[table].time and "computed_at" not in kept["ttl"]:
+        changes.append(
+            f"ALTER TABLE `{table}` MODIFY TTL {time_to_live(table)} "
+            "SETTINGS materialize_ttl_after_modify = 0"
+        )
     return changes

@@ -1,33 +1,35 @@
 """Rollups of closed minutes, hours and blocks, from raw rows with FINAL.
 
-Rolling twice changes nothing: a row replaces the earlier one of its key. The service's
-writer says what came in (`note`); late rows make their minute dirty again. After a restart
-`recover` finds in the ledger what came in since the mark that every tick leaves behind.
+Rolling twice changes nothing: a row replaces the earlier one of its key. What is dirty is
+known from the ledger: the service's writer says which batches came in (`note`), and `recover`
+finds those that no rollup counts, whoever stored them.
+
+No clock decides between two computations. A row's version is the number of batches that all
+services had noted before its rows were read: a computation that misses a batch always has a
+lower version than the one that the batch's own note leads to.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-
-from specscope.store import rollup_sql
+from specscope.errors import StoreError
+from specscope.store import ledger, rollup_sql
 from specscope.store.connection import Store
-from specscope.store.dirty import HOUR_NS, MINUTE_NS, Block, Dirty, Span, spans
+from specscope.store.dirty import HOUR_NS, MINUTE_NS, Block, Dirty, Span, Wait, spans
+from specscope.store.ledger import ROLLED, SEEN, STORED, Position, Source, Stretch
+from specscope.store.rollups import VERSION_BASE
 from specscope.store.tables import LAYOUTS
 
 # A round reaches the store about 2 s after it ran; then its minute is complete.
 MINUTE_GRACE_NS = 10 * 10**9
-BLOCK_QUIET_NS = 60 * 10**9
-# An insert in flight may be older than the tick that overtakes it.
-MARK_MARGIN_NS = 60 * 10**9
+# A block, or a minute that the wall clock does not close, is over when nothing comes any more.
+QUIET_NS = 60 * 10**9
 AT_ONCE = 500  # blocks in one statement
 DAY_NS = 86_400 * 10**9
-
-MARK = "SELECT toUnixTimestamp64Nano(max(stored_before)) AS mark FROM rolled FINAL"
 
 
 class Rolled(NamedTuple):
@@ -44,63 +46,132 @@ class Roller:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._dirty = Dirty()
+        self._came: list[Mapping[str, Any]] = []
         self._lock = threading.Lock()
+        self._stored: dict[Source, Position] = {}
+        self._unsaid: dict[Source, int] = {}
+        self._ticks = 0
+        self._noted: dict[int, dict[Source, int]] = {}
+        """By tick: the highest batch of each boot, until the rollups count it."""
 
-    def note(self, tables: Mapping[str, pa.Table], stored_at: int) -> None:
-        """Rows that are in the store from now on; called by the writer's thread."""
+    def note(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Rows that are in the ledger from now on; called by the writer's thread."""
         with self._lock:
-            self._dirty.note(tables, stored_at)
+            self._came += rows
 
     def recover(self) -> None:
-        """Note what came in since the last mark, from the ledger."""
-        self._recover(self._store.rows(MARK)[0]["mark"])
+        """Note every batch that the ledger has and the rollups do not count.
+
+        Raises StoreError; then nothing is noted.
+        """
+        sources = ledger.behind(self._store)
+        self._note(self._from_ledger(sources), time.monotonic_ns())
 
     def note_all(self) -> None:
         """Note every raw row, whether the ledger knows it or not."""
-        self._recover(-1)
+        self._ticks += 1
+        self._dirty.note_rows(self._store, Wait(self._ticks, time.monotonic_ns()), None)
 
-    def _recover(self, mark: int) -> None:
-        found = Dirty()
-        found.recover(self._store, mark, time.time_ns())
-        with self._lock:
-            self._dirty.merge(found)
+    def tick(
+        self, *, now: int | None = None, steady: int | None = None, everything: bool = False
+    ) -> Rolled:
+        """Roll what is dirty and closed, or with `everything` open or not.
 
-    def tick(self, *, now: int | None = None, everything: bool = False) -> Rolled:
-        """Roll what is dirty and closed, or with `everything` open or not; leave a mark.
-
-        Raises StoreError; what was not rolled then stays dirty.
+        now: wall clock, ns since 1970; steady: a clock that is never set, ns. Raises StoreError;
+        what was not rolled then stays dirty.
         """
         now = time.time_ns() if now is None else now
-        with self._lock:
-            due = self._dirty.take(
-                now,
-                minute_grace=-1 if everything else MINUTE_GRACE_NS,
-                block_quiet=-1 if everything else BLOCK_QUIET_NS,
-            )
+        steady = time.monotonic_ns() if steady is None else steady
+        self._note_what_came(steady)
+        due = self._dirty.take(
+            now,
+            steady,
+            grace=-1 if everything else MINUTE_GRACE_NS,
+            quiet=-1 if everything else QUIET_NS,
+        )
         try:
+            # In this order: see the head of the module.
+            self._say()
+            version = VERSION_BASE + ledger.seen(self._store)
             rolled = Rolled(
-                self._spans(due.minutes, MINUTE_NS, now, rollup_sql.MINUTE, rollup_sql.MINUTE_TIME),
-                self._spans(due.hours, HOUR_NS, now, rollup_sql.HOUR),
-                self._blocks(due.blocks, now),
+                self._spans(
+                    due.minutes, MINUTE_NS, now, version, rollup_sql.MINUTE, rollup_sql.MINUTE_TIME
+                ),
+                self._spans(due.hours, HOUR_NS, now, version, rollup_sql.HOUR),
+                self._blocks(due.blocks, now, version),
             )
         except Exception:
-            with self._lock:
-                self._dirty.merge(due)
+            self._dirty.merge(due)
             raise
-        if any(rolled):
-            self._mark(now)
+        self._mark()
         return rolled
 
-    def _spans(self, starts: Mapping[int, int], length: int, now: int, *statements: str) -> int:
+    def _note_what_came(self, steady: int) -> None:
+        with self._lock:
+            came, self._came = self._came, []
+        try:
+            apart = self._advance(came)
+            stretches = _stretches(row for row in came if _source(row) not in apart)
+            self._note([*stretches, *self._from_ledger(apart)], steady)
+        except StoreError:
+            with self._lock:
+                self._came = [*came, *self._came]
+            raise
+
+    def _advance(self, came: Sequence[Mapping[str, Any]]) -> set[Source]:
+        """Move positions on. Returns boots whose batches do not follow on those known here."""
+        apart = set()
+        for row in sorted(came, key=lambda row: int(row["number"])):
+            source, number = _source(row), row["number"]
+            position = self._stored.get(source, ledger.NOWHERE)
+            if number == position.number + 1:
+                self._stored[source] = Position(number, row["next_seq"])
+            elif number > position.number:
+                apart.add(source)
+        return apart
+
+    def _from_ledger(self, sources: Iterable[Source]) -> list[Stretch]:
+        """Batches that no rollup counts, of boots that other services stored before."""
+        wanted = list(sources)
+        self._stored |= ledger.positions(self._store, wanted)
+        rolled = ledger.summed(self._store, wanted, ROLLED)
+        return ledger.stretches(
+            self._store, {source: rolled.get(source, ledger.NOWHERE).number for source in wanted}
+        )
+
+    def _note(self, stretches: Sequence[Stretch], steady: int) -> None:
+        if not stretches:
+            return
+        self._ticks += 1
+        self._dirty.note(self._store, stretches, Wait(self._ticks, steady))
+        highest: dict[Source, int] = {}
+        for stretch in stretches:
+            highest[stretch.source] = max(stretch.number, highest.get(stretch.source, 0))
+        self._noted[self._ticks] = highest
+        for source, number in highest.items():
+            self._unsaid[source] = max(number, self._unsaid.get(source, 0))
+
+    def _say(self) -> None:
+        """Raise the positions of all boots that batches came of."""
+        ledger.write(self._store, SEEN, {s: Position(n, 0) for s, n in self._unsaid.items()})
+        ledger.write(
+            self._store, STORED, {s: self._stored[s] for s in self._unsaid if s in self._stored}
+        )
+        self._unsaid.clear()
+
+    def _spans(
+        self, starts: Iterable[int], length: int, now: int, version: int, *statements: str
+    ) -> int:
         kept_from = now - LAYOUTS["round"].days * DAY_NS
         # Where rows have begun to age out, what was computed from all of them stands.
         whole = [start for start in starts if start >= kept_from]
         for first, last in spans(whole, length):
             for statement in statements:
-                self._run(statement, {"from": first, "to": last})
+                params = {"from": first, "to": last, "version": version}
+                self._store.command(statement, params)
         return len(whole)
 
-    def _blocks(self, blocks: Mapping[Block, Span], now: int) -> int:
+    def _blocks(self, blocks: Mapping[Block, Span], now: int, version: int) -> int:
         keys = list(blocks)
         for begin in range(0, len(keys), AT_ONCE):
             chosen = keys[begin : begin + AT_ONCE]
@@ -114,29 +185,43 @@ class Roller:
                 "from": min(blocks[block].first for block in chosen) - DAY_NS,
                 "to": max(blocks[block].last for block in chosen) + DAY_NS,
                 "kept_from": now - LAYOUTS["round"].days * DAY_NS,
+                "version": version,
             }
-            self._run(rollup_sql.BLOCK_TIME, params)
-            self._run(rollup_sql.BLOCK_PART, params)
-            self._run(rollup_sql.BLOCK_CLASS, params)
+            for statement in (rollup_sql.BLOCK_TIME, rollup_sql.BLOCK_PART, rollup_sql.BLOCK_CLASS):
+                self._store.command(statement, params)
         return len(keys)
 
-    def _run(self, statement: str, params: dict[str, Any]) -> None:
-        self._store.command(statement, {**params, "version": time.time_ns()})
+    def _mark(self) -> None:
+        """Say how far the rollups count each boot: what waits is not counted yet."""
+        oldest = self._dirty.oldest()
+        counted: dict[Source, int] = {}
+        for noted in [noted for noted in self._noted if noted < oldest]:
+            for source, number in self._noted.pop(noted).items():
+                counted[source] = max(number, counted.get(source, 0))
+        ledger.write(self._store, ROLLED, {s: Position(n, 0) for s, n in counted.items()})
 
-    def _mark(self, now: int) -> None:
-        with self._lock:
-            before = min(now, self._dirty.oldest()) - MARK_MARGIN_NS
-        self._store.command(
-            "INSERT INTO rolled (grain, stored_before, version) VALUES "
-            f"('all', fromUnixTimestamp64Nano({before:d}), {time.time_ns():d})"
+
+def _source(row: Mapping[str, Any]) -> Source:
+    return Source(row["replica"], row["boot"])
+
+
+def _stretches(rows: Iterable[Mapping[str, Any]]) -> list[Stretch]:
+    """Rows of the ledger, together where they are of one boot and hour."""
+    found: dict[tuple[Source, int | None], Stretch] = {}
+    for row in rows:
+        first = row["first_at"]
+        key = (_source(row), None if first is None else first // HOUR_NS)
+        one = Stretch(
+            key[0], row["number"], row["first_seq"], first, row["last_at"], row["admitted_at"]
         )
+        found[key] = one.joined(found[key]) if key in found else one
+    return list(found.values())
 
 
 def roll(store: Store, *, everything: bool = False) -> Rolled:
-    """Roll what came in since the last mark; with `everything` all raw rows, closed or not."""
+    """Roll what no rollup counts yet; with `everything` all raw rows, closed or not."""
     roller = Roller(store)
+    roller.recover()
     if everything:
         roller.note_all()
-    else:
-        roller.recover()
     return roller.tick(everything=everything)

@@ -161,14 +161,14 @@ INSERT INTO block_time (epoch, policy, replica, boot, pair, arm, requests, round
     n_kv, proposed, accepted, emitted, prefill_tokens, padded_tokens, first_at, last_at,
     gap_bins, gap_counts, tpot_bins, tpot_counts, full_tokens, invalid, preempted, model_bytes,
     dram_busy_us, dram_seen_us, prompt_tokens, cached_tokens, ended_requests, output_tokens,
-    ttft_us, first_tokens, waiting, version)
+    ttft_us, first_tokens, waiting, computed_at, version)
 SELECT ifNull(b.epoch, ''), t.policy_, t.replica, t.boot, t.pair_, t.arm_,
     ifNull(q.requests, 0), t.rounds, t.request_rounds, t.classes, t.k_, t.wall_us, t.draft_us,
     t.verify_us, t.sample_us, t.idle_us, t.catchup_us, t.prefill_us, t.n_q_, t.n_kv_,
     t.proposed_, t.accepted_, t.emitted_, t.prefill_, t.padded_, t.first_at, t.last_at,
     g.gaps.1, g.gaps.2, q.tpots.1, q.tpots.2, t.full_, t.invalid_, t.preempted_, t.bytes_, t.busy_,
     t.seen_, q.prompt_, q.cached_, q.ended_, q.output_, q.ttft_, q.firsts_, t.waiting_,
-    {{version:UInt64}}
+    now64(9), {{version:UInt64}}
 FROM (
     SELECT {BLOCK_KEY},
         count() AS rounds, sum(r.batch) AS request_rounds,
@@ -211,7 +211,7 @@ SETTINGS join_use_nulls = 1"""
 BLOCK_PART = f"""
 INSERT INTO block_part (epoch, policy, replica, boot, pair, arm, class, context_bucket,
     output_bucket, k, request_rounds, proposed, accepted, emitted, tested, kept, censored,
-    requests, kinds, kind_rounds, kind_emitted, kind_tested, kind_kept, version)
+    requests, kinds, kind_rounds, kind_emitted, kind_tested, kind_kept, computed_at, version)
 SELECT epoch, policy_, replica, boot, pair_, arm_, class, context_bucket, output_bucket, k_,
     {POSITIONS},
     sum(if(e < a + 1 AND least(a, e) < k_, n, 0)) AS censored,
@@ -219,7 +219,7 @@ SELECT epoch, policy_, replica, boot, pair_, arm_, class, context_bucket, output
     (sumMap([kind], [n], [n * e],
         [if(k_ > 0 AND (e >= a + 1 OR (a > 0 AND e > 0)), n, 0)],
         [if(k_ > 0 AND a > 0 AND e > 0, n, 0)]) AS by_kind).1,
-    by_kind.2, by_kind.3, by_kind.4, by_kind.5,
+    by_kind.2, by_kind.3, by_kind.4, by_kind.5, now64(9),
     {{version:UInt64}}
 FROM (
     SELECT ifNull(b.epoch, '') AS epoch, p.policy_ AS policy_, p.replica AS replica,
@@ -258,9 +258,9 @@ SETTINGS join_use_nulls = 1"""
 
 BLOCK_CLASS = f"""
 INSERT INTO block_class (epoch, policy, replica, boot, pair, arm, class, requests, tpot_bins,
-    tpot_counts, version)
+    tpot_counts, computed_at, version)
 SELECT ifNull(b.epoch, ''), q.policy_, q.replica, q.boot, q.pair_, q.arm_, q.class, q.requests,
-    q.tpots.1, q.tpots.2, {{version:UInt64}}
+    q.tpots.1, q.tpots.2, now64(9), {{version:UInt64}}
 FROM (
     SELECT {BLOCK_KEY}, class, count() AS requests,
         sumMap(if({TIMED}, [{TPOT_BIN}], []), if({TIMED}, [toUInt64(1)], [])) AS tpots

@@ -12,6 +12,8 @@ from typing import Any
 
 from specscope_hook.columns import column
 
+VERSION = "batches in the ledger when it was computed, above 2^61; the higher one stands"
+VERSION_BASE = 1 << 61  # above every clock's ns that an earlier version wrote
 EPOCH = "hash of engine, versions, models and hardware; empty where the boot is not known"
 
 
@@ -75,7 +77,8 @@ class BlockTime(_OfBlock):
     ttft_us: float | None = column("f64?", "us", "from arrival to the first token, sum")
     first_tokens: int | None = column("u64?", "requests", "whose first token that sum counts")
     waiting: int | None = column("u64?", "requests", "queued, sum over its rounds")
-    version: int = column("u64", "ns", "when it was computed; the later row stands")
+    computed_at: int | None = column("time?", "ns", "when it was computed, by the service's clock")
+    version: int = column("u64", "1", VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +112,8 @@ class BlockPart(_OfBlock):
         "u64[]", "rounds", "of each kind that tested the first position"
     )
     kind_kept: list[int] = column("u64[]", "rounds", "of each kind that kept the first position")
-    version: int = column("u64", "ns", "when it was computed; the later row stands")
+    computed_at: int | None = column("time?", "ns", "when it was computed, by the service's clock")
+    version: int = column("u64", "1", VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +126,8 @@ class BlockClass(_OfBlock):
     tpot_counts: list[int] = column(
         "u64[]", "1", "requests in each bin, of those admitted well within it"
     )
-    version: int = column("u64", "ns", "when it was computed; the later row stands")
+    computed_at: int | None = column("time?", "ns", "when it was computed, by the service's clock")
+    version: int = column("u64", "1", VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +148,7 @@ class Minute:
     tested: list[int] = column("u64[]", "rounds", "in which each position was at risk")
     kept: list[int] = column("u64[]", "rounds", "in which the proposal at each position was kept")
     context: int = column("u64", "tokens", "sum of contexts when the rounds began")
-    version: int = column("u64", "ns", "when it was computed; the later row stands")
+    version: int = column("u64", "1", VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,7 +178,7 @@ class MinuteTime:
     model_bytes: int | None = column("u64?", "bytes", "that its rounds had to move")
     wall_bins: list[int] = column("i16[]", "1", "log-histogram of the rounds' wall time")
     wall_counts: list[int] = column("u64[]", "1", "rounds in each bin")
-    version: int = column("u64", "ns", "when it was computed; the later row stands")
+    version: int = column("u64", "1", VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,16 +198,22 @@ class Hour:
     tested: list[int] = column("u64[]", "rounds", "in which each position was at risk")
     kept: list[int] = column("u64[]", "rounds", "in which the proposal at each position was kept")
     requests: int = column("u64", "requests", "that took part")
-    version: int = column("u64", "ns", "when it was computed; the later row stands")
+    version: int = column("u64", "1", VERSION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rolled:
-    """How far the rollups have come, so that a restart continues there."""
+class Position:
+    """How far the store has come with a boot's batches; see `ledger`."""
 
-    grain: str = column("label", "1", "always `all`")
-    stored_before: int = column("time", "ns", "batches stored before this are in the rollups")
-    version: int = column("u64", "ns", "when it was written; the later row stands")
+    replica: str = column("label", "1", "serving replica")
+    boot: str = column("text", "1", "start of it")
+    of: str = column(
+        "label",
+        "1",
+        "stored: last batch without a gap; seen: highest batch; rolled: last that rollups count",
+    )
+    number: int = column("u64", "1", "of the batch; the higher one stands")
+    next_seq: int = column("u64", "1", "record number that follows it; 0 but of stored")
 
 
 ROLLUPS: dict[str, type[Any]] = {
@@ -212,6 +223,6 @@ ROLLUPS: dict[str, type[Any]] = {
     "minute": Minute,
     "minute_time": MinuteTime,
     "hour": Hour,
-    "rolled": Rolled,
+    "position": Position,
 }
 """Computed records by table."""

@@ -48,7 +48,8 @@ class Layout:
 # A loss that names its first record is known by it, and may be reported again after a crash.
 LOSS_KEY = "if(first_seq IS NULL, lost_at, toDateTime64(0, 9, 'UTC'))"
 BLOCK = ("epoch", "policy", "replica", "boot", "pair", "arm")
-ROLLED_AT = "toDateTime(intDiv(version, 1000000000))"
+# Rows of earlier versions have no computed_at, and their version is the time.
+COMPUTED_AT = "ifNull(computed_at, toDateTime64(intDiv(version, 1000000000), 9, 'UTC'))"
 
 LAYOUTS: dict[str, Layout] = {
     "boot": Layout(("replica", "boot")),
@@ -85,14 +86,14 @@ LAYOUTS: dict[str, Layout] = {
         days=14,
         version="stored_at",
     ),
-    "block_time": Layout(BLOCK, time=ROLLED_AT, days=730, version="version"),
+    "block_time": Layout(BLOCK, time=COMPUTED_AT, days=730, version="version"),
     "block_part": Layout(
         (*BLOCK, "class", "context_bucket", "output_bucket", "k"),
-        time=ROLLED_AT,
+        time=COMPUTED_AT,
         days=730,
         version="version",
     ),
-    "block_class": Layout((*BLOCK, "class"), time=ROLLED_AT, days=730, version="version"),
+    "block_class": Layout((*BLOCK, "class"), time=COMPUTED_AT, days=730, version="version"),
     "minute": Layout(
         ("minute", "replica", "class", "k"),
         time="minute",
@@ -115,7 +116,7 @@ LAYOUTS: dict[str, Layout] = {
         partition_by="toYYYYMM(hour)",
         shard_by="cityHash64(epoch)",
     ),
-    "rolled": Layout(("grain",), version="version", shard_by="0"),
+    "position": Layout(("replica", "boot", "of"), version="number"),
 }
 """Of every table; the raw ones first, then the rollups."""
 
@@ -167,6 +168,12 @@ def sorting_key(table: str) -> str:
     return ", ".join(LAYOUTS[table].order_by)
 
 
+def time_to_live(table: str) -> str:
+    """When a row of a table that ages is due to go."""
+    layout = LAYOUTS[table]
+    return f"toDateTime({layout.time}) + INTERVAL {layout.days} DAY"
+
+
 def _body(table: str, engine: str, *, replicated: bool = False) -> str:
     record, layout = RECORDS[table], LAYOUTS[table]
     key = sorting_key(table) if len(layout.order_by) == 1 else f"({sorting_key(table)})"
@@ -183,7 +190,7 @@ def _body(table: str, engine: str, *, replicated: bool = False) -> str:
         f"ENGINE = {engine}",
         f"PARTITION BY {layout.partition_by}" if layout.partition_by else "",
         f"ORDER BY {key}",
-        f"TTL toDateTime({layout.time}) + INTERVAL {layout.days} DAY" if layout.days else "",
+        f"TTL {time_to_live(table)}" if layout.days else "",
         f"SETTINGS {', '.join(settings)}" if settings else "",
         f"COMMENT {_quoted(summary(record))}",
     ]

@@ -53,24 +53,25 @@ def test_batches_that_wait_together_are_one_insert_and_all_are_answered(store):
     assert 'specscope_insert_seconds_count{table="batch"} 1.0' in text
 
 
-def test_rows_are_noted_before_the_ledger_says_that_they_are_there(store):
-    seen, done = [], threading.Event()
+def test_batches_are_noted_once_the_ledger_has_them_with_what_their_rows_cover(store):
+    seen, done, batch = [], threading.Event(), admitted(Traffic())[0]
 
-    def noted(tables, stored_at):
-        other = store.rows("SELECT count() AS n FROM batch")[0]["n"]
-        rounds = store.rows("SELECT count() AS n FROM round")[0]["n"]
-        seen.append((set(tables), rounds, other))
+    def noted(rows):
+        ledger = store.rows("SELECT number, first_at, last_at, admitted_at FROM batch")
+        began = store.rows("SELECT min(started_at) AS first, max(started_at) AS last FROM round")
+        seen.append((rows, ledger, began))
 
     writer = Writer(store, Metrics(), noted, flush_s=0.0)
     writer.start()
-    writer.offer(admitted(Traffic())[0], lambda _: done.set())
+    writer.offer(batch, lambda _: done.set())
     assert done.wait(PATIENCE_S)
     writer.close()
 
-    ((tables, rounds, ledger),) = seen
-    assert "round" in tables
-    assert rounds > 0
-    assert ledger == 0
+    (((row,), (ledger,), (began,)),) = seen
+    assert row["number"] == ledger["number"] == 1
+    assert (ledger["first_at"], ledger["last_at"]) == (began["first"], began["last"])
+    assert row["first_at"] == ledger["first_at"].value
+    assert row["admitted_at"] == ledger["admitted_at"].value
 
 
 def test_what_could_not_be_stored_when_the_service_ends_is_not_answered(store):

@@ -12,6 +12,7 @@ from store.truth import blocks, grouped, lengths, positions, sums
 from specscope import queries
 from specscope.errors import StoreError
 from specscope.evidence.outputs import read_outputs
+from specscope.service.intake import admit
 from specscope.store.buckets import CONTEXT, OUTPUT
 from specscope.store.roll import Roller, roll
 
@@ -20,33 +21,27 @@ MINUTE = 60 * SECOND
 GRAINS = ("block_time", "block_part", "block_class", "minute", "minute_time", "hour")
 
 
-def put(store, traffic, *, ledger=True, only=None):
+def ledger_rows(traffic, *, dated=True):
+    """What the service writes for all batches of some traffic."""
+    now = traffic.rounds[-1].started_at
+    rows = [admit(message, now).ledger(now) for message in traffic.messages()]
+    undated = {} if dated else dict.fromkeys(("first_at", "last_at", "admitted_at"))
+    return [row | undated for row in rows]
+
+
+def put(store, traffic, *, ledger=True, only=None, dated=True):
     """Store all batches of some traffic; the ledger last, as the service does."""
     for tables in traffic.batches():
         for name, rows in tables.items():
             if only is None or name in only:
                 store.insert(name, rows)
     if ledger:
-        rows = [
-            {
-                "replica": traffic.replica,
-                "boot": traffic.boot,
-                "number": number,
-                "first_seq": message.first_seq,
-                "next_seq": message.next_seq,
-                "rounds": 0,
-                "request_parts": 0,
-                "requests": 0,
-                "losses": 0,
-                "stored_at": time.time_ns(),
-            }
-            for number, message in enumerate(traffic.messages(), start=1)
-        ]
-        store.insert("batch", table("batch", rows))
+        store.insert("batch", table("batch", ledger_rows(traffic, dated=dated)))
 
 
 def rolled(store, grain):
-    return store.rows(f"SELECT * EXCEPT version FROM {grain} FINAL ORDER BY ALL")
+    apart = "EXCEPT (version, computed_at)" if grain.startswith("block") else "EXCEPT version"
+    return store.rows(f"SELECT * {apart} FROM {grain} FINAL ORDER BY ALL")
 
 
 def ns(moment):
@@ -295,8 +290,7 @@ def test_a_minute_is_rolled_once_it_is_over_and_again_when_late_rows_come(store)
     early = roller.tick(now=start + 59 * SECOND)
     closed = roller.tick(now=start + 75 * SECOND)
     put(store, late)
-    for tables in late.batches():
-        roller.note(tables, time.time_ns())
+    roller.note(ledger_rows(late))
     again = roller.tick(now=start + 80 * SECOND)
 
     assert (early.minutes, closed.minutes, again.minutes) == (0, 1, 1)
@@ -309,10 +303,10 @@ def test_a_block_is_closed_by_the_next_one_or_by_silence(store):
     put(store, traffic)
     roller = Roller(store)
     roller.recover()
-    now = time.time_ns()
+    steady = time.monotonic_ns()
 
-    followed = roller.tick(now=now)
-    silent = roller.tick(now=now + 61 * SECOND)
+    followed = roller.tick(steady=steady)
+    silent = roller.tick(steady=steady + 61 * SECOND)
 
     assert (followed.blocks, silent.blocks) == (1, 1)
     assert len(rolled(store, "block_time")) == 2
@@ -325,7 +319,7 @@ def test_after_a_restart_rolling_goes_on_from_the_ledger(store):
 
     second = Roller(store)
     second.recover()
-    done = second.tick(now=time.time_ns() + 61 * SECOND)
+    done = second.tick(steady=time.monotonic_ns() + 61 * SECOND)
 
     assert first.blocks == 3  # the last one may still grow
     assert done.blocks >= 5
