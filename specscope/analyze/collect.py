@@ -137,6 +137,11 @@ class Collector:
             case Origin():
                 info.engine = _engines(info.engine, record.engine)
                 info.engine_version = record.version or info.engine_version
+                info.method, info.k = record.method or info.method, record.k or info.k
+                if record.speculates is not None:
+                    info.speculates = bool(info.speculates) or record.speculates
+                if record.engine == "unknown":
+                    return
             case Format():
                 known = info.format if info.format not in (None, "text") else None
                 info.format = f"{known}+{record.name}" if known else record.name

@@ -3,52 +3,92 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from specscope.analyze.arms import Group, Trials, output_tokens, ratio
-from specscope.analyze.differences import BAND, loads, settings, tax
+from specscope.analyze.differences import BAND, loads, settings, tax, unlike_arms
 from specscope.analyze.result import Comparison, Verdict
 from specscope.readers.records import Finding
+from specscope.readers.tables.names import unlike
 
 INPUTS = "inputs"
 """The scope of arms that are whole inputs, which nobody matched."""
 
-UNSURE = 0.05
 TENTH = math.log1p(0.10)
 """Outputs that differ by more than 10 % are not the same outputs."""
 
 METRICS = ("throughput_tok_s", "tpot_ms", "request_s", "latency_ms")
 PER_TOKEN = ("throughput_tok_s", "tpot_ms")
+PRINTED = "printed_speedup"
+
+NOISE = math.log1p(0.10)
+"""Lone runs of one machine differ by so much without a cause."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One speculating arm against the target-only run of its class."""
+
+    arm: Trials
+    speedup: float
+    interval: tuple[float, float] | None
+    noisy: bool
+    """The spread that the input gives for the runs is as large as their difference."""
+
+    @property
+    def sign(self) -> int:
+        """1 gains, -1 loses, 0 neither is shown."""
+        if self.interval:
+            low, high = self.interval
+            return int(low > 1 and self.speedup > 1 + BAND) - int(
+                high < 1 and self.speedup < 1 - BAND
+            )
+        if self.noisy or abs(math.log(self.speedup)) <= NOISE:
+            return 0
+        return 1 if self.speedup > 1 else -1
+
+    @property
+    def even(self) -> bool:
+        """Whether the interval leaves no difference that matters."""
+        return (
+            self.interval is not None
+            and self.interval[0] > 1 - BAND
+            and self.interval[1] < 1 + BAND
+        )
 
 
 def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding]]:
     """One class: every comparison that its arms allow, and what follows."""
     baselines = group.of_role("target_only")
     speculative = group.of_role("speculative")
+    if not baselines and any(arm.mean(PRINTED) for arm in speculative):
+        return _as_printed(group, speculative)
     if not baselines:
         return _without_baseline(group, speculative)
-    base = baselines[0]
     comparisons: list[Comparison] = []
     findings: list[Finding] = []
-    decisive: list[tuple[Trials, float, tuple[float, float] | None]] = []
-    reasons: list[str] = []
-    disagree = False
+    results: list[Result] = []
     apart: list[str] = []
-    for arm in group.of_role("speculative", "k0"):
+    disagree = False
+    bases = _told_apart(baselines, findings)
+    for arm in group.of_role("speculative", "k0", "unknown"):
+        base = _nearest(arm, bases)
         own, found = _against(group, arm, base)
         comparisons += own
         findings += found
         if arm.role == "k0":
             findings += tax(group.klass, own)
+        if arm.role != "speculative":
             continue
         usable = [c for c in own if c.comparable]
         apart += [f.text for f in found if own and not usable]
         if not usable:
             continue
         first = usable[0]
-        decisive.append((arm, first.speedup, first.ci))
-        reasons.append(_said(first))
+        results.append(Result(arm, first.speedup, first.ci, _is_noisy(arm, base, first.metric)))
         per_token = [c.speedup for c in usable if c.metric in PER_TOKEN]
         if len(per_token) == 2 and min(per_token) < 1 - BAND and max(per_token) > 1 + BAND:
             disagree = True
@@ -59,14 +99,100 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
                     {"throughput": round(per_token[0], 4), "tpot": round(per_token[1], 4)},
                 )
             )
-    if not decisive:
+        if len(bases) > 1 and _bases_disagree(arm, bases, first.metric):
+            disagree = True
+    if not results:
         verdict = None
         if apart:
-            verdict = Verdict(group.klass, "not_comparable", None, None, "high", tuple(apart))
+            verdict = Verdict(
+                group.klass, "not_comparable", None, None, "high", tuple(dict.fromkeys(apart))
+            )
         return comparisons, verdict, findings
-    findings += settings(decisive)
-    reasons += [f.text for f in findings if f.code in ("CONFIG_DIFFERS", "OUTPUTS_DIFFER")]
-    return comparisons, _verdict(group, decisive, reasons, disagree), findings
+    findings += settings([(r.arm, r.speedup, r.interval) for r in results])
+    reasons = [
+        _said(c) for c in comparisons if c.comparable and c.metric == _first_metric(comparisons, c)
+    ]
+    reasons += [f.text for f in findings if f.code in _REASONS]
+    weak = [f for f in findings if f.code in _WEAKENS]
+    return comparisons, _verdict(group, results, reasons, disagree, bool(weak)), findings
+
+
+_REASONS = (
+    "CONFIG_DIFFERS",
+    "OUTPUTS_DIFFER",
+    "ARMS_DIFFER",
+    "SEVERAL_BASELINES",
+    "METRICS_DISAGREE",
+)
+_WEAKENS = ("CONFIG_DIFFERS", "ARMS_DIFFER", "SEVERAL_BASELINES", "OUTPUTS_DIFFER")
+
+
+def _first_metric(comparisons: list[Comparison], one: Comparison) -> str:
+    return next(c.metric for c in comparisons if c.arm == one.arm and c.comparable)
+
+
+def _told_apart(baselines: list[Trials], findings: list[Finding]) -> list[Trials]:
+    """The target-only runs of a class: the stated ones, where words or blanks name others."""
+    stated = [base for base in baselines if base.basis == "stated"] or baselines
+    if len(stated) > 1:
+        names = ", ".join(base.name for base in stated)
+        findings.append(
+            Finding("SEVERAL_BASELINES", f"several target-only runs of one class: {names}", {})
+        )
+    return stated
+
+
+def _nearest(arm: Trials, bases: list[Trials]) -> Trials:
+    """The target-only run whose name shares most with the arm's, else the fastest."""
+    ours = set(re.findall(r"\w+", arm.name.lower()))
+
+    def rank(base: Trials) -> tuple[int, float]:
+        shared = len(ours & set(re.findall(r"\w+", base.name.lower())))
+        return shared, base.mean("throughput_tok_s") or -(base.mean("tpot_ms") or 0.0)
+
+    return max(bases, key=rank)
+
+
+def _bases_disagree(arm: Trials, bases: list[Trials], metric: str) -> bool:
+    ratios = [measured[0] for base in bases if (measured := ratio(arm, base, metric))]
+    return (
+        min(ratios) < 1 + BAND and max(ratios) > 1 - BAND and max(ratios) / min(ratios) > 1 + BAND
+    )
+
+
+def _is_noisy(arm: Trials, base: Trials, metric: str) -> bool:
+    ours, theirs = arm.mean(metric), base.mean(metric)
+    spread = arm.spreads.get(metric, 0.0) + base.spreads.get(metric, 0.0)
+    return ours is not None and theirs is not None and 0 < abs(ours - theirs) <= spread
+
+
+def _as_printed(
+    group: Group, speculative: list[Trials]
+) -> tuple[list[Comparison], Verdict | None, list[Finding]]:
+    """Speedups that the table prints over a baseline that it does not show."""
+    comparisons = []
+    results = []
+    for arm in speculative:
+        speedup = arm.mean(PRINTED)
+        if speedup:
+            comparisons.append(
+                Comparison(
+                    group.klass,
+                    arm.name,
+                    "baseline (as printed)",
+                    PRINTED,
+                    speedup,
+                    None,
+                    True,
+                    arm.k,
+                )
+            )
+            results.append(Result(arm, speedup, None, False))
+    finding = Finding(
+        "SPEEDUP_AS_PRINTED", "speedups are the table's own: their baseline is not in it"
+    )
+    reasons = [_said(c) for c in comparisons] + [finding.text]
+    return comparisons, _verdict(group, results, reasons, False, True), [finding]
 
 
 def varying(verdicts: list[Verdict]) -> Iterator[Finding]:
@@ -103,8 +229,10 @@ def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Comparison],
             )
         )
     apart = loads(arm, base)
-    if apart:
-        findings.append(apart)
+    found_unlike = unlike_arms(arm, base)
+    findings += [finding for finding in (apart, found_unlike) if finding]
+    if found_unlike and found_unlike.evidence["both"]:
+        apart = found_unlike
     comparisons = []
     for metric in METRICS:
         measured = ratio(arm, base, metric)
@@ -126,24 +254,28 @@ def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Comparison],
 
 
 def _verdict(
-    group: Group,
-    decisive: list[tuple[Trials, float, tuple[float, float] | None]],
-    reasons: list[str],
-    disagree: bool,
+    group: Group, results: list[Result], reasons: list[str], disagree: bool, weak: bool
 ) -> Verdict:
-    arm, speedup, interval = max(decisive, key=lambda item: item[1])
-    losing = [other for other, value, _ in decisive if value < 1 - BAND]
-    other_k = [other for other in losing if other.k not in (None, arm.k)]
-    action, k = "no_difference", None
+    best = max(results, key=lambda result: result.speedup)
+    arm = best.arm
+    losing = [r for r in results if r.speedup < 1 - BAND]
+    other_k = [r.arm for r in losing if r.arm.k not in (None, arm.k)]
+    # One arm within the noise of a lone run may be even; where every arm loses and one of them
+    # beyond doubt, nothing here gains.
+    all_lose = len(losing) == len(results) > 1 and any(r.sign < 0 for r in results)
+    action, k = "inconclusive", None
     if disagree:
-        action = "inconclusive"
-    elif speedup > 1 + BAND:
+        pass
+    elif best.sign > 0:
         action, k = ("set_k" if arm.k is not None and other_k else "keep"), arm.k
-    elif speedup < 1 - BAND:
+    elif best.sign < 0 or (all_lose and not best.interval):
         action, k = "disable", 0
-    confidence = "medium" if abs(math.log(speedup)) > UNSURE else "low"
-    if interval:
-        confidence = "high" if interval[0] > 1 or interval[1] < 1 else "low"
+    elif all(result.even for result in results):
+        action = "no_difference"
+    assumed = any(t.basis != "stated" for t in group.trials.values() if t.role != "unknown")
+    confidence = "low"
+    if best.interval and not weak and action != "inconclusive":
+        confidence = "medium" if assumed else "high"
     grade: str | None = str(arm.settings.get("grade", "replayed"))
     flag = arm.settings.get("flag")
     if grade == "modelled":
@@ -156,11 +288,18 @@ def _verdict(
     if group.scope == INPUTS:
         grade, confidence = None, "low"
         reasons = [*reasons, "two inputs of their own, not one trace: repeat both under one load"]
-    best = [f"best arm: {arm.name}"] if len(decisive) > 1 else []
+    told = [f"best arm: {arm.name}"] if len(results) > 1 else []
+    if action == "inconclusive" and not disagree:
+        why = (
+            "the runs spread as widely as they differ"
+            if best.interval or best.noisy
+            else ("one run an arm does not show a difference within 10 %")
+        )
+        told.append(f"{why}: repeat each arm")
     if action == "set_k":
         worse = ", ".join(f"{other.name} (k = {other.k})" for other in other_k)
-        best.append(f"k = {arm.k} pays where {worse} does not")
-    return Verdict(group.klass, action, k, grade, confidence, tuple(reasons + best))
+        told.append(f"k = {arm.k} pays where {worse} does not")
+    return Verdict(group.klass, action, k, grade, confidence, tuple(reasons + told))
 
 
 def _without_baseline(
@@ -175,7 +314,7 @@ def _without_baseline(
         return comparisons, None, findings  # its own windows say what there is to say
     reference = arms[0] if in_engine else min(arms, key=_weakness)
     for arm in arms:
-        if arm is not reference:
+        if arm is not reference and not unlike(arm.name, reference.name):
             own, found = _against(group, arm, reference)
             comparisons += own
             findings += found

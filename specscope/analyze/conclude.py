@@ -8,11 +8,11 @@ from specscope.analyze.arms import Group, grouped
 from specscope.analyze.compare import judged, varying
 from specscope.analyze.diagnose import of_runs, of_totals
 from specscope.analyze.evidence import Evidence
-from specscope.analyze.input_arms import arms_of_inputs
+from specscope.analyze.input_arms import arms_of_inputs, never_used
 from specscope.analyze.pool import Pool
 from specscope.analyze.pool import total as pooled_total
 from specscope.analyze.result import Analysis, Comparison, Verdict
-from specscope.analyze.verdict import alone
+from specscope.analyze.verdict import alone, shown
 from specscope.readers.records import Finding, Window
 
 
@@ -65,9 +65,12 @@ def _totals(evidence: Evidence) -> Window | None:
 def _compared(evidence: Evidence) -> tuple[list[Comparison], list[Verdict], set[str]]:
     """(comparisons, their verdicts, the inputs that these have judged)."""
     v0 = {info.path for info in evidence.inputs if evidence.cumulative_v0(info.path)}
-    whole = arms_of_inputs(evidence.inputs, evidence.pools, evidence.scraped, v0)
+    for path, finding in never_used(evidence.inputs, evidence.pools):
+        evidence.findings.add(finding, path)
+    whole, silent = arms_of_inputs(evidence.inputs, evidence.pools, evidence.scraped, v0)
     benched = {arm.input for arm in evidence.arms}
     groups, findings = grouped(evidence.arms + [arm for arm in whole if arm.input not in benched])
+    findings += silent
     comparisons: list[Comparison] = []
     verdicts: list[Verdict] = []
     scopes: dict[str, list[Verdict]] = {}
@@ -112,12 +115,12 @@ def _alone(evidence: Evidence, judged_inputs: set[str]) -> list[Verdict]:
         total = sums.window(Window(info.path, info.engine or "unknown")) if sums else None
         if sums and total:
             by_throughput = not evidence.cumulative_v0(info.path)
-            one = pool is None or len(_run_names(pool)) < 2
-            for finding in of_totals(total, sums, by_throughput, one_run=one):
+            for finding in of_totals(total, sums, by_throughput):
                 evidence.findings.add(finding, info.path)
         if info.path not in judged_inputs:
             own = [time for time in times if time.input == info.path]
-            verdict = alone(info, total, own, evidence.findings)
+            arms = [arm for arm in evidence.arms if arm.input == info.path]
+            verdict = alone(info, total, _run_lines(pool), own, arms, evidence.findings)
             found += [verdict] if verdict else []
     # A file that only adds to others (an earlier scrape, a client's response) decides nothing.
     telling = [verdict for verdict in found if verdict.action != "no_data"]
@@ -139,10 +142,10 @@ def _with_break_even(verdict: Verdict, group: Group, evidence: Evidence) -> Verd
     return replace(verdict, grade="modelled", reasons=verdict.reasons + told)
 
 
-def _run_names(pool: Pool) -> set[str | None]:
-    """The runs of an input: what holds of their pool need not hold of any of them."""
-    windows = (window for window in pool.windows() if not window.excluded)
-    return {window.label for window in windows if window.grain == "run"}
+def _run_lines(pool: Pool | None) -> list[str]:
+    """A line for each run of an input that holds several, which have no figure in common."""
+    runs = pool.runs() if pool else []
+    return [f"{label}: {shown(sums.window(Window('', 'unknown')))}" for label, sums in runs]
 
 
 def _without_label(verdict: Verdict) -> dict[str, object]:

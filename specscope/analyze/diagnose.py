@@ -27,13 +27,8 @@ SAME_ROUND = 0.15
 SPREAD = 1.3
 
 
-def of_totals(
-    total: Window, sums: Sums, by_throughput: bool = True, *, one_run: bool = True
-) -> Iterator[Finding]:
-    """Findings on one input's pooled window.
-
-    one_run: the input is not a table of several runs, whose pool is the round of none of them.
-    """
+def of_totals(total: Window, sums: Sums, by_throughput: bool = True) -> Iterator[Finding]:
+    """Findings on one input's pooled window."""
     if total.coverage is not None and total.coverage < LOW_COVERAGE:
         bound = sums.generated / max(sums.generated - sums.accepted_in_generated, 1.0)
         yield Finding(
@@ -51,8 +46,7 @@ def of_totals(
             f"none of {total.proposed} proposals was accepted",
             {"proposed": total.proposed},
         )
-    if one_run:
-        yield from _no_room(total)
+    yield from _no_room(total)
     k, drafts, proposed = total.k, total.drafts, total.proposed
     if k and drafts and proposed and total.position_rates and proposed < 0.98 * k * drafts:
         yield Finding(
@@ -60,9 +54,8 @@ def of_totals(
             f"{proposed} proposals in {drafts} drafts are fewer than {k} each",
             {"k": k, "drafts": drafts, "proposed": proposed},
         )
-    if one_run:
-        yield from _ladder(total)
-        yield from _break_even(total, by_throughput)
+    yield from _ladder(total)
+    yield from _break_even(total, by_throughput)
 
 
 def of_runs(runs: Sequence[Window]) -> Iterator[Finding]:

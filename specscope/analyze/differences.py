@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from specscope.analyze.arms import Trials
+from specscope.analyze.arms import HIGHER_IS_BETTER, Trials
 from specscope.analyze.result import Comparison
 from specscope.readers.records import Finding
+from specscope.readers.tables.names import one_sided, unlike
 
 BAND = 0.02
 """Within 2 % of even there is no difference that a benchmark run would repeat."""
@@ -34,14 +35,45 @@ def loads(arm: Trials, base: Trials) -> Finding | None:
     )
 
 
+def unlike_arms(arm: Trials, base: Trials) -> Finding | None:
+    """Another engine, precision, machine or size of model: given on both sides, or on one alone."""
+    ours, theirs = (
+        " ".join([t.name, *(str(t.settings.get(n, "")) for n in _SETTINGS)]) for t in (arm, base)
+    )
+    both, one = unlike(ours, theirs), one_sided(ours, theirs)
+    if not both and not one:
+        return None
+    said = f"{arm.name} and {base.name} give another {', '.join(both)}: not comparable"
+    if not both:
+        names = ", ".join(one)
+        said = f"only one of {arm.name} and {base.name} gives its {names}: the other may differ"
+    return Finding(
+        "ARMS_DIFFER", said, {"arm": arm.name, "baseline": base.name, "both": both, "one": one}
+    )
+
+
+_SETTINGS = (
+    "quantization",
+    "quant",
+    "dtype",
+    "precision",
+    "gpu",
+    "hardware",
+    "device",
+    "machine",
+    "model",
+)
+
+
 def tax(klass: Mapping[str, Any], comparisons: Sequence[Comparison]) -> Iterator[Finding]:
     """What an engine pays for speculation that drafts nothing."""
     for comparison in comparisons[:1]:
         cost = 1 / comparison.speedup - 1
+        change = comparison.speedup - 1 if comparison.metric in HIGHER_IS_BETTER else cost
         if abs(cost) > BAND:
             yield Finding(
                 "K0_IS_NOT_BASELINE",
-                f"{comparison.arm} drafts nothing and costs {cost:+.2%} {comparison.metric} "
+                f"{comparison.arm} drafts nothing, and its {comparison.metric} is {change:+.1%} "
                 f"against {comparison.baseline}",
                 {"class": dict(klass), "metric": comparison.metric, "tax": round(cost, 4)},
             )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from specscope.analyze.sums import Sums
 from specscope.readers.records import GRAINS, Window
+from specscope.readers.source import SEPARATOR
 
 MOST_WINDOWS = 512
 COUNTED, EXCLUDED, TARGET_ONLY = 0, 1, 2
@@ -31,7 +32,7 @@ class Pool:
         self.merged = False
         self._open: dict[tuple[object, ...], _Bucket] = {}
         self._closed: list[tuple[int, tuple[object, ...], Window]] = []
-        self._totals: dict[tuple[str, int], Sums] = {}
+        self._totals: dict[tuple[str, int, str | None], Sums] = {}
         self._size = 1
         self._number = 0
 
@@ -70,10 +71,31 @@ class Pool:
         return [window for _, _, window in sorted(self._closed, key=lambda entry: entry[0])]
 
     def totals(self) -> dict[tuple[str, int], Sums]:
-        """Sums by grain and by kind: counted, excluded from totals, or target-only."""
+        """Sums by grain and by kind: counted, excluded from totals, or target-only.
+
+        Runs of a benchmark are arms or workloads, and have no sum over several of them.
+        """
         for key in list(self._open):
             self._close(key)
-        return self._totals
+        by_kind: dict[tuple[str, int], list[Sums]] = {}
+        for (grain, kind, _), sums in self._totals.items():
+            by_kind.setdefault((grain, kind), []).append(sums)
+        return {key: found[0] for key, found in by_kind.items() if len(found) == 1}
+
+    def runs(self) -> list[tuple[str, Sums]]:
+        """The runs of a benchmark that speculated, by their label; empty where there is one."""
+        self.totals()
+        found = [
+            (label or "", sums)
+            for (_, kind, label), sums in self._totals.items()
+            if kind == COUNTED and sums.speculated
+        ]
+        return found if len(found) > 1 else []
+
+    def speculated(self) -> bool:
+        """Whether anything in the input says that speculation ran."""
+        self.totals()
+        return any(sums.speculated for sums in self._totals.values())
 
     def best(self) -> Sums | None:
         """The best grain's sums, preferring those that speak of speculation."""
@@ -83,19 +105,22 @@ class Pool:
                 sums = totals.get((grain, kind))
                 if sums and sums.speculated:
                     return sums
+        if self.runs():
+            return None
         return next((sums for (_, kind), sums in totals.items() if kind != EXCLUDED), None)
 
     def baseline(self) -> Sums | None:
         """What ran without speculation beside something that speculated; else None."""
         totals = self.totals()
-        if not any(sums.speculated for sums in totals.values()):
+        if not self.speculated():
             return None
         return next((sums for (_, kind), sums in totals.items() if kind == TARGET_ONLY), None)
 
     def _total(self, window: Window) -> Sums:
         excluded = window.excluded is not None
         kind = EXCLUDED if excluded else TARGET_ONLY if window.target_only else COUNTED
-        key = (window.grain, kind)
+        label = window.label if window.grain == "run" else None
+        key = (window.grain, kind, label)
         sums = self._totals.get(key)
         if sums is None:
             sums = self._totals[key] = Sums()
@@ -136,14 +161,18 @@ def total(pools: dict[str, Pool]) -> tuple[Sums, list[str], list[str]]:
                 rank = (kind, GRAINS.index(grain))
                 best[input] = min(best.get(input, rank), rank)
     result = Sums()
-    if not best:
+    if not best and not any(pool.runs() for pool in pools.values()):
         for pool in pools.values():
             for (_, kind), sums in pool.totals().items():
                 if kind != EXCLUDED:
                     result.merge(sums)
         return result, [], []
+    if not best:
+        return result, [], []
     top = min(best.values())
     used = [input for input, rank in best.items() if rank == top]
+    if len(used) > 1 and (GRAINS[top[1]] == "run" or any(SEPARATOR in input for input in used)):
+        return result, [], []  # runs, and blocks of one document, are arms or deployments
     for input in used:
         result.merge(pools[input].totals()[GRAINS[top[1]], top[0]])
     return result, used, [input for input in best if input not in used]

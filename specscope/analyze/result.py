@@ -33,6 +33,10 @@ class InputInfo:
     engine_version: str | None = None
     records: int = 0
     unparsed_lines: int = 0
+    speculates: bool | None = None
+    """Whether the engine was started with speculation; None where the input does not say."""
+    method: str | None = None
+    k: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

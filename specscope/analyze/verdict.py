@@ -6,7 +6,7 @@ from pathlib import Path
 
 from specscope.analyze.findings import Findings
 from specscope.analyze.result import InputInfo, Verdict
-from specscope.readers.records import TimeParts, Window
+from specscope.readers.records import Arm, TimeParts, Window
 
 _SAID = (
     "SPEC_DEAD",
@@ -40,12 +40,21 @@ _SAID = (
 """Findings that a verdict repeats as reasons, most telling first."""
 
 MOST_REASONS = 8
+MOST_RUNS = 6
 
 
 def alone(
-    info: InputInfo, total: Window | None, times: list[TimeParts], findings: Findings
+    info: InputInfo,
+    total: Window | None,
+    runs: list[str],
+    times: list[TimeParts],
+    arms: list[Arm],
+    findings: Findings,
 ) -> Verdict | None:
-    """The verdict of one input without a comparison; None for one that gave nothing."""
+    """The verdict of one input without a comparison; None for one that gave nothing.
+
+    runs: a line for each run, where the input holds several that speculated.
+    """
     if not info.records and not any(findings.has(code, info.path) for code in _SAID):
         return None
     klass: dict[str, str] = {"label": Path(info.path).name or info.path}
@@ -57,27 +66,48 @@ def alone(
     if findings.has("SPEC_DEAD", info.path):
         return Verdict(klass, "engine_fault", None, None, "high", tuple(reasons[:MOST_REASONS]))
     if findings.has("NO_ROOM", info.path) and total is not None:
-        reasons.insert(0, _shown(total))
+        reasons.insert(0, shown(total))
         told = tuple(dict.fromkeys(reasons[:MOST_REASONS]))
         return Verdict(klass, "disable", 0, "modelled", "medium", told)
-    speculated = total is not None and (
-        bool(total.drafts) or bool(total.proposed) or total.mean_length is not None
-    )
+    speculated = bool(runs) or any(arm.role == "speculative" for arm in arms)
+    speculated = speculated or (total is not None and _speculates(total))
     measured = any(time.rounds or time.parts_ms for time in times)
     if not speculated and not measured:
         if total is not None and total.throughput_tok_s is not None:
-            reasons.insert(0, f"{total.throughput_tok_s:.2f} tok/s, and no speculation observed")
-        reasons = reasons or ["no speculation observed in this input"]
+            reasons.insert(0, f"{total.throughput_tok_s:.2f} tok/s")
+        reasons.append(_nothing_seen(info, arms))
         return Verdict(klass, "no_data", None, None, "high", tuple(reasons[:MOST_REASONS]))
-    if speculated and total is not None:
-        reasons.insert(0, _shown(total))
+    if runs:
+        more = [f"{len(runs) - MOST_RUNS} more runs"] if len(runs) > MOST_RUNS else []
+        reasons[:0] = runs[:MOST_RUNS] + more
+    elif total is not None and _speculates(total):
+        reasons.insert(0, shown(total))
     reasons.append("no target-only run in this input: neither gain nor slowdown is proven")
     grade = "modelled" if findings.has("BREAK_EVEN", info.path) else None
     kept = [*reasons[: MOST_REASONS - 1], reasons[-1]]
     return Verdict(klass, "collect_baseline", None, grade, "high", tuple(dict.fromkeys(kept)))
 
 
-def _shown(total: Window) -> str:
+def _speculates(total: Window) -> bool:
+    rate = total.acceptance_rate is not None
+    return bool(total.drafts) or bool(total.proposed) or total.mean_length is not None or rate
+
+
+def _nothing_seen(info: InputInfo, arms: list[Arm]) -> str:
+    """Why nothing is said of speculation: it was off, or nothing in the input says which arm is
+    which."""
+    names = list(dict.fromkeys(arm.arm for arm in arms if arm.role == "unknown"))
+    if names:
+        return (
+            f"the arms were not recognised: nothing says whether {', '.join(names[:4])} speculate"
+        )
+    if any(arm.role == "target_only" for arm in arms) or info.speculates is False:
+        return "the input holds runs without speculation alone"
+    return "no line or column of this input speaks of drafts or of acceptance"
+
+
+def shown(total: Window) -> str:
+    """The figures of a window in a line."""
     parts = []
     if total.acceptance_rate is not None:
         parts.append(f"{total.acceptance_rate:.1%} of proposals accepted")

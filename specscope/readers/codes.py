@@ -198,8 +198,49 @@ CODES: dict[str, Code] = {
         "no target-only run in the input: a gain or loss is not proven",
         "measure the same traffic with the engine started without speculation",
     ),
-    "BASELINE_INFERRED": Code(
+    "ARM_ASSUMED": Code(
+        "warning",
+        "nothing says that this arm speculates except that it stands beside a run without",
+        "give its draft length, its drafter or its acceptance",
+    ),
+    "ARMS_NOT_RECOGNISED": Code(
+        "warning",
+        "arms of which nothing says whether they speculate",
+        "name the run without speculation `no_spec`, and give the others their k or acceptance",
+    ),
+    "ARMS_DIFFER": Code(
+        "warning",
+        "two arms differ in engine, precision, machine or model, or one of them leaves it open",
+        "compare runs of one engine and one model at one precision on one machine",
+    ),
+    "SEVERAL_BASELINES": Code(
+        "warning",
+        "one class holds several target-only runs that are named differently",
+        "compare each arm with the run that differs from it in speculation alone",
+    ),
+    "SPEEDUP_AS_PRINTED": Code(
+        "warning",
+        "the input prints speedups and not the run that they are relative to",
+        "give the target-only run beside them",
+    ),
+    "NOT_RUN": Code(
         "info",
+        "rows that are projected, estimated or expected are no runs",
+        "run them, and give the result",
+    ),
+    "FIRST_POSITION_ONLY": Code(
+        "info",
+        "the acceptance of one draft position is not the acceptance rate",
+        "give accepted and proposed tokens, or the rate of every position",
+    ),
+    "CHUNKED_STREAM": Code(
+        "warning",
+        "the time between chunks is far above the time per token: several tokens come at once, as "
+        "under speculation",
+        "say in the file's name or label whether the server speculates",
+    ),
+    "BASELINE_INFERRED": Code(
+        "warning",
         "the target-only arm was recognised by what it lacks",
         "name it `none` or `baseline`",
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from specscope.readers.logs.unwrap import is_wrapped, unwrapped
@@ -18,8 +18,10 @@ from specscope.readers.registry import reader_for
 from specscope.readers.results.json_file import looks_like_json
 from specscope.readers.source import SEPARATOR, Source
 from specscope.readers.tables.bench_table import is_known, records
-from specscope.readers.tables.drawn import caption_above, has_list, tables
+from specscope.readers.tables.drawn import context_above, is_spaced, tables
 from specscope.readers.tables.impossible import Impossible
+from specscope.readers.tables.lists import has_list
+from specscope.readers.tables.names import OFF, ON, WORD, named
 from specscope.readers.tables.shape import Table
 
 LARGEST = 1 << 22
@@ -62,7 +64,7 @@ def is_document(head: bytes) -> bool:
     if _FENCED.search(head) or _RULED.search(head) or "┃".encode() in head:
         return True
     start = head[:LISTED_IN].decode("utf-8", "replace")
-    return has_list(start) or is_wrapped(start)
+    return has_list(start) or is_wrapped(start) or is_spaced(start)
 
 
 def parts(source: Source) -> list[Part] | None:
@@ -77,9 +79,10 @@ def parts(source: Source) -> list[Part] | None:
     lines = data.decode("utf-8-sig", "replace").splitlines()
     found: list[Part] = []
     prose: list[str] = []
-    for label, block, fenced in _blocks(lines):
+    for context, block, fenced in _blocks(lines):
         whole = list(unwrapped(block))
-        kept = list(_tables_out(whole, label if fenced else None, found))
+        label = label_of(context)
+        kept = list(_tables_out(whole, context, found))
         if fenced:
             text = "\n".join(kept)
             found += [Part(label, lines=piece.splitlines()) for piece in _json_apart(text)]
@@ -105,29 +108,37 @@ def part_records(part: Part) -> tuple[str, list[Record]]:
     return reader.format, list(reader.read(source))
 
 
-def _blocks(lines: list[str]) -> Iterator[tuple[str, list[str], bool]]:
-    """(label, lines, whether fenced); an unclosed fence goes to the end."""
+def label_of(context: Sequence[str]) -> str:
+    """Of the lines above a block, the nearest that says whether it speculates; else the nearest."""
+    short = [text for text in context[:4] if len(text) <= 120]
+    telling = (text for text in short if named(text).state in (ON, OFF, WORD))
+    return next(telling, context[0] if context else "")
+
+
+def _blocks(lines: list[str]) -> Iterator[tuple[list[str], list[str], bool]]:
+    """(lines above, lines, whether fenced); an unclosed fence goes to the end."""
     block: list[str] = []
-    fence, label = "", ""
+    fence = ""
+    context: list[str] = []
     for place, line in enumerate(lines):
         match = _FENCE.match(line)
         if match and not fence:
-            yield "", block, False
-            fence, label, block = match.group(1), caption_above(lines, place), []
+            yield [], block, False
+            fence, context, block = match.group(1), context_above(lines, place), []
         elif fence and match and match.group(1).startswith(fence) and not match.group(2):
-            yield label, block, True
+            yield context, block, True
             fence, block = "", []
         else:
             block.append(line)
-    yield label, block, bool(fence)
+    yield context if fence else [], block, bool(fence)
 
 
-def _tables_out(block: list[str], label: str | None, found: list[Part]) -> Iterator[str]:
+def _tables_out(block: list[str], context: Sequence[str], found: list[Part]) -> Iterator[str]:
     """The lines of a block without its tables, which become parts."""
     taken: set[int] = set()
-    for table, place in tables(block):
+    for table, place in tables(block, context):
         taken.update(place)
-        found.append(Part(table.caption or label or "", table=table))
+        found.append(Part(table.caption or label_of(table.context), table=table))
     yield from (line for number, line in enumerate(block) if number not in taken)
 
 

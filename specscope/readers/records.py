@@ -134,6 +134,11 @@ class Arm:
     conditions: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    basis: str = "stated"
+    """What the role rests on: `stated`, `word` (a bare "baseline"), or `inferred` from what is
+    absent."""
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    """What the input gives as the spread of a metric, without saying which kind of spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +188,8 @@ class Origin:
     version: str | None = None
     method: str | None = None
     k: int | None = None
+    speculates: bool | None = None
+    """Whether the engine was started with speculation; None where the file does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,8 @@ def test_high_load_asks_for_a_shorter_draft_and_tp_changes_the_verdict(n, tmp_pa
     assert by_rate["eagle_b"] == pytest.approx(0.903, abs=5e-4)
     assert by_rate["naive" if n == 1 else "fused"] == pytest.approx(1.097, abs=5e-4)
     verdicts = {v["class"].get("tp"): v for v in result["verdicts"]}
-    assert (verdicts[None]["action"], verdicts[None]["k"]) == ("set_k", 1)
-    assert (verdicts[1]["action"], verdicts[4]["action"]) == ("keep", "disable")
+    assert verdicts[None]["action"] == "inconclusive"  # one run each, within 10 %
+    assert (verdicts[1]["action"], verdicts[4]["action"]) == ("keep", "inconclusive")
     scaling = {c["class"]["tp"]: c["speedup"] for c in result["comparisons"] if "tp" in c["class"]}
     assert scaling == {1: pytest.approx(1.43, abs=0.002), 4: pytest.approx(0.967, abs=5e-4)}
     assert evidence(result, "CONFIG_DIFFERS")["settings"] == ["topk"]

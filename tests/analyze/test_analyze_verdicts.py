@@ -22,8 +22,8 @@ def table(*rows, header="arm,k,concurrency,tok_s"):
     ("speed", "action", "k"),
     [
         (130, "keep", 3),
-        (101, "no_difference", None),
-        (99, "no_difference", None),
+        (101, "inconclusive", None),
+        (99, "inconclusive", None),
         (80, "disable", 0),
     ],
 )
@@ -83,7 +83,10 @@ def test_throughput_and_time_per_token_that_disagree_decide_nothing(tmp_path):
 
 
 def test_results_of_one_benchmark_find_their_baseline_by_what_it_lacks(tmp_path):
-    plain = '{"backend":"vllm","num_prompts":8,"max_concurrency":4,"output_throughput":100.0}'
+    plain = (
+        '{"backend":"vllm","num_prompts":8,"max_concurrency":4,"output_throughput":100.0,'
+        '"mean_tpot_ms":10.0,"mean_itl_ms":10.1}'
+    )
     spec = (
         '{"backend":"vllm","num_prompts":8,"max_concurrency":4,"output_throughput":131.0,'
         '"spec_decode_num_drafts":100,"spec_decode_draft_tokens":300,'

@@ -89,7 +89,7 @@ def test_sglang_benchmark_lines_are_arms_and_windows():
 
     plain, speculative = arms(text)
 
-    assert (plain.role, speculative.role) == ("unknown", "speculative")
+    assert (plain.role, plain.basis, speculative.role) == ("target_only", "inferred", "speculative")
     assert speculative.metrics["output_tokens"] == 100
     assert windows(text)[0].round_ms == pytest.approx(12.5)
     assert "SYNTHETIC_PROMPTS" in codes(text)

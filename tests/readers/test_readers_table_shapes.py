@@ -127,7 +127,7 @@ def test_the_line_above_a_table_may_state_its_unit():
     plain, mtp = long_rows(table)
 
     assert (plain["arm"], plain["throughput_tok_s"]) == ("Baseline", "200")
-    assert (mtp["arm"], mtp["throughput_tok_s"], mtp["label"]) == ("MTP", "43*", "short")
+    assert (mtp["arm"], mtp["throughput_tok_s"], mtp["prompt"]) == ("MTP", "43", "short")
 
 
 DRAWN = [
@@ -152,7 +152,7 @@ def test_a_table_is_known_however_it_is_drawn(text):
 def test_rows_whose_acceptance_is_blank_are_the_baseline():
     table = "config,tok_s,acceptance\nLlama-70B,200,-\nsuffix,320,57%\nlstm,340,64%\n"
 
-    assert [arm.role for arm in arms(table)] == ["target_only", "unknown", "unknown"]
+    assert [arm.role for arm in arms(table)] == ["target_only", "speculative", "speculative"]
 
 
 def test_one_percent_is_not_taken_for_all():

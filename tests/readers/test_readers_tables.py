@@ -20,14 +20,14 @@ from specscope.readers.tables.names import k_of, role_of
         ("mtp_off", None, "target_only"),
         ("Reference", None, "target_only"),
         ("eagle disabled", None, "target_only"),
-        ("eagle_base", None, "unknown"),
-        ("mtp_on_tq_off", None, "unknown"),
+        ("eagle_base", None, "speculative"),
+        ("mtp_on_tq_off", None, "speculative"),
         ("anything", 0, "target_only"),
         ("dsd_k0", None, "k0"),
         ("k=0", 0, "k0"),
         ("eagle3", 3, "speculative"),
-        ("ngram_k8", None, "unknown"),
-        ("offline-eagle", None, "unknown"),
+        ("ngram_k8", None, "speculative"),
+        ("offline-eagle", None, "speculative"),
     ],
 )
 def test_an_arms_name_and_k_give_its_role(name, k, role):

@@ -161,11 +161,11 @@ def test_the_engine_its_version_and_its_drafter_are_told():
 
     records = read(text)
 
-    assert Origin("vllm", "0.32.0", "eagle3", 3) in records
+    assert Origin("vllm", "0.32.0", "eagle3", 3, True) in records
     assert Format("vllm-log") in records
 
 
-def test_a_configured_drafter_that_never_drafts_is_said():
+def test_a_configured_drafter_is_told_from_none():
     text = (
         "INFO 11-29 15:03:14 [core.py:133] Initializing a V1 LLM engine (v0.32.0) with config: "
         "speculative_config=SpeculativeConfig(method='ngram', model=None, num_spec_tokens=4)\n"
@@ -173,7 +173,7 @@ def test_a_configured_drafter_that_never_drafts_is_said():
         + "\n"
     )
 
-    assert "DRAFTER_NEVER_USED" in codes(text)
+    assert Origin("vllm", "0.32.0", "ngram", 4, True) in read(text)
 
 
 def test_drafts_of_varying_length_are_recovered_from_the_mean_and_the_positions():

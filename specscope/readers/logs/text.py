@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol
 
+from specscope.readers.logs.commands import Commands
 from specscope.readers.logs.lines import line_blocks, marked
 from specscope.readers.logs.llamacpp_log import LlamaCppLog
 from specscope.readers.logs.llamacpp_print import LlamaCppPrint
@@ -50,6 +51,7 @@ PARSERS = (
     BenchText,
     SpecSummary,
     TabbyLog,
+    Commands,
 )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from specscope.readers.logs.lines import INTEGER, REAL, plain
 from specscope.readers.logs.vllm_series import Series
 from specscope.readers.logs.vllm_spec_line import EngineLine, SpecLine
-from specscope.readers.records import Finding, Origin, Record, Unparsed, Window
+from specscope.readers.records import Origin, Record, Unparsed, Window
 
 _VERSION = re.compile(r"(?:LLM engine \(v|version )(\d+\.\d[\w.+]*)")
 _SPEC_CONFIG = re.compile(r"speculative_config=SpeculativeConfig\(method='(\w+)'(.*)")
@@ -85,16 +85,8 @@ class VllmLog:
         return self._config(text)
 
     def finish(self) -> Iterator[Record]:
-        drafted = False
         for series in self._series.values():
             yield from series.finish()
-            drafted |= series.drafted
-        if self._drafter and self._series and not drafted:
-            yield Finding(
-                "DRAFTER_NEVER_USED",
-                f"the log configures speculation ({self._drafter.method}) and never prints a draft",
-                {"method": self._drafter.method, "k": self._drafter.k},
-            )
 
     def _spec(self, text: str, torn: bool) -> Iterable[Record]:
         head, _, body = text.partition(" metrics:")
@@ -196,6 +188,7 @@ class VllmLog:
                 version.group(1) if version else None,
                 self._drafter.method if self._drafter else None,
                 self._drafter.k if self._drafter else None,
+                True if drafter else None,
             )
 
     def _at(self, key: tuple[str, int | None]) -> Series:

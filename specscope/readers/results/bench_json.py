@@ -14,7 +14,8 @@ from typing import Any
 from specscope.readers.records import LONGEST_DRAFT, Arm, Finding, Record, Window
 from specscope.readers.results.json_file import count, dicts, documents, looks_like_json, real
 from specscope.readers.source import Source, arm_name
-from specscope.readers.tables.names import k_of, role_of
+from specscope.readers.tables.arm_roles import Sign, decided
+from specscope.readers.tables.names import k_of
 
 _KEYS = (b'"output_throughput"', b'"spec_decode_', b'"output_token_throughput"', b'"accept_length"')
 _OFFLINE = (b'"elapsed_time"', b'"tokens_per_second"')
@@ -84,14 +85,25 @@ def flat(
     }
     if output and completed:
         metrics["output_tokens"] = output / completed
+    itl = real(result, "mean_itl_ms")
+    role, basis = ("speculative", "stated") if speculated else _role(name, result, tpot, itl)
+    if not speculated and tpot and itl and itl > CHUNKED * tpot:
+        yield Finding(
+            "CHUNKED_STREAM",
+            f"{name}: {itl:.1f} ms between chunks and {tpot:.1f} ms per token: {itl / tpot:.2f} "
+            f"tokens "
+            "come at once, as under speculation",
+            {"itl_ms": itl, "tpot_ms": tpot},
+        )
     yield Arm(
         input,
         name,
-        "speculative" if speculated else role_of(name, None),
+        role,
         k=len(positions) if positions else k_of(name) if speculated else None,
         conditions={key: value for key, value in conditions.items() if value is not None},
         metrics={key: value for key, value in metrics.items() if value is not None},
         settings={"speculation_fields": drafts is not None or length is not None},
+        basis=basis,
     )
     if result.get("dataset_name") == "random":
         yield Finding("SYNTHETIC_PROMPTS", "this benchmark sent random tokens")
@@ -119,6 +131,30 @@ def flat(
     if drafts and window.accepted is not None:
         mean = 1 + window.accepted / drafts
     yield _timed(window, mean, tpot)
+
+
+def _role(
+    name: str, result: dict[str, Any], tpot: float | None, itl: float | None
+) -> tuple[str, str]:
+    """(role, its basis) of a result without figures of speculation.
+
+    One token a chunk is what a run without speculation gives; a field that is there and null is
+    what a tool prints for one. Neither is known of a result that holds no such field.
+    """
+    role, basis = decided(Sign(name, speculation=True))
+    chunked = bool(tpot and itl and itl > CHUNKED * tpot)
+    if role != "unknown" and not (chunked and basis == "word"):
+        return role, basis
+    absent = any(key in result and result[key] is None for key in _LENGTHS)
+    single = bool(tpot and itl and abs(itl / tpot - 1) < SINGLE)
+    return (
+        ("target_only", "inferred") if (absent or single) and not chunked else ("unknown", "stated")
+    )
+
+
+CHUNKED = 1.5
+SINGLE = 0.1
+_LENGTHS = ("accept_length", "spec_decode_acceptance_length", "spec_decode_num_drafts")
 
 
 def _timed(window: Window, mean: float | None, tpot: float | None) -> Window:

@@ -1,8 +1,8 @@
 """A plain benchmark table: an arm or a draft length in each row, and something measured.
 
-Columns and aliases are in `columns.py`, names in no list in `column_rules.py`, other shapes of
-tables in `table_shape.py`. A row is one arm under its conditions; a row that speaks of acceptance
-is a window too.
+Headers are read by `headers.py` and `schema.py`, names by `names.py`, cells by `cells.py`, other
+shapes of tables by `shape.py`. A row is one arm under its conditions, once for each of its runs; a
+row that speaks of acceptance is a window too.
 """
 
 from __future__ import annotations
@@ -11,18 +11,29 @@ import io
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from specscope.readers.records import Arm, Record, Window
+from specscope.readers.records import Arm, Finding, Record, Window
 from specscope.readers.source import Source
-from specscope.readers.tables import columns
-from specscope.readers.tables.cells import bare, quantity
+from specscope.readers.tables import headers
+from specscope.readers.tables.arm_roles import Sign, decided, subject_is_speculation
+from specscope.readers.tables.cells import bare, quantity, rates, ratio_of, read
 from specscope.readers.tables.csv_file import header, name_of, rows
 from specscope.readers.tables.impossible import Impossible
 from specscope.readers.tables.llama_bench import is_llama_bench, speeds
-from specscope.readers.tables.names import k_of, role_of
+from specscope.readers.tables.names import (
+    ON,
+    SWITCHED_ON,
+    heads_planned,
+    is_planned,
+    is_total,
+    k_of,
+    named,
+    shared_rests,
+)
 from specscope.readers.tables.round_parts import PERCENT, modelled, round_parts
-from specscope.readers.tables.schema import Row, Schema, is_blank, measured, resolve
-from specscope.readers.tables.shape import Table, is_transposed, long_rows
+from specscope.readers.tables.schema import SWITCH, Row, Schema, is_blank, measured, resolve
+from specscope.readers.tables.shape import Table, arm_above, is_transposed, long_rows
 
 TOGETHER = 10_000
 """Rows that are looked at together; a longer table is read in stretches of so many."""
@@ -32,6 +43,14 @@ LONGEST_NAME = 80
 _VALUE = re.compile(r"[:=]\s*['\"]?\d[\d.:]{2}|: \d|\d\d:\d\d|[{}]|#\w+-req")
 _AMBIGUOUS_K = {"draft_tokens", "num_draft_tokens", "steps"}
 """Names of k that also count: proposed tokens, or steps, of a whole run."""
+
+_BASELINE_SAID = re.compile(
+    r"\b(?:baseline|plain decod|without (?:spec|mtp|draft)|no[- "
+    r"_]?(?:spec|mtp|draft)|none\b|auto-?regress|vanilla"
+    r"|target[- ]only|non-spec)|(?:^|_)(?:ar|none|baseline|base)(?:_|$)",
+    re.IGNORECASE,
+)
+_SPEECH = ("accepted", "mean_length", "acceptance_rate")
 
 
 class BenchTable:
@@ -45,7 +64,7 @@ class BenchTable:
         names = [name_of(column) for column in printed]
         if len(set(names)) < 2 or not is_header(printed):
             return 0.0
-        first = _table(printed, itertools.islice(_rows_of(head), 50))
+        first = _table(printed, itertools.islice(rows(io.BytesIO(head)), 50))
         return 0.6 if is_known(first) else 0.0
 
     def read(self, source: Source) -> Iterator[Record]:
@@ -70,7 +89,7 @@ def is_known(table: Table) -> bool:
     if is_llama_bench(table):
         return True
     schema = resolve(table.names, table.rows)
-    if schema.measures and schema.arms:
+    if schema.measures and (schema.arms or (table.context and _speaks_at_all(schema))):
         return True
     unfolded = long_rows(table)
     if not unfolded:
@@ -87,23 +106,31 @@ def records(
     if is_llama_bench(table):
         yield from speeds(input, table)
         return
-    unfolded = long_rows(table)
+    unfolded, planned = _ran(long_rows(table), table)
+    if planned:
+        yield Finding(
+            "NOT_RUN", f"{', '.join(planned[:4])}: marked as not run, left out", {"rows": planned}
+        )
     names = list(dict.fromkeys(name for row in unfolded for name in row))
     schema = resolve(names, unfolded)
-    read = [
-        _row(input, schema, row, line, impossible)
-        for line, row in enumerate(unfolded, start=first_line)
-    ]
-    _infer_baseline(schema, unfolded, read)
-    arms = [arm for arm, _ in read]
+    reader = _Rows(input, table, schema, unfolded, impossible)
+    read_rows = [reader.row(row, line) for line, row in enumerate(unfolded, start=first_line)]
+    yield from reader.findings
+    _infer_baseline(schema, unfolded, read_rows)
+    arms = [arm for arm, _ in read_rows]
     by_times = list(modelled(input, arms))
     yield from by_times
     stood_for = any(isinstance(record, Arm) for record in by_times)
-    told = [tuple(sorted(arm.conditions.items())) for arm, _ in read]
-    for place, (arm, positions) in enumerate(read):
-        nameless = schema.arm is None and not schema.k and not _speaks(arm.metrics, positions)
+    told = [tuple(sorted(arm.conditions.items())) for arm, _ in read_rows]
+    for place, (arm, positions) in enumerate(read_rows):
+        nameless = (
+            not schema.arm
+            and not schema.k
+            and not schema.switches
+            and not _speaks(arm.metrics, positions)
+        )
         if not stood_for and not (nameless and told.count(told[place]) > 1):
-            yield arm
+            yield from _runs(arm, schema, unfolded[place])
         if arm.role != "target_only" and _speaks(arm.metrics, positions):
             yield _window(input, arm, positions)
 
@@ -114,48 +141,172 @@ def _table(printed: Sequence[str], found: Iterator[Mapping[str, str]]) -> Table:
     return Table(names, rows, printed={name_of(name): bare(name) for name in printed})
 
 
-def _rows_of(head: bytes) -> Iterator[dict[str, str]]:
-    return rows(io.BytesIO(head))
+def _ran(unfolded: list[dict[str, str]], table: Table) -> tuple[list[dict[str, str]], list[str]]:
+    """The rows that were run, and the names of those that the table marks as projected."""
+    kept, planned = [], []
+    for row in unfolded:
+        name = next((cell for cell in row.values() if cell), "")
+        if any(is_planned(cell) for cell in row.values()):
+            planned.append(name[:60])
+        else:
+            kept.append(row)
+    if heads_planned(table.caption):
+        return [], [table.caption[:60]]
+    return kept, planned
 
 
-def _row(
-    input: str, schema: Schema, row: Row, line: int, impossible: Impossible
-) -> tuple[Arm, tuple[float, ...] | None]:
-    """The arm of a row, and its acceptance by position."""
-    arm = row.get(schema.arm, "") if schema.arm else ""
-    metrics = _metrics(schema, row, line, impossible)
-    k = _k(schema, row, metrics)
-    role = role_of(arm, k)
-    if role in ("unknown", "speculative") and metrics.get("drafted_delta") == 0:
-        role = "k0"
-    settings = {name: row[name] for name in schema.settings if row.get(name)}
-    if not arm:
-        drafter = settings.get("draft_model") or settings.get("drafter") or ""
-        length = f"k={k}" if k is not None else ""
-        arm = f"{drafter} {length}".strip() or f"row {line}"
-    if metrics.get("accepted") or metrics.get("proposed") or metrics.get("mean_length", 0) > 1:
-        role = "speculative"  # whatever its name says: `mtp_on_tq_off` is no baseline
-    if role in ("unknown", "speculative") and k is None:
-        k = k_of(arm)
-    conditions = _conditions(schema, row)
-    found = Arm(
-        input, arm, role, None if role == "target_only" else k, conditions, metrics, settings
-    )
-    return found, _positions(schema, row)
+class _Rows:
+    """Rows of one table into arms."""
+
+    def __init__(
+        self,
+        input: str,
+        table: Table,
+        schema: Schema,
+        unfolded: Sequence[Row],
+        impossible: Impossible,
+    ) -> None:
+        self._input, self._table, self._schema, self._impossible = input, table, schema, impossible
+        self.findings: list[Finding] = []
+        arms = [row.get(schema.arm, "") for row in unfolded] if schema.arm else []
+        self._classes = shared_rests([arm for arm in arms if arm]) if len(set(arms)) > 1 else {}
+        head = table.said(schema.arm) if schema.arm else ""
+        states = {named(arm).state for arm in arms}
+        beside = ON in states and SWITCHED_ON not in states  # `off` beside `eagle` and `mtp`
+        self._speculation = beside or subject_is_speculation([head, table.caption, *table.context])
+        self._above = "" if schema.arm or schema.k or schema.switches else arm_above(table)
+        reference = f"{schema.speedup or ''} {' '.join(table.context)}"
+        self._printed = schema.speedup if _BASELINE_SAID.search(reference) else None
+
+    def row(self, row: Row, line: int) -> tuple[Arm, tuple[float, ...] | None]:
+        """The arm of a row, and its acceptance by position."""
+        schema = self._schema
+        arm = row.get(schema.arm, "") if schema.arm else self._above
+        metrics, spreads = self._metrics(row, line)
+        positions = _positions(schema, row)
+        k, k_text = self._k(row, metrics)
+        switches = [f"{self._table.said(name)} {row.get(name, '')}" for name in schema.switches]
+        settings = {name: row[name] for name in schema.settings if row.get(name)}
+        drafter = next((settings[name] for name in headers.DRAFTER if settings.get(name)), "")
+        counted = [name for name in ("accepted", "proposed") if metrics.get(name)]
+        kept = metrics.get("mean_length", 0) > 1 or (metrics.get("acceptance_rate") or 0) > 0
+        sign = Sign(
+            arm,
+            k,
+            [*switches, k_text],
+            [drafter] if drafter and schema.arm not in headers.DRAFTER else [],
+            bool(counted or kept or positions),
+            metrics.get("drafted_delta") == 0,
+            self._speculation,
+            schema.arm in headers.DRAFTER,
+            [row.get(name, "") for name in ("model",)],
+        )
+        role, basis = decided(sign)
+        if self._above:
+            settings["scope"] = "blocks"  # one block holds one arm: the arms stand in other blocks
+        if not arm:
+            length = f"k={k}" if k is not None else ""
+            arm = f"{drafter} {length}".strip() or k_text or ", ".join(switches) or f"row {line}"
+        elif switches and named(arm).state not in ("on", "off"):
+            arm = f"{arm}, {', '.join(switches)}"
+        if role in ("unknown", "speculative") and k is None:
+            k = k_of(arm)
+        conditions = _conditions(schema, row)
+        inside = self._classes.get(row.get(schema.arm, "") if schema.arm else "")
+        if inside:
+            conditions["label"] = ", ".join(
+                filter(None, [str(conditions.get("label", "")), inside])
+            )
+        if self._printed and (printed := row.get(self._printed)):
+            ratio = ratio_of(printed) or (
+                q.value if (q := quantity(printed)) and not q.unit else None
+            )
+            if ratio:
+                metrics["printed_speedup"] = ratio
+        drafted = None if role == "target_only" else k
+        found = Arm(self._input, arm, role, drafted, conditions, metrics, settings, basis, spreads)
+        return found, positions
+
+    def _k(self, row: Row, metrics: dict[str, float]) -> tuple[int | None, str]:
+        for name in self._schema.k:
+            text = row.get(name, "")
+            found = quantity(text)
+            if found is None:
+                if text and named(text).state:
+                    return None, text
+                continue
+            if found.value < 0 or found.value != int(found.value):
+                continue
+            counted = name in _AMBIGUOUS_K and ("accepted" in metrics or "drafts" in metrics)
+            if counted or found.value > LONGEST_DRAFT_NAMED:
+                if "draft" in name:
+                    metrics.setdefault("proposed", found.value)
+                continue
+            return int(found.value), text if re.search(r"[a-z]{2}", text, re.IGNORECASE) else ""
+        return None, ""
+
+    def _metrics(self, row: Row, line: int) -> tuple[dict[str, float], dict[str, float]]:
+        found: dict[str, float] = {}
+        spreads: dict[str, float] = {}
+        for metric, places in self._schema.metrics.items():
+            first = [column for column, _ in places if read(row.get(column)).first_position]
+            if (
+                metric == "acceptance_rate"
+                and first
+                and not any(f.code == "FIRST_POSITION_ONLY" for f in self.findings)
+            ):
+                self.findings.append(
+                    Finding(
+                        "FIRST_POSITION_ONLY",
+                        f"{row[first[0]]}: one position's acceptance, no rate",
+                    )
+                )
+            for column, _ in places:
+                cell = read(row.get(column))
+                if cell.fraction and metric in ("accepted", "acceptance_rate", "proposed"):
+                    found["accepted"], found["proposed"] = map(float, cell.fraction)
+                if cell.rate is not None:
+                    found.setdefault("acceptance_rate", cell.rate)
+            column, cell_ = measured(row, places, metric)
+            value = cell_.value if cell_ else None
+            if metric in ("accepted", "proposed") and metric in found:
+                continue
+            positive = metric not in headers.OUTCOME and metric != "draft_ms"
+            if value is not None and self._impossible.keeps(
+                column, value, line, above_zero=positive
+            ):
+                found[metric] = value
+                if cell_ and cell_.spread is not None:
+                    spreads[metric] = cell_.spread
+        return _consistent(found), spreads
 
 
-def _k(schema: Schema, row: Row, metrics: dict[str, float]) -> int | None:
-    for name in schema.k:
-        found = quantity(row.get(name))
-        if found is None or found.value < 0 or found.value != int(found.value):
-            continue
-        counted = name in _AMBIGUOUS_K and ("accepted" in metrics or "drafts" in metrics)
-        if counted or found.value > LONGEST_DRAFT_NAMED:
-            if "draft" in name:
-                metrics.setdefault("proposed", found.value)
-            continue
-        return int(found.value)
-    return None
+def _consistent(metrics: dict[str, float]) -> dict[str, float]:
+    """Without the time per token of a row whose speed says another: the two measure different
+    things."""
+    tok_s, tpot = metrics.get("throughput_tok_s"), metrics.get("tpot_ms")
+    if (
+        tok_s and tpot and tok_s * tpot < 500
+    ):  # a rate of one stream cannot be below half of 1 / TPOT
+        return {name: value for name, value in metrics.items() if name != "tpot_ms"}
+    return metrics
+
+
+def _runs(arm: Arm, schema: Schema, row: Row) -> Iterator[Arm]:
+    """The arm once for each run that its cells hold."""
+    values: dict[str, tuple[float, ...]] = {}
+    for metric, places in schema.metrics.items():
+        _, cell = measured(row, places, metric)
+        if cell and len(cell.values) > 1 and metric in headers.SPEEDS and metric in arm.metrics:
+            values[metric] = cell.values
+    if not values:
+        yield arm
+        return
+    for run in range(max(map(len, values.values()))):
+        own = {metric: found[run] for metric, found in values.items() if run < len(found)}
+        yield replace(
+            arm, metrics={**{m: v for m, v in arm.metrics.items() if m not in values}, **own}
+        )
 
 
 def _conditions(schema: Schema, row: Row) -> dict[str, int | float | str]:
@@ -171,58 +322,58 @@ def _conditions(schema: Schema, row: Row) -> dict[str, int | float | str]:
         else:
             whole = value.value == int(value.value)
             found[dimension] = int(value.value) if whole else value.value
-    labels = [row[name] for name in schema.labels if row.get(name)]
+    labels = [
+        f"{name.replace('_', ' ')} {row[name]}"
+        if quantity(row[name]) or SWITCH.match(row[name])
+        else row[name]
+        for name in schema.labels
+        if row.get(name)
+    ]
+    if "label" in row and "label" not in schema.dimensions and row["label"]:
+        labels.append(row["label"])
     if labels:
         found["label"] = ", ".join([*([str(found["label"])] if "label" in found else []), *labels])
     return found
 
 
-def _metrics(schema: Schema, row: Row, line: int, impossible: Impossible) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for metric, places in schema.metrics.items():
-        column, value = measured(row, places, metric)
-        positive = metric not in columns.OUTCOME and metric != "draft_ms"
-        if value is not None and impossible.keeps(column, value, line, above_zero=positive):
-            found[metric] = value
-    return found
-
-
 def _positions(schema: Schema, row: Row) -> tuple[float, ...] | None:
-    rates: list[float] = []
+    if schema.position_list:
+        return rates(row.get(schema.position_list)) or None
+    found: list[float] = []
     for column in schema.positions.values():
-        found = quantity(row.get(column))
-        if found is None:
+        value = quantity(row.get(column))
+        if value is None:
             break
-        rates.append(found.value)
-    percent = any(rate > 1 for rate in rates)
-    rates = [rate / PERCENT if percent else rate for rate in rates]
-    return tuple(rates) if len(rates) > 1 else None
+        found.append(value.value)
+    percent = any(rate > 1 for rate in found)
+    found = [rate / PERCENT if percent else rate for rate in found]
+    return tuple(found) if len(found) > 1 else None
 
 
 def _infer_baseline(
-    schema: Schema, rows: Sequence[Row], read: list[tuple[Arm, tuple[float, ...] | None]]
+    schema: Schema, rows: Sequence[Row], read_rows: list[tuple[Arm, tuple[float, ...] | None]]
 ) -> None:
     """Rows whose acceptance is left blank, in a table that gives it for others, drafted nothing."""
-    outcomes = ("acceptance_rate", "mean_length", "accepted")
-    places = [c for metric in outcomes for c, _ in schema.metrics.get(metric, [])]
-    if not places or any(arm.role in ("target_only", "k0") for arm, _ in read):
+    places = [c for metric in _SPEECH for c, _ in schema.metrics.get(metric, [])]
+    if not places or any(arm.role in ("target_only", "k0") for arm, _ in read_rows):
         return
     blank = [all(is_blank(row.get(column)) for column in places) for row in rows]
-    given = any(any(metric in arm.metrics for metric in outcomes) for arm, _ in read)
-    if not given or not 0 < sum(blank) < len(read):
+    given = any(any(metric in arm.metrics for metric in _SPEECH) for arm, _ in read_rows)
+    if not given or not 0 < sum(blank) < len(read_rows):
         return
-    for place, (arm, positions) in enumerate(read):
-        if blank[place] and arm.k in (None, 0):
-            settings = {**arm.settings, "inferred": "no acceptance is given for it"}
-            plain = Arm(
-                arm.input, arm.arm, "target_only", None, arm.conditions, arm.metrics, settings
-            )
-            read[place] = (plain, positions)
+    for place, (arm, positions) in enumerate(read_rows):
+        nameless = arm.role == "unknown" and arm.k in (None, 0)
+        if blank[place] and nameless and not named(arm.arm).versioned and not is_total(arm.arm):
+            plain = replace(arm, role="target_only", k=None, basis="inferred")
+            read_rows[place] = (plain, positions)
 
 
 def _speaks(metrics: Mapping[str, float], positions: tuple[float, ...] | None) -> bool:
-    said = ("accepted", "mean_length", "acceptance_rate")
-    return positions is not None or any(metrics.get(name) is not None for name in said)
+    return positions is not None or any(metrics.get(name) is not None for name in _SPEECH)
+
+
+def _speaks_at_all(schema: Schema) -> bool:
+    return any(name in schema.metrics for name in _SPEECH)
 
 
 def _window(input: str, arm: Arm, positions: tuple[float, ...] | None) -> Window:
@@ -231,16 +382,19 @@ def _window(input: str, arm: Arm, positions: tuple[float, ...] | None) -> Window
     if length is None and positions is not None:
         length = 1 + sum(positions)
     parts = round_parts(arm)
+    label = arm.conditions.get("label")
     return Window(
         input,
         "unknown",
         grain="run",
-        label=arm.arm,
+        label=f"{arm.arm}, {label}" if label else arm.arm,
         k=arm.k,
         drafts=round(drafts) if drafts is not None else None,
         proposed=_whole(metrics.get("proposed")),
         accepted=_count(metrics.get("accepted")),
-        came_out=round(length * drafts) if length and drafts else None,
+        came_out=round(length * drafts)
+        if length and drafts and "accepted" not in metrics
+        else None,
         printed_rate=metrics.get("acceptance_rate"),
         printed_length=length,
         printed_positions=positions,

@@ -1,24 +1,50 @@
-"""What stands in a cell of a table that a person made: markup, units, thousands, remarks."""
+"""What stands in a cell of a table that a person made.
+
+A cell holds a number with its unit, or several runs (`116.9 / 120.7 / 120.7`), a spread (`95 ±
+3`), a count of a count (`538/660`), a remark in brackets (`30.3 (1.35x, 96% accept)`), a step from
+one arm to the other (`a -> b`), or words.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _TAG = re.compile(r"</?[a-zA-Z][^>]{0,60}>")
-_MARKUP = re.compile(r"\*\*|__|~~|`|\\(?=[|*_~])")
+_MARKUP = re.compile(r"\*\*|__|~~|`|\\(?=[|*_~])|(?<![\w*])\*(?=\S)|(?<=\S)\*(?![\w*])")
 _GROUPED = r"\d{1,3}(?:[, \u00a0\u202f]\d{3})+(?!\d)(?:\.\d+)?"
 _SEPARATORS = str.maketrans("", "", ", \u00a0\u202f")
 _QUANTITY = re.compile(
     rf"^[\s~≈<>≤≥=+\\*]*(?P<number>-?(?:{_GROUPED}|\d+,\d{{1,2}}(?!\d)|\d+(?:\.\d+)?(?:[eE][-+]?\d+)?))"
     r"(?!-[a-zA-Z]|\d|,\d)"
     r"(?P<range>\s*(?:-|–|—|to|…|\.\.)\s*~?(?P<high>\d+(?:\.\d+)?))?"
-    r"\s*(?P<unit>[^\d\s(+,;|*][^\s(,;]*)?"
+    r"\s*(?P<unit>[^\d\s(+,;|*±/→][^\s(,;±→]*)?"
 )
+_RATIO = re.compile(
+    r"(?P<plain>\d+(?:\.\d+)?)\s*[x×](?![a-z0-9])|(?P<percent>[+\-−–]\d+(?:\.\d+)?)\s*%"
+)
+_ACCEPTED = re.compile(r"(\d+(?:\.\d+)?)\s*%\s*(?:draft\s*)?acc", re.IGNORECASE)
+_FRACTION = re.compile(
+    r"(?<![\d./])(\d{1,3}(?:,\d{3})+|\d{1,12})\s*(?:/|of|out "
+    r"of)\s*(\d{1,3}(?:,\d{3})+|\d{1,12})(?![\d./]*\d)"
+)
+_FIRST = re.compile(
+    r"\b(?:pos(?:ition)?s?|first|1st|token)\b\s*#?[01]?\b|@\s*1\b|k=1\b", re.IGNORECASE
+)
+_SPREAD = re.compile(r"±|\+/-|\+-")
+_RUNS = re.compile(r"\s*(?:/|;|\||,(?=\s))\s*")
+_ARROW = re.compile(r"\s*(?:->|→|⇒|=>|➜)\s*")
+_BRACKETS = re.compile(r"\(([^()]*)\)|\[([^\[\]]*)\]")
 
 NARROW = 1.25
 """A range whose ends are no further apart is as good as its middle, if it states its unit."""
+
+ALIKE = 1.5
+"""Two figures in one cell are runs of one thing if they are no further apart; three or more are if
+they are within twice that."""
 
 LARGEST = 1e15
 """No quantity of a benchmark comes near it; arithmetic stays finite below it."""
@@ -34,6 +60,29 @@ class Quantity(NamedTuple):
     unit: str
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a measure. `values` holds one number a run, and none where the cell is no
+    measure."""
+
+    values: tuple[float, ...] = ()
+    unit: str = ""
+    spread: float | None = None
+    """Half of what stands behind `±`, in the cell's unit; what kind of spread is not said."""
+    fraction: tuple[int, int] | None = None
+    ratio: float | None = None
+    """A speedup beside the value, 1 is even."""
+    rate: float | None = None
+    """An acceptance beside the value, 0..1."""
+    first_position: bool = False
+    """The cell speaks of one draft position only."""
+
+    @property
+    def value(self) -> float | None:
+        """Mean over the runs."""
+        return sum(self.values) / len(self.values) if self.values else None
+
+
 def bare(text: str) -> str:
     """A cell without the marks of Markdown and HTML."""
     if len(text) <= LONGEST_CELL and not set(text).isdisjoint("*_`~<[\\"):
@@ -41,17 +90,80 @@ def bare(text: str) -> str:
     return text.strip()
 
 
+def read(text: str | None) -> Cell:
+    """The cell that a text is; an empty one where it holds no number."""
+    if not text or len(text) > LONGEST_CELL or _ARROW.search(text):
+        return Cell()
+    remarks = " ; ".join(a or b for a, b in _BRACKETS.findall(text))
+    plain = _BRACKETS.sub(" ", text).replace("−", "-").strip()
+    found = _fraction(plain) or _fraction(remarks)
+    rate = _ACCEPTED.search(text)
+    spread = None
+    parts = _SPREAD.split(plain, maxsplit=1)
+    if len(parts) == 2:
+        plain = parts[0]
+        deviation = quantity(parts[1])
+        spread = deviation.value if deviation else None
+    pieces = [piece for piece in _RUNS.split(plain) if piece]
+    runs = [run for piece in pieces if (run := quantity(piece))]
+    values: tuple[float, ...] = ()
+    if len(runs) == len(pieces) > 1:
+        values = tuple(run.value for run in runs) if _alike([run.value for run in runs]) else ()
+    elif runs and (len(pieces) == 1 or quantity(plain) is not None):
+        first = quantity(plain)
+        values = (first.value,) if first and len(pieces) <= 2 else ()
+        runs = [first] if first else []
+    unit = next((run.unit for run in reversed(runs) if run.unit), "")
+    return Cell(
+        values,
+        unit,
+        spread if values else None,
+        found,
+        ratio_of(remarks),
+        float(rate.group(1)) / 100 if rate and not text.startswith(rate.group(0)) else None,
+        bool(_FIRST.search(text)),
+    )
+
+
+def steps(text: str | None) -> list[str]:
+    """The sides of an arrow; one where there is none."""
+    return [side for side in _ARROW.split(text or "") if side.strip()]
+
+
+def ratio_of(text: str) -> float | None:
+    """A speedup in a text: `1.47x`, `+52%`, `-28 %`; None where there is none."""
+    match = _RATIO.search(text)
+    if match is None:
+        return None
+    if match.group("plain"):
+        return float(match.group("plain")) or None
+    value = 1 + float(match.group("percent").replace("−", "-").replace("–", "-")) / 100
+    return value if value > 0 else None
+
+
+def rates(text: str | None) -> tuple[float, ...]:
+    """A list of rates in one cell (`90.5% 80.5% 73.6%`, `0.9, 0.8, 0.7`), 0..1; empty for
+    anything else."""
+    pieces = re.split(r"[\s,;/|]+", (text or "").strip("()[] "))
+    found = [quantity(piece) for piece in pieces if piece]
+    if len(found) < 2 or None in found:
+        return ()
+    percent = any(q is not None and (q.unit == "%" or q.value > 1) for q in found)
+    values = tuple(q.value / (100 if percent else 1) for q in found if q is not None)
+    return values if all(0 <= value <= 1 for value in values) else ()
+
+
 def quantity(text: str | None) -> Quantity | None:
     """The number that a cell begins with, and its unit; None for words or nothing.
 
-    `1,234.5 tok/s`, `~62%`, `1.6x`, `94 ms`, `58.8 / 54.3 %` (the first). A comma with three digits
-    behind it separates thousands, with one or two it is a decimal comma. Of a narrow range with a
-    unit (`10-11 tok/s`) it is the middle, of any other range nothing. No size is stated exactly
-    by `2K`, whose unit is left to the caller.
+    `1,234.5 tok/s`, `~62%`, `1.6x`, `94 ms`. A comma with three digits behind it separates
+    thousands, with one or two it is a decimal comma. Of a narrow range with a unit or a fraction
+    (`10-11 tok/s`) it is the middle, of any other range nothing. `8K` keeps its unit; `2.7k tok/s`
+    is 2700.
     """
     if not text:
         return None
-    match = _QUANTITY.match(text)
+    match = _QUANTITY.match(text.replace("\\", "/").replace("−", "-"))
     if match is None or (match.group("range") and not _is_narrow(match)):
         return None
     number = match.group("number")
@@ -59,10 +171,25 @@ def quantity(text: str | None) -> Quantity | None:
     value = float(number.translate(_SEPARATORS) if grouped else number.replace(",", "."))
     if match.group("range"):
         value = (value + float(match.group("high"))) / 2
+    unit = (match.group("unit") or "").strip("*±/|.").lower()
+    if unit == "k" and re.match(r"\s*tok", text[match.end() :], re.IGNORECASE):
+        value, unit = value * 1000, "tok/s"
     if not abs(value) < LARGEST:  # nor infinity
         return None
-    unit = (match.group("unit") or "").strip("*±/|.").lower()
     return Quantity(value, "" if unit[:1].isdigit() else unit)
+
+
+def _fraction(text: str) -> tuple[int, int] | None:
+    match = _FRACTION.search(text)
+    if match is None:
+        return None
+    part, whole = (int(group.replace(",", "")) for group in match.groups())
+    return (part, whole) if part <= whole and whole else None
+
+
+def _alike(values: Sequence[float]) -> bool:
+    low, high = min(values), max(values)
+    return low > 0 and high <= low * (ALIKE if len(values) == 2 else 2 * ALIKE)
 
 
 def _is_narrow(match: re.Match[str]) -> bool:
@@ -70,4 +197,5 @@ def _is_narrow(match: re.Match[str]) -> bool:
         low, high = float(match.group("number")), float(match.group("high"))
     except ValueError:
         return False
-    return bool(match.group("unit")) and 0 < low <= high <= NARROW * low
+    stated = bool(match.group("unit")) or "." in match.group("number") + match.group("high")
+    return stated and 0 < low <= high <= NARROW * low

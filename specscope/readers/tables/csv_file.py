@@ -11,13 +11,16 @@ from typing import BinaryIO
 from specscope.readers.tables.cells import bare
 
 _UNIT = re.compile(r"[\[(]([^\])]*)[\])]")
-_OTHER = re.compile(r"[^a-z0-9]+")
+_OTHER = re.compile(r"[\W_]+")
 _WORDS = {
     "%": " pct ", "/": " per ", "δ": " delta ", "×": " x ", "τ": " tau ", "γ": " gamma ",
     "接受长度": " accept length ", "接受率": " acceptance rate ", "吞吐量": " throughput ",
     "吞吐": " throughput ", "加速比": " speedup ", "并发": " concurrency ",
     "基线": " baseline ", "批大小": " batch ", "方法": " method ", "配置": " config ",
-    "指标": " metric ", "上下文": " context ", "延迟": " latency ",
+    "指标": " metric ", "上下文": " context ", "延迟": " latency ", "步数": " steps ",
+    "服务端": " server ", "客户端": " client ", "基准": " baseline ", "模型": " model ",
+    "任务": " task ", "数据集": " dataset ", "场景": " scenario ", "吐字速度": " tok per s ",
+    "\\": " per ",
 }  # fmt: skip
 """Signs and words of other scripts that column names are made of."""
 

@@ -5,67 +5,80 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from specscope.readers.tables.cells import bare, quantity
 from specscope.readers.tables.csv_file import name_of
-from specscope.readers.tables.names import k_of, role_of
+from specscope.readers.tables.lists import LONGEST_LINE, arms_in_lines, headings_above
 from specscope.readers.tables.shape import Table
 
 MOST_COLUMNS = 64
 MOST_ROWS = 10_000
-LONGEST_LABEL = 60
-LONGEST_LINE = 400
-"""Of a line that is taken for a caption or a list; patterns stay fast on what is no text at all."""
-
+MOST_CONTEXT = 12
 LONGEST_ROW = 8192
 _BOX = str.maketrans({"│": "|", "┃": "|", "║": "|", "¦": "|"})
 _GRID = re.compile(r"^[\s+|\-=:─━═┏┓┗┛┡┩┳┻╇┷┴┬├┤┼╋└┘┌┐╞╡╪╔╗╚╝╠╣╦╩╬┠┨┿┢┪┣┫]+$")
 _DASHES = re.compile(r"^\s*-{2,}(?:\s+-{2,})+\s*$")
-_LISTED = re.compile(
-    r"^[\s>*•+-]{0,12}(?P<arm>[^\s:|,]{1,40}(?: [^\s:|,]{1,40}){0,4})(?::|,(?= \[))\s"
-    r"(?!.* vs\.? ).*?(?P<last>\d[\d.,]{0,15})\s{0,3}(?P<unit>tok(?:en)?s?/s(?:ec)?|t/s|tps)\b"
-    r"(?!.*\d\s*(?:tok(?:en)?s?/s|t/s|tps))"
-)
+_LONG_RULE = re.compile(r"^\s*[-=─━_]{8,}\s*$")
 _QUOTE = re.compile(r"^(?:\s*>)+ ?")
 _HEADING = re.compile(r"^\s*(?:#+\s*|<summary>\s*|[-*]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
 
 
-def tables(lines: Sequence[str]) -> Iterator[tuple[Table, range]]:
-    """(a table, its lines' numbers) in order; a table has a header, a rule below it, and rows."""
+def tables(lines: Sequence[str], outer: Sequence[str] = ()) -> Iterator[tuple[Table, range]]:
+    """(a table, its lines' numbers) in order; a table has a header, a rule below it, and rows.
+
+    outer: what stands above the lines, nearest first.
+    """
     place = 0
     while place < len(lines):
         found = (
             _barred(lines, place)
             or _aligned(lines, place)
             or _tabbed(lines, place)
+            or _spaced(lines, place)
             or _listed(lines, place)
         )
         if found is None:
             place += 1
             continue
-        yield found
-        place = found[1].stop
-
-
-def has_list(text: str) -> bool:
-    """Whether a text lists speeds of a baseline and of something else."""
-    found = [_listing(line) for line in text.splitlines()]
-    arms = [match.group("arm") for match in found if match]
-    roles = {role_of(arm, k_of(arm)) for arm in arms}
-    return "target_only" in roles and len(roles) > 1
+        table, taken = found
+        yield replace(table, context=[*context_above(lines, taken.start), *outer]), taken
+        place = taken.stop
 
 
 def caption_above(lines: Sequence[str], place: int) -> str:
     """The nearest line above that says something, without its marks; empty if it is far away."""
     for number in range(place - 1, max(place - 4, -1), -1):
-        text = _HEADING.sub(r"\1", bare(_QUOTE.sub("", lines[number][:LONGEST_LINE])))
-        if text and not _GRID.match(text):
-            return text[:120].strip()
+        text = _said(lines[number])
+        if text:
+            return text
     return ""
 
 
-def _listing(line: str) -> re.Match[str] | None:
-    return _LISTED.match(bare(line)) if len(line) <= LONGEST_LINE else None
+def context_above(lines: Sequence[str], place: int) -> list[str]:
+    """The lines above that say something, nearest first, up to the table or block before, then the
+    headings."""
+    found = []
+    for number in range(place - 1, max(place - MOST_CONTEXT, -1), -1):
+        if "```" in lines[number] or _cells(lines[number]):
+            break
+        text = _said(lines[number])
+        if text:
+            found.append(text)
+        if lines[number].lstrip().startswith("#"):
+            break
+    return [*found, *(h for h in headings_above(lines, place) if h not in found)]
+
+
+def is_spaced(text: str) -> bool:
+    """Whether the text holds columns parted by blanks alone."""
+    lines = text.splitlines()
+    return any(_spaced(lines, place) for place in range(len(lines)))
+
+
+def _said(line: str) -> str:
+    text = _HEADING.sub(r"\1", bare(_QUOTE.sub("", line[:LONGEST_LINE])))
+    return "" if not text or _GRID.match(text) or text.startswith("|") else text[:240].strip()
 
 
 def _cells(line: str) -> list[str] | None:
@@ -143,34 +156,42 @@ def _tabbed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
     return _made(header, rows, caption_above(lines, place)), range(place, end)
 
 
-def _listed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
-    """`without eagle: 21 tps` below `with eagle: 30 tps`: arms in a list, a baseline among them.
-
-    A line in between that measures nothing (`tp = 4`) names the class of those below it.
-    """
-    rows: list[list[str]] = []
-    label, end, last = "", place, place
-    while end < len(lines) and len(rows) < MOST_ROWS:
-        match = _listing(lines[end])
-        if match:
-            speed = f"{match.group('last')} {match.group('unit')}"
-            rows.append([match.group("arm").strip(), label, speed])
-            last = end
-        elif lines[end].strip() and rows and len(lines[end]) > LONGEST_LABEL:
-            break
-        elif lines[end].strip():
-            label = _HEADING.sub(r"\1", bare(lines[end][:LONGEST_LINE]))[:LONGEST_LABEL]
-            if not rows and (end > place or not label):
-                return None
-        elif not rows:
-            return None
-        end += 1
-    roles = [role_of(row[0], k_of(row[0])) for row in rows]
-    if "target_only" not in roles or len(set(roles)) < 2:
+def _spaced(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+    """Columns parted by two blanks or more, with or without a rule below their header."""
+    header = _columns(lines[place])
+    if not 3 <= len(header) <= MOST_COLUMNS or any(quantity(cell) for cell in header):
         return None
-    kept = {row[1] for row in rows}
-    header = ["arm", "label", "tok/s"] if len(kept) > 1 else ["arm", "tok/s"]
-    cells = [row if len(kept) > 1 else [row[0], row[2]] for row in rows]
+    end = place + 1
+    ruled = end < len(lines) and bool(_LONG_RULE.match(lines[end]))
+    rows: list[list[str]] = []
+    while end < len(lines) and len(rows) < MOST_ROWS:
+        if _LONG_RULE.match(lines[end]):
+            end += 1
+            continue
+        cells = _columns(lines[end])
+        if len(cells) != len(header) or not any(quantity(cell) for cell in cells[1:]):
+            break
+        rows.append(cells)
+        end += 1
+    if len(rows) < (1 if ruled else 2):
+        return None
+    return _made(header, rows, caption_above(lines, place)), range(place, end)
+
+
+def _columns(line: str) -> list[str]:
+    text = line.strip()
+    return re.split(r"\s{2,}|\t", text) if len(line) <= LONGEST_ROW and "  " in text else []
+
+
+def _listed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+    """Arms in neighbouring lines; a line between that measures nothing names the class below it."""
+    found = arms_in_lines(lines, place)
+    if found is None:
+        return None
+    rows, last = found
+    labelled = len({row.label for row in rows}) > 1
+    header = ["arm", "label", "tok/s"] if labelled else ["arm", "tok/s"]
+    cells = [[row.arm, row.label, row.speed] if labelled else [row.arm, row.speed] for row in rows]
     return _made(header, cells, caption_above(lines, place)), range(place, last + 1)
 
 

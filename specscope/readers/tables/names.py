@@ -1,58 +1,360 @@
-"""What an arm's name and settings say about its role."""
+"""What a name says of an arm: whether it speculates, with which k, on which engine and precision.
+
+A name is any text that people put on an arm: a cell, a header, a heading, a file's name, a command
+line. Speculation is said of a drafter ("no MTP", "eagle=on"); a bare "baseline" is a word only,
+which counts where nothing contradicts it.
+"""
 
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
-_WORDS = re.compile(r"[a-z]+\d*|\d+")
-_TARGET_ONLY = {
-    "none", "baseline", "vanilla", "nospec", "specoff", "autoregressive", "without", "nodraft",
-    "nomtp", "unassisted", "unspeculated", "nospeculation", "off", "disabled", "false",
-}  # fmt: skip
-_WEAK = {"base", "target", "ar", "plain", "clean", "reference", "control", "original", "standard"}
-"""Words that mean target-only alone, but not beside a drafter's name (`eagle_base`)."""
+ON, OFF, K0, WORD, SWITCHED_ON, SWITCHED_OFF, SILENT = (
+    "on", "off", "k0", "word", "switched_on", "switched_off", "",
+)  # fmt: skip
 
-_DRAFTERS = {
-    "eagle", "eagle2", "eagle3", "mtp", "nextn", "ngram", "medusa", "draft", "drafter", "lookahead",
-    "lookup", "suffix", "dflash", "dspark", "spec", "sd", "speculation", "speculative",
+_SAME = (
+    (r"\bn[- ]gram", "ngram"), (r"\bmulti[- ]token[- ]prediction\b", "mtp"),
+    (r"\bspec(?:ulative|ulation)?(?:[-_ ]?dec(?:od(?:e|ing))?)?(?![a-z])", "spec"),
+    (r"\bprompt[- ]lookup", "lookup"), (r"\bw/o(?:ut)?\b", "without "), (r"\bw/(?=[ a-z])",
+    "with "),
+    (r"\beagle[-_ ]?([123])\b", r"eagle\1"), (r"\bd-?flash[-_ ]?([12])\b", r"dflash\1"),
+    (r"\bauto[- ]?regressive\b", "autoregressive"), (r"\bnext[- ]n\b", "nextn"),
+    (r"\b(?:speed|spec)[-_ ]bench\w*", " "), (r"\btarget[-_ ](?:only|alone)\b", "autoregressive"),
+    (r"\b(?:no|without) an? ", "no "), (r"\b(?:un-?assisted|un-?speculated)\b", "autoregressive"),
+    (r"不使用|未启用|关闭|无|不开", " no "), (r"投机(?:解码|采样|推理)?|推测(?:解码|采样)?",
+    " spec "),
+    (r"开启|启用", " on "), (r"基线|基准", " baseline "), (r"草稿(?:模型)?", " draft "),
+)  # fmt: skip
+_NORMAL = tuple((re.compile(pattern, re.IGNORECASE), meant) for pattern, meant in _SAME)
+_TOKEN = re.compile(r"[a-z]+(?:\d(?![\d.]*b\b)\d*)?|\d+(?:\.\d+)?[a-z]?|[✓✔✅✗✘❌]|=|:|/")
+_CLAUSE = re.compile(r"[,;|()\[\]{}+&·•]|\s[-–—]\s|->|→")
+_DRAFTER = re.compile(
+    r"^(?:eagle\d?|mtp\d{0,2}|nextn\d?|ngram\d{0,2}|medusa\d?|hydra|draft(?:er|ers|ed|ing|s)?\d{0,2}"
+    r"|lookahead|lookup|suffix|d?flash(?<=dflash)\d?|dflash\d?|dspark\d?|spec\d{0,2}|sd|specdec|pld"
+    r"|spec(?:on|exec|forge)|mtpon|jacobi|kangaroo|pearl|assisted|assistant|redrafter)$"
+)
+_UNDRAFTED = re.compile(
+    r"^(?:no(?:spec|mtp|draft|eagle|ngram|sd)\w*|(?:spec|mtp|draft|eagle\d?)off)$"
+)
+_NEGATIONS = {
+    "no",
+    "non",
+    "not",
+    "without",
+    "wo",
+    "disable",
+    "disabled",
+    "disabling",
+    "minus",
+    "zero",
+}
+_OFF = {"off", "disabled", "none", "false", "no", "0", "inactive", "unset", "✗", "✘", "❌"}
+_ON = {"on", "enabled", "yes", "true", "✓", "✔", "✅", "active"}
+_PASSED = {
+    "decode", "decoding", "mode", "model", "models", "head", "heads", "tokens", "token", "is",
+    "was",
+    "=", ":", "n", "max", "depth", "the", "any", "a", "all", "using", "layer", "len", "length",
+    "type",
+    "steps", "prediction", "draft", "num", "method", "config", "only",
 }  # fmt: skip
-_IN_ENGINE = re.compile(r"(?:^|[^a-z0-9])k[=_]?0(?:$|[^0-9])")
-_K = re.compile(r"(?:^|[^a-z0-9])(?:k|gamma|steps)\s?[=_:]?\s?(\d{1,2})(?:$|[^0-9])")
+"""Words between a drafter and what is said of it."""
+
+_UNSPECULATED = {"autoregressive", "vanilla", "ar", "greedyar", "nodraft"}
+_BASELINE = {
+    "baseline", "base", "target", "plain", "clean", "reference", "control", "original", "standard",
+    "stock", "default", "normal", "regular", "bare",
+}  # fmt: skip
+_FILLER = {
+    "with", "and", "only", "run", "runs", "decoding", "decode", "mode", "model", "default",
+    "native",
+    "tok", "tps", "config", "flag", "arm", "test", "results", "result", "tree", "chain", "topk",
+    "the",
+}  # fmt: skip
+_VERSION = re.compile(
+    r"#\d+|\b(?:main|master|trunk|branch|pr|commit|before|after|old|new|patched|upstream|prev(?:ious)?"
+    r"|current|nightly|release|dev|build|tip|head@?)\b|\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b"
+    r"|\bv\d+(?:\.\d+)+\b",
+    re.IGNORECASE,
+)
+_PLANNED = re.compile(
+    r"\b(?:project(?:ed|ion)|estimat(?:ed?|ion)|theor(?:y|etical(?:ly)?)|un-?run|untested|unmeasured"
+    r"|not (?:yet )?(?:been )?(?:run|measured|tested|benchmarked)|never "
+    r"run|expected|predict(?:ed|ion)"
+    r"|extrapolat\w+|simulat(?:ed|ion)|hypothe\w+|planned|ideal(?:ly)?|upper[- "
+    r"]bound|roofline|goals?"
+    r"|tbd|to ?do|model(?:l?ed)|assum(?:ed|ing|ption)|would be|if "
+    r"accepted|est\.|calculated|paper)(?!\w)"
+    r"|预计|理论|估计|预期",
+    re.IGNORECASE,
+)
+_HEADS_PLANNED = re.compile(
+    r"^\W*(?:project\w+|theoretical|estimated|simulated|predicted|hypothetical|modell?ed)\b",
+    re.IGNORECASE,
+)
+_TOTAL = re.compile(
+    r"^\W*(?:(?:weighted|overall|arith\w*|geo\w*|harmonic|grand|all|the)\W+)*(?:mean|avg\.?|average"
+    r"|geo-?mean|totals?|sum|overall|all|aggregate|median|combined|Σ|∑|合计|平均)"
+    r"(?:\W*\(.{0,40}\)|\W+(?:of|over|across)\b.{0,40})?\W*$",
+    re.IGNORECASE,
+)
+_K0 = re.compile(r"(?:^|[^a-z0-9])(?:k|gamma|steps)[\s=_:]?0(?:$|[^0-9.])")
+_K = re.compile(
+    r"(?:^|[^a-z0-9])(?:k|gamma|γ|steps|static|depth|n)\s?[=_:-]?\s?(\d{1,2})(?:$|[^0-9.a-z])"
+)
 _OPTION = re.compile(
-    r"(?:^|[^a-z0-9])(?:n[-_ ]?max|draft[-_ ]max|num[-_]spec(?:ulative)?[-_]tokens|depth|mtp|"
-    r"draft|num[-_]steps)\s?[=:_ ]?\s?(\d{1,2})(?:$|[^0-9.a-z])"
+    r"(?:n[-_ ]?max|draft[-_ ]?max|num[- ](?:spec|draft)[- ]tokens|num[- "
+    r"]steps|mtp|nextn|draft(?:er)?"
+    r"|ngram|lookahead|spec|dspark)"
+    r"(?:['\"]?\s?[=:_-]\s?|[ (]\(?|)['\"]?(\d{1,2})(?:$|[^0-9.a-z])"
 )
 """An engine's own option or a drafter with its length behind it: `n_max=3`, `MTP 2`, `draft_1`."""
 
+_COMMAND = re.compile(
+    r"--spec[-_]|--speculative|--draft[-_]?\w*|--model[-_]draft|--num[-_]speculative|--mtp\b|\s-md\s|-hfd\b"
+    r"|num_speculative_tokens|speculative_config=Spec"
+)
+_COMMAND_OFF = re.compile(
+    r"--spec(?:ulative)?[-_](?:type|algorithm|config)[= ]['\"]?(?:none|off|null)\b"
+    r"|(?:n-max|draft-max|num[-_]speculative[-_]tokens)['\"]?[=: ]+0\b|speculative_config=None",
+    re.IGNORECASE,
+)
+_ATTRIBUTES = {
+    "engine": re.compile(
+        r"\b(?:vllm|sglang|ik_?llama(?:\.cpp)?|llama\.?cpp|tensorrt-?llm|trt-?llm|omlx|mlx(?:-v?lm)?"
+        r"|exllama(?:v\d)?|tabby(?:api)?|tgi|lmdeploy|transformers|ollama|lm "
+        r"?studio|ktransformers|basert"
+        r"|mlc(?:-llm)?|xllm|atom|deepspeed|nim|dynamo)\b"
+    ),
+    "precision": re.compile(
+        r"(?<![a-z0-9])(?:bf16|fp?16|fp?32|fp8|fp4|nvfp4|mxfp\d|int[48]|w\d{1,2}a\d{1,2}|i?q\d(?:_[a-z0-9]+)*"
+        r"|oq\d\w?|awq|gptq|exl\d|\d{1,2}[- ]?bits?)(?![a-z0-9])"
+    ),
+    "hardware": re.compile(
+        r"(?<![a-z0-9])(?:a10g?|a30|a40|a100|a800|a6000|h20|h100|h200|h800|b100|b200|b300|l4|l20|l40s?|t4"
+        r"|v100|p100|gb\d{2,3}|gh200|rtx|[2345]0[5-9]0(?: ?ti)?|mi\d{3}x?|m[1-5](?: "
+        r"(?:max|ultra|pro))?"
+        r"|tpu|dgx|spark|strix|xeon|epyc|910b|gaudi\d?)(?![a-z0-9])"
+    ),
+    "size": re.compile(r"(?<![a-z0-9.])(\d{1,4}(?:\.\d{1,2})?)b(?![a-z0-9])"),
+}
 
-def role_of(name: str, k: int | None) -> str:
-    """`target_only`, `k0`, `speculative` or `unknown` from a name such as `no_spec` or `eagle_k3`.
 
-    k: the draft length in a column of its own, if there is one.
-    """
-    text = name.strip().lower().replace("w/o", "without ")
-    words = _WORDS.findall(text)
-    if _IN_ENGINE.search(text):
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text, for lists of names."""
+    return tuple(text.split())
+
+
+class Name(NamedTuple):
+    """What a name says."""
+
+    state: str
+    """ON or OFF (of a drafter), K0, WORD (a bare "baseline"), SWITCHED_* ("on" alone), SILENT."""
+    k: int | None
+    rest: str
+    """The name without the words of speculation: the class that it may hold beside the arm."""
+    versioned: bool
+    """It names a build, a branch or a time before and after."""
+
+
+def named(text: str) -> Name:
+    """The grammar applied to one name."""
+    normal = _normal(text)
+    command = commanded(text)
+    k = k_of(text)
+    rest = _rest(text)
+    versioned = bool(_VERSION.search(text))
+    if command is not None:
+        return Name(ON if command else OFF, k, rest, versioned)
+    on = off = False
+    words: set[str] = set()
+    for clause in _CLAUSE.split(normal):
+        tokens = _TOKEN.findall(clause)
+        words |= set(tokens)
+        for place, token in enumerate(tokens):
+            if _UNDRAFTED.match(token):
+                off = True
+            elif _DRAFTER.match(token):
+                negated = _negated(tokens, place)
+                on |= not negated
+                off |= negated
+        if len(tokens) == 1 and tokens[0] in _UNSPECULATED:
+            off = True
+    if on or (k and not off):
+        return Name(ON, k, rest, versioned)
+    if off or words & {"autoregressive", "vanilla"}:
+        return Name(OFF, None, rest, versioned)
+    if _K0.search(normal):
+        return Name(K0, 0, rest, versioned)
+    plain = [token for token in _TOKEN.findall(normal) if token not in ("=", ":")]
+    if plain in (["none"], ["without"]):
+        return Name(OFF, None, rest, versioned)
+    if words & _BASELINE:
+        return Name(WORD, None, rest, versioned)
+    if plain and plain[-1] in _OFF and len(plain) <= 3:
+        return Name(SWITCHED_OFF, None, rest, versioned)
+    if plain and plain[-1] in _ON and len(plain) <= 3:
+        return Name(SWITCHED_ON, None, rest, versioned)
+    return Name(SILENT, None, rest, versioned)
+
+
+def role_of(name: str, k: int | None = None) -> str:
+    """`target_only`, `k0`, `speculative` or `unknown`, from a name and the k that stands beside
+    it."""
+    state = named(name).state
+    if k or state in (ON, SWITCHED_ON):
+        return "speculative" if k or state == ON else "unknown"
+    if state == K0:
         return "k0"
-    found = set(words)
-    if {"on", "off"} <= found:
-        found.discard("off")  # which of several switches is off, the name does not say
-    if found & _TARGET_ONLY or text in ("0", "no"):
-        return "target_only"
-    if found & _WEAK and not found & _DRAFTERS:
-        return "target_only"
-    if any(a in ("no", "non", "wo") and b in _DRAFTERS for a, b in pairwise(words)):
-        return "target_only"
-    if k == 0:
-        return "target_only"
-    if k:
-        return "speculative"
-    return "unknown"
+    return "target_only" if state in (OFF, WORD) or k == 0 else "unknown"
 
 
 def k_of(name: str) -> int | None:
     """The draft length that a name states (`static_k3`, `--spec-draft-n-max 2`), or None."""
-    text = name.strip().lower()
-    match = _K.search(text) or _OPTION.search(text)
-    return int(match.group(1)) if match else None
+    text = _normal(name)
+    match = _OPTION.search(text) or _K.search(text)
+    if match is None and (
+        triple := re.search(r"\b(?:mtp|eagle\d?|spec) \((\d{1,2})[ ,]+\d+[ ,]+\d+\)", text)
+    ):
+        match = triple  # SGLang's steps, top-k and draft tokens
+    return int(match.group(1)) or None if match else None
+
+
+def is_drafter(text: str) -> bool:
+    """Whether a text names a drafter or speculation at all, on or off."""
+    return any(
+        _DRAFTER.match(token) or _UNDRAFTED.match(token) for token in _TOKEN.findall(_normal(text))
+    )
+
+
+def is_planned(text: str) -> bool:
+    """Whether a text says that what it stands beside was not run."""
+    return bool(_PLANNED.search(text))
+
+
+def heads_planned(text: str) -> bool:
+    """Whether a heading says that what stands below it was not run. A sentence may say
+    "expected"."""
+    return bool(_HEADS_PLANNED.search(text)) and len(text) <= 80
+
+
+def is_total(text: str) -> bool:
+    """Whether a row's name is that of a mean or a sum over other rows."""
+    return bool(_TOTAL.match(text)) and len(text) <= 80
+
+
+def unlike(ours: str, theirs: str) -> list[str]:
+    """What two names give differently: `engine`, `precision`, `hardware`, `size` of the model."""
+    return [kind for kind, a, b in _attributes(ours, theirs) if a and b and not a & b]
+
+
+def one_sided(ours: str, theirs: str) -> list[str]:
+    """What one of two names gives and the other leaves open."""
+    return [
+        kind for kind, a, b in _attributes(ours, theirs) if bool(a) != bool(b) and kind != "size"
+    ]
+
+
+def shared_rests(names: Sequence[str]) -> dict[str, str]:
+    """Name to the class in it, where runs with and without speculation share the rest of their
+    name."""
+    read = {name: named(name) for name in names}
+    bases = {r.rest for r in read.values() if r.state in (OFF, WORD) and r.rest}
+    others = [r.rest for r in read.values() if r.state not in (OFF, WORD)]
+    shared = {rest for rest in bases if any(_holds(other, rest) for other in others)}
+    if not shared:
+        return {}
+    classes = {}
+    for name, reading in read.items():
+        own = [rest for rest in shared if _holds(reading.rest, rest)]
+        classes[name] = max(own, key=len) if own else reading.rest
+    return {name: klass for name, klass in classes.items() if klass}
+
+
+def _holds(text: str, part: str) -> bool:
+    return set(part.lower().split()) <= set(text.lower().split())
+
+
+def _normal(text: str) -> str:
+    text = text.lower().replace("_", " ")[:400]
+    for pattern, meant in _NORMAL:
+        text = pattern.sub(meant, text)
+    return " ".join(text.split())
+
+
+def commanded(text: str) -> bool | None:
+    """Whether a command line or an engine's printed settings switch speculation on; None for
+    none."""
+    if _COMMAND_OFF.search(text):
+        return False
+    return True if _COMMAND.search(text) else None
+
+
+def _negated(tokens: Sequence[str], place: int) -> bool:
+    for token in reversed(tokens[max(place - 4, 0) : place]):
+        if token in _NEGATIONS:
+            return True
+        if token not in _PASSED and not _DRAFTER.match(token):
+            break
+    for token in tokens[place + 1 : place + 5]:
+        if token in _OFF:
+            return True
+        if token not in _PASSED and not _DRAFTER.match(token):
+            break
+    return False
+
+
+def _rest(text: str) -> str:
+    kept: list[str] = []
+    after_drafter = False
+    for word in re.findall(r"[^\s,;|()\[\]+]+", text[:400]):
+        tokens = _TOKEN.findall(_normal(word))
+        numeric = all(re.match(r"^[\d.]+$|^=$|^:$", token) for token in tokens)
+        drops = (
+            bool(tokens)
+            and all(
+                _DRAFTER.match(t)
+                or _UNDRAFTED.match(t)
+                or t in _WORDS_OF_ARMS
+                or re.match(r"^k\d*$|^[\d.]+$|[=:/]", t)
+                for t in tokens
+            )
+            and (not numeric or after_drafter)
+        )
+        after_drafter = drops
+        if not drops and (tokens or re.search(r"\w", word)):
+            kept.append(word.strip(" .:-–—*`"))
+    return " ".join(word for word in kept if word)
+
+
+_WORDS_OF_ARMS = _NEGATIONS | _OFF | _ON | _UNSPECULATED | _BASELINE | _FILLER
+
+
+def _attributes(ours: str, theirs: str) -> Iterator[tuple[str, set[str], set[str]]]:
+    for kind, pattern in _ATTRIBUTES.items():
+        a, b = (
+            set(pattern.findall(text.lower().replace("_", " " if kind != "precision" else "_")))
+            for text in (ours, theirs)
+        )
+        if kind == "size":
+            a, b = ({max(found, key=float)} if found else set() for found in (a, b))
+        yield kind, a, b
+
+
+def speaks_only_of_speculation(text: str) -> bool:
+    """Whether a header or caption is about speculation and nothing else that could be switched."""
+    tokens = [token for token in _TOKEN.findall(_normal(text)) if token not in ("=", ":", "/")]
+    drafters = [token for token in tokens if _DRAFTER.match(token)]
+    known = (
+        _PASSED
+        | _OFF
+        | _ON
+        | _FILLER
+        | _NEGATIONS
+        | {"comparison", "benchmark", "speed", "throughput", "s"}
+    )
+    return bool(drafters) and all(
+        _DRAFTER.match(t) or t in known or t[:1].isdigit() for t in tokens
+    )

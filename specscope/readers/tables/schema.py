@@ -1,4 +1,4 @@
-"""Which column of a table is what: arm, draft length, class, measure, position."""
+"""Which column of a table is what: arm, draft length, switch, class, measure, position."""
 
 from __future__ import annotations
 
@@ -6,19 +6,55 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from specscope.readers.tables import column_rules, columns
-from specscope.readers.tables.cells import quantity
+from specscope.readers.tables import headers
+from specscope.readers.tables.cells import Cell, quantity, rates, read
+from specscope.readers.tables.names import OFF, ON, is_drafter, is_planned, named
 
 Row = Mapping[str, str]
 
-MEASURES = {**columns.HIGHER, **columns.LOWER, **columns.PARTS, **columns.OUTCOME}
-TIMES = {*columns.LOWER, *columns.PARTS}
+TIMES = {*headers.LOWER, *headers.PARTS}
 _PER_MS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "secs": 1e3, "seconds": 1e3, "us": 1e-3, "µs": 1e-3}
 _UNIT_OF_NAME = re.compile(r"_(s|sec|seconds|us|ms)(?:_per_[a-z_]+)?$")
 _BLANK = re.compile(r"^(?:|-+|—|–|n/?a|none|null|nan|\.+|/|no drafts?)$", re.IGNORECASE)
-TOKEN_RATES = ("tok/s", "toks/s", "t/s", "tokens/s", "token/s", "tps", "tok/sec", "tokens/sec")
+SWITCH = re.compile(
+    r"^\W*(?:on|off|yes|no|true|false|enabled|disabled|y|n|✓|✔|✅|✗|✘|❌)?\W*(?:\(.*\)|[:=,].*)?$",
+    re.IGNORECASE,
+)
+TOKEN_RATES = (
+    "tok/s", "toks/s", "t/s", "tokens/s", "token/s", "tps", "tok/sec", "tokens/sec", "tk/s",
+    "tok/s/user",
+)  # fmt: skip
+PER_ROUND = re.compile(r"^(?:tok|toks|tokens?)/(?:forward|round|step|pass|iter|verify|cycle)$")
+_CONDITIONS = {
+    "model",
+    "quantization",
+    "quant",
+    "dtype",
+    "precision",
+    "gpu",
+    "hardware",
+    "device",
+    "machine",
+}
+"""Settings that are classes of their own if each stands in several rows."""
+
 TOLD_APART_BY = 2
 """A column of words is a class if each of its values stands in so many rows at least."""
+
+_INDEX = {
+    "run",
+    "trial",
+    "seed",
+    "rep",
+    "repeat",
+    "repetition",
+    "iteration",
+    "iter",
+    "no",
+    "#",
+    "id",
+    "pass",
+}
 
 
 @dataclass(slots=True)
@@ -27,13 +63,18 @@ class Schema:
 
     arm: str | None = None
     k: list[str] = field(default_factory=list)
+    switches: list[str] = field(default_factory=list)
+    """Columns that say of each row whether it speculates."""
     dimensions: dict[str, list[str]] = field(default_factory=dict)
     labels: list[str] = field(default_factory=list)
     """Columns of words that tell classes apart, beside the known dimensions."""
     metrics: dict[str, list[tuple[str, float | None]]] = field(default_factory=dict)
     """Metric to (column, factor); a factor of None means that the cell must state its unit."""
     positions: dict[int, str] = field(default_factory=dict)
+    position_list: str | None = None
     settings: list[str] = field(default_factory=list)
+    speedup: str | None = None
+    """A column of printed speedups."""
 
     @property
     def measures(self) -> bool:
@@ -43,53 +84,68 @@ class Schema:
     @property
     def arms(self) -> bool:
         """Whether the table tells arms or classes apart."""
-        return bool(self.arm or self.k or self.dimensions)
+        return bool(self.arm or self.k or self.dimensions or self.switches or self.labels)
 
 
 def resolve(names: Sequence[str], rows: Sequence[Row] = ()) -> Schema:
     """The schema of a table; `rows`, where given, tell columns of classes from remarks."""
     schema = Schema()
-    known = set(names)
-    schema.arm = next((name for name in columns.ARM if name in known), None)
-    schema.k = [name for name in columns.K if name in known]
-    for dimension, aliases in columns.CLASS.items():
-        found = [alias for alias in aliases if alias in known]
+    known = {name for name in names if not is_planned(name.replace("_", " "))}
+    _switches(schema, names, rows)
+    known -= set(schema.switches)
+    schema.arm = next(
+        (name for name in headers.ARM if name in known and _names_arms(name, rows)), None
+    )
+    schema.k = [name for name in headers.K if name in known]
+    for dimension, aliases in headers.CLASS.items():
+        found = [alias for alias in aliases.split() if alias in known]
         if found:
             schema.dimensions[dimension] = found
-    for metric, aliases in MEASURES.items():
-        _add(schema, metric, [alias for alias in aliases if alias in known])
-    for metric, aliases in columns.SECONDS.items():
-        for alias in aliases:
+    for metric, measures in headers.MEASURES.items():
+        _add(schema, metric, [name for name in measures if name in known])
+    for metric, seconds in headers.SECONDS.items():
+        for alias in seconds.split():
             if alias in known:
                 schema.metrics.setdefault(metric, []).append((alias, 1e3))
-    schema.settings = [name for name in columns.SETTINGS if name in known]
-    _positions(schema, names)
-    _guess(schema, names)
-    _by_units(schema, names, rows)
+    schema.settings = [name for name in headers.SETTINGS if name in known]
+    _positions(schema, names, rows)
+    _guess(schema, [name for name in names if name in known])
+    _by_units(schema, [name for name in names if name in known], rows)
     _drafters(schema, names, rows)
+    _arms_in_labels(schema, rows)
     _labels(schema, names, rows)
+    schema.speedup = next(
+        (name for name in names if headers.is_speedup(name) and name in known), None
+    )
     return schema
 
 
 def measured(
     row: Row, places: Sequence[tuple[str, float | None]], metric: str
-) -> tuple[str, float | None]:
-    """(column, value) of the first place that holds a number, in the metric's own unit."""
+) -> tuple[str, Cell | None]:
+    """(column, cell) of the first place that holds a number, its values in the metric's own
+    unit."""
     for column, factor in places:
-        found = quantity(row.get(column))
-        if found is None:
+        cell = read(row.get(column))
+        if not cell.values:
             continue
-        value = found.value
+        scale = 1.0
         if metric in TIMES:
-            unit = found.unit.partition("/")[0].partition("per")[0].strip()
-            scale = _PER_MS.get(unit, factor)
-            if scale is None:
+            unit = cell.unit.partition("/")[0].partition("per")[0].strip()
+            stated = _PER_MS.get(unit, factor)
+            if stated is None:
                 continue
-            value *= scale
+            scale = stated
         elif metric == "acceptance_rate":
-            percent = found.unit.startswith("%") or "pct" in column or 1 < value <= 100
-            value = value / 100 if percent else value
-        return column, value
+            if cell.first_position:
+                continue
+            percent = cell.unit.startswith("%") or "pct" in column or 1 < max(cell.values) <= 100
+            scale = 0.01 if percent else 1.0
+        if scale != 1.0:
+            values = tuple(value * scale for value in cell.values)
+            spread = cell.spread * scale if cell.spread is not None else None
+            cell = Cell(values, cell.unit, spread, cell.fraction, cell.ratio, cell.rate)
+        return column, cell
     return "", None
 
 
@@ -99,9 +155,41 @@ def is_blank(cell: str | None) -> bool:
 
 
 def _used(schema: Schema) -> set[str]:
-    used = {schema.arm or "", *schema.k, *schema.settings, *schema.positions.values()}
+    used = {
+        schema.arm or "",
+        *schema.k,
+        *schema.settings,
+        *schema.positions.values(),
+        *schema.switches,
+    }
     used |= {name for found in schema.dimensions.values() for name in found}
+    used |= {schema.position_list or ""}
     return used | {name for places in schema.metrics.values() for name, _ in places}
+
+
+def _names_arms(name: str, rows: Sequence[Row]) -> bool:
+    """Whether a column of arms holds names: a column `run` may count repetitions."""
+    cells = [cell for row in rows if (cell := row.get(name))]
+    return not cells or not all(
+        re.fullmatch(r"[\d.\s]+|.*\d\s*(?:tok|%).*", cell) for cell in cells
+    )
+
+
+def _switches(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
+    for name in names:
+        cells = [row.get(name, "") for row in rows]
+        if (
+            not is_drafter(name)
+            or not cells
+            or not any(re.search(r"[^\W\d]|[✓✔✅✗✘❌]", cell) for cell in cells)
+        ):
+            continue
+        if (
+            name not in headers.ARM
+            and name not in headers.DRAFTER
+            and all(map(SWITCH.match, cells))
+        ):
+            schema.switches.append(name)
 
 
 def _add(schema: Schema, metric: str, names: Collection[str]) -> None:
@@ -115,16 +203,25 @@ def _add(schema: Schema, metric: str, names: Collection[str]) -> None:
 
 def _factor_without_unit(metric: str) -> float | None:
     """A TPOT is in ms where nobody says otherwise; a part of a round needs its unit."""
-    return 1.0 if metric in columns.LOWER else None
+    return 1.0 if metric in headers.LOWER else None
 
 
-def _positions(schema: Schema, names: Sequence[str]) -> None:
-    found = {column_rules.position_of(name): name for name in names}
+def _positions(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
+    found = {headers.position_of(name): name for name in names}
     if 0 in found:  # p50 and p99 have no p0 beside them
         place = 0
         while place in found:
             schema.positions[place] = found[place]
             place += 1
+    for name in names:
+        words = set(name.split("_"))
+        lists = [row.get(name, "") for row in rows]
+        if (
+            words & {"pos", "position", "positions", "per"}
+            and lists
+            and all(rates(cell) for cell in lists if cell)
+        ):
+            schema.position_list = name
 
 
 def _guess(schema: Schema, names: Sequence[str]) -> None:
@@ -134,14 +231,14 @@ def _guess(schema: Schema, names: Sequence[str]) -> None:
     for name in names:
         if name in used or not name:
             continue
-        metric = column_rules.metric_of(name)
+        metric = headers.metric_of(name)
         if metric:
             guessed.setdefault(metric, []).append(name)
-        elif column_rules.is_draft_length(name):
+        elif headers.is_draft_length(name):
             schema.k.append(name)
-        elif column_rules.is_arm(name) and schema.arm is None:
+        elif headers.is_arm(name) and schema.arm is None:
             schema.arm = name
-        elif dimension := column_rules.dimension_of(name):
+        elif dimension := headers.dimension_of(name):
             schema.dimensions.setdefault(dimension, []).append(name)
     for metric, found in guessed.items():
         if metric not in schema.metrics and len(found) == 1:
@@ -149,46 +246,77 @@ def _guess(schema: Schema, names: Sequence[str]) -> None:
 
 
 def _by_units(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
-    """A throughput that only its cells' units tell (`Inference Speed`: `55 tok/s`)."""
-    if "throughput_tok_s" in schema.metrics:
-        return
+    """A measure that only its cells' units tell (`Inference Speed`: `55 tok/s`)."""
     used = _used(schema)
-    found = [
-        name
-        for name in names
-        if name not in used
-        and (cells := [q for row in rows if (q := quantity(row.get(name)))])
-        and all(cell.unit in TOKEN_RATES for cell in cells)
-    ]
-    if len(found) == 1:
-        _add(schema, "throughput_tok_s", found)
+    found: dict[str, list[str]] = {}
+    for name in names:
+        units = {q.unit for row in rows if name not in used and (q := quantity(row.get(name)))}
+        if units and units <= {*TOKEN_RATES, ""} and units != {""}:
+            found.setdefault("throughput_tok_s", []).append(name)
+        elif units and all(PER_ROUND.match(unit) for unit in units):
+            found.setdefault("mean_length", []).append(name)
+    for metric, places in found.items():
+        spoken = not set(places[0].split("_")) & {"prefill", "prompt", "pp", "input", "total"}
+        if metric not in schema.metrics and len(places) == 1 and spoken:
+            _add(schema, metric, places)
 
 
 def _drafters(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
     """Where only the drafter tells rows apart, it is the arm, and a row without one a baseline."""
     if schema.arm or schema.k:
         return
-    for name in columns.DRAFTER:
+    for name in headers.DRAFTER:
         blank = [is_blank(row.get(name)) for row in rows] if name in names else []
-        if any(blank) and not all(blank):
+        if blank and not all(blank):
             schema.arm = name
             schema.settings = [other for other in schema.settings if other != name]
             return
 
 
+def _arms_in_labels(schema: Schema, rows: Sequence[Row]) -> None:
+    """A column of classes whose cells name arms (`prose, no speculation`) is that of the arms."""
+    if schema.arm:
+        return
+    for name in schema.dimensions.get("label", []):
+        states = {named(row.get(name, "")).state for row in rows}
+        if {ON, OFF} <= states:
+            schema.arm = name
+            kept = [other for other in schema.dimensions["label"] if other != name]
+            schema.dimensions = {**schema.dimensions, "label": kept}
+            return
+
+
 def _labels(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
-    if schema.arm is None and names and rows and not schema.k:
+    if schema.arm is None and names and rows and not schema.k and not schema.switches:
         first = [row.get(names[0], "") for row in rows]
         free = names[0] in schema.settings or names[0] not in _used(schema)
         if free and len(set(first)) == len(first) and not any(map(quantity, first)):
-            schema.arm = names[0]  # a table without a word for it names its arms first
-    used = _used(schema) - {"model"} | {schema.arm or ""}
+            if any(named(cell).state for cell in first):
+                schema.arm = names[0]  # a table without a word for it names its arms first
+            elif names[0] not in schema.settings:
+                schema.labels.append(names[0])  # or its classes, where they are no arms
+    used = _used(schema) - _CONDITIONS | {schema.arm or ""}
     for name in names:
-        if name in used:
+        if name in used or headers.is_delta(name) or name in schema.labels:
             continue
         cells = [row.get(name, "") for row in rows]
         counts = {cell: cells.count(cell) for cell in set(cells)}
         words = all(quantity(cell) is None for cell in counts if cell)
         repeated = len(counts) > 1 and min(counts.values()) >= TOLD_APART_BY
-        if words and repeated:
+        if (words and repeated) or (not words and _tells_arms_alike(schema, name, rows)):
             schema.labels.append(name)
+
+
+def _tells_arms_alike(schema: Schema, name: str, rows: Sequence[Row]) -> bool:
+    """Whether several arms were run at the same values of a column of numbers: a condition of
+    theirs."""
+    if schema.arm is None or set(name.split("_")) & _INDEX or name in schema.settings:
+        return False
+    by_arm: dict[str, list[str]] = {}
+    for row in rows:
+        by_arm.setdefault(row.get(schema.arm, ""), []).append(row.get(name, ""))
+    sets = [set(cells) for cells in by_arm.values()]
+    several = len(sets) > 1 and all(
+        len(own) == len(cells) > 1 for own, cells in zip(sets, by_arm.values(), strict=True)
+    )
+    return several and len(set.intersection(*sets)) > 1

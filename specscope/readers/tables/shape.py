@@ -1,4 +1,5 @@
-"""Tables that are not one row per arm: a column per arm, a column per load, a row per metric.
+"""Tables that are not one row per arm: a column per arm, a column per load, a row per metric, an
+arrow between two arms in each cell.
 
 Each is turned into one row per arm and class, which is all that `bench_table` reads.
 """
@@ -7,36 +8,46 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from specscope.readers.tables import column_rules, columns
-from specscope.readers.tables.cells import quantity
+from specscope.readers.tables import headers
+from specscope.readers.tables.cells import quantity, ratio_of, read, steps
 from specscope.readers.tables.csv_file import name_of
-from specscope.readers.tables.names import k_of, role_of
+from specscope.readers.tables.names import K0, OFF, ON, WORD, heads_planned, is_total, named, words
 from specscope.readers.tables.schema import TOKEN_RATES, resolve
-from specscope.readers.tables.wide import arms_in, unfolded
 
-_METRIC_HEADERS = {
-    "metric",
-    "metrics",
-    "key",
-    "item",
-    "measure",
-    "statistic",
-    "indicator",
-    "parameter",
-}
+_METRIC_HEADERS = set(words("metric metrics key item measure statistic indicator parameter"))
 _STATISTICS = re.compile(
     r"^(?:avg|mean|average|value|result|min|max|std|p\d\d|median|count|unit|total)$"
 )
 _MEANS = ("value", "result", "avg", "mean", "average")
 _UNITS = {**dict.fromkeys(TOKEN_RATES, "tok_s"), "ms/token": "tpot_ms", "ms/tok": "tpot_ms"}
-_QUANTITIES = {
-    "tokens", "prefill", "prompt", "prompts", "params", "size", "memory", "vram", "gb", "gib",
-    "mb", "mib", "layers", "runs", "samples", "requests", "block", "depth", "rows", "errors",
-}  # fmt: skip
+_QUANTITIES = set(
+    words(
+        "tokens prefill prompt prompts params size memory vram gb gib mb mib layers runs "
+        "samples requests block depth rows errors"
+    )
+)
 """A column of one of these describes the row; it is no arm."""
+
+_SUFFIXES = sorted(
+    {
+        *(alias for metric in headers.SPEEDS for alias in headers.MEASURES[metric]),
+        *headers.MEASURES["acceptance_rate"], *headers.MEASURES["mean_length"], "acc", "decode",
+        "e2e_ms",
+    },
+    key=lambda alias: -len(alias),
+)  # fmt: skip
+_NO_CLASS = set(
+    words(
+        "mean median avg average p50 p90 p95 p99 min max std total output input gen generation "
+        "decode prompt prefill aggregate per stream request user peak raw e2e wall overall "
+        "number of num the"
+    )
+)
+"""Words before a measure that say which statistic or which tokens, not which class."""
 
 AGREES = math.log(1.03)
 """A ratio and the printed speedup may be rounded apart by this much."""
@@ -44,43 +55,39 @@ AGREES = math.log(1.03)
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Normalised names, rows of bare cells, and the line above the table."""
+    """Normalised names, rows of bare cells, and the lines above the table, nearest first."""
 
     names: Sequence[str]
     rows: Sequence[Mapping[str, str]]
     caption: str = ""
     printed: Mapping[str, str] = field(default_factory=dict)
     """Normalised name to the header as printed."""
+    context: Sequence[str] = ()
+    """Lines and headings above, from the caption outwards."""
+
+    def said(self, name: str) -> str:
+        """A header as printed."""
+        return self.printed.get(name, name)
 
 
 def long_rows(table: Table) -> list[dict[str, str]]:
     """One row per arm and class; the rows as they are where they are that already."""
     if is_transposed(table):
         return list(_by_column(table))
-    classes = {} if arms_in(table.names) else _class_columns(table)
+    arrows = _arrow_columns(table)
+    if arrows:
+        return [one for row in _of_runs(table) for one in _by_arrow(table, row, arrows)]
+    arms = _named_columns(table)
+    classes = {} if arms else _class_columns(table)
     if classes:
-        return [one for row in table.rows for one in _by_class(row, classes)]
-    arms = arms_in(table.names) or _arm_columns(table)
+        return [one for row in _of_runs(table) for one in _by_class(row, classes)]
+    arms = arms or _arm_columns(table)
     if arms:
-        return [one for row in _labelled(table) for one in unfolded(row, arms)]
-    return [dict(row) for row in table.rows]
-
-
-def _labelled(table: Table) -> list[Mapping[str, str]]:
-    """The rows of a table whose arms are columns: each row is a class, told by its first cell."""
-    first = table.names[0]
-    schema = resolve([first])
-    if "label" in table.names or schema.measures or schema.dimensions or schema.k:
-        return list(table.rows)
-    said = table.printed.get(first, first)
-
-    def label(cell: str) -> str:
-        return f"{said} {cell}".strip() if quantity(cell) else cell
-
-    return [
-        {"label": label(row.get(first, "")), **{n: cell for n, cell in row.items() if n != first}}
-        for row in table.rows
-    ]
+        return [one for row in _labelled(table, _of_runs(table)) for one in _by_arm(row, arms)]
+    grouped = _grouped_columns(table)
+    if grouped:
+        return [one for row in _of_runs(table) for one in _by_group(row, grouped)]
+    return [dict(row) for row in _of_runs(table)]
 
 
 def is_transposed(table: Table) -> bool:
@@ -89,30 +96,80 @@ def is_transposed(table: Table) -> bool:
         return False
     first, *others = table.names
     cells = [name_of(row.get(first, "")) for row in table.rows]
-    metrics = resolve(cells)
-    measured = len(metrics.metrics)
+    measured = len(resolve(cells).metrics)
     by_header = first in _METRIC_HEADERS and measured >= 1
     by_cells = measured >= 2 and not resolve(others).metrics and not resolve([first]).metrics
     return by_header or by_cells
 
 
+def _of_runs(table: Table) -> list[Mapping[str, str]]:
+    """The rows of single runs: a mean or a sum over other rows counts them twice."""
+    first = table.names[0] if table.names else ""
+    kept = [row for row in table.rows if not is_total(row.get(first, ""))]
+    return kept or list(table.rows)
+
+
 def _by_column(table: Table) -> Iterator[dict[str, str]]:
     first, *others = table.names
-    kept = [name for name in others if name and not column_rules.is_delta(name)]
+    kept = [name for name in others if name and not headers.is_delta(name)]
     if kept and all(_STATISTICS.match(name) for name in kept):
         kept = [next((name for name in _MEANS if name in kept), kept[0])]
-        arm = {kept[0]: ""}
-    elif kept and all(column_rules.class_of(name) for name in kept):
+        arm = {kept[0]: arm_above(table)}
+    elif kept and all(headers.class_of(name) for name in kept):
         for name in kept:
-            dimension, value = column_rules.class_of(name) or ("", 0)
+            dimension, value = headers.class_of(name) or ("", 0)
             row = {name_of(cells.get(first, "")): cells.get(name, "") for cells in table.rows}
             yield {dimension: str(value), **row}
         return
     else:
-        arm = {name: table.printed.get(name, name) for name in kept}
+        arm = {name: table.said(name) for name in kept}
     for name in kept:
         row = {name_of(cells.get(first, "")): cells.get(name, "") for cells in table.rows}
         yield {"arm": arm[name] or table.caption, **row}
+
+
+def arm_above(table: Table) -> str:
+    """The line above a table that says which arm it is of; else its caption."""
+    for text in table.context:
+        if named(text).state in (ON, OFF, WORD) and len(text) <= 120:
+            return text
+    return table.caption
+
+
+def _arrow_columns(table: Table) -> dict[str, str]:
+    """Column to measure, of columns whose cells go from one arm to another."""
+    found = {}
+    for name in table.names:
+        cells = [row[name] for row in table.rows if row.get(name)]
+        pairs = [
+            cell for cell in cells if len(steps(cell)) == 2 and all(map(quantity, steps(cell)))
+        ]
+        metric = headers.metric_of(name)
+        if metric is None and pairs and all(unit_of_cells(steps(cell)) for cell in pairs):
+            metric = "throughput_tok_s"
+        if metric and pairs and len(pairs) * 2 > len(cells):
+            found[name] = headers.MEASURES[metric][0]
+    return found
+
+
+def _by_arrow(
+    table: Table, row: Mapping[str, str], arrows: Mapping[str, str]
+) -> Iterator[dict[str, str]]:
+    shared = {n: c for n, c in row.items() if n not in arrows and len(steps(c)) < 2}
+    own = {c for places in resolve(list(shared)).metrics.values() for c, _ in places}
+    shared = {n: c for n, c in shared.items() if n not in own}
+    texts = [table.said(name) for name in arrows] + list(table.context)
+    sides = next((found for text in texts if len(found := steps(text)) == 2), ["before", "after"])
+    for side in (0, 1):
+        said = re.sub(
+            r"(?i)\b(?:tok(?:en)?s?\s?/\s?s(?:ec)?|tps|ms|tpot|throughput)\b", " ", sides[side]
+        )
+        one = {n: steps(row[n])[side] for n in arrows if len(steps(row.get(n))) == 2}
+        yield {
+            **shared,
+            "arm": " ".join(said.split())[-60:] or f"side {side + 1}",
+            **{arrows[n]: c for n, c in one.items()},
+        }
 
 
 def _by_class(
@@ -131,11 +188,66 @@ def _class_columns(table: Table) -> dict[str, tuple[str, int, str]]:
     """Column to (dimension, value, measure), if the columns are loads and their unit is known."""
     found = {}
     for name in table.names:
-        known = column_rules.class_of(name)
+        known = headers.class_of(name)
         measure = _unit_of(table, name) if known else None
         if known and measure:
             found[name] = (*known, measure)
     return found if len(found) > 1 else {}
+
+
+def _split(name: str) -> tuple[str, str] | None:
+    """(what stands beside a measure, the measure) in a header such as `baseline_tok_s`."""
+    if name in headers.KNOWN or headers.is_delta(name):
+        return None
+    for alias in _SUFFIXES:
+        if name.endswith(f"_{alias}"):
+            return name.removesuffix(f"_{alias}"), alias
+        if name.startswith(f"{alias}_") and len(alias) > 3:
+            return name.removeprefix(f"{alias}_"), alias
+    return None
+
+
+def _named_columns(table: Table) -> dict[str, tuple[str, str]]:
+    """Column to (arm, measure), if headers name several arms with their measure, one a baseline."""
+    found = {
+        name: split
+        for name in table.names
+        if (split := _split(name)) and split[1] not in ("decode", "acc")
+    }
+    arms = {arm for arm, _ in found.values()}
+    states = {named(arm).state for arm in arms}
+    return found if len(arms) > 1 and states & {OFF, WORD} else {}
+
+
+def _grouped_columns(table: Table) -> dict[str, tuple[str, str]]:
+    """Column to (class, measure), if several classes have the same two measures or more each."""
+    found: dict[str, tuple[str, str]] = {}
+    for name in table.names:
+        split = _split(name)
+        if split is None or set(split[0].split("_")) <= _NO_CLASS:
+            continue
+        rest, measure = split
+        measure = "tok_s" if measure == "decode" and _unit_of(table, name) == "tok_s" else measure
+        measure = {"acc": "acceptance_rate", "e2e_ms": "latency_ms"}.get(measure, measure)
+        if measure != "decode":
+            found[name] = (rest, measure)
+    measures: dict[str, set[str]] = defaultdict(set)
+    for rest, measure in found.values():
+        measures[rest].add(measure)
+    alike = len({frozenset(own) for own in measures.values()}) == 1
+    return found if len(measures) > 1 and alike and len(next(iter(measures.values()))) > 1 else {}
+
+
+def _by_group(
+    row: Mapping[str, str], grouped: Mapping[str, tuple[str, str]]
+) -> Iterator[dict[str, str]]:
+    shared = {name: cell for name, cell in row.items() if name not in grouped}
+    for group in dict.fromkeys(rest for rest, _ in grouped.values()):
+        own = {
+            measure: row.get(name, "") for name, (rest, measure) in grouped.items() if rest == group
+        }
+        if any(read(cell).values for cell in own.values()):
+            yield {**shared, "label": group.replace("_", " "), **own}
 
 
 def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
@@ -150,29 +262,86 @@ def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
     names = [
         n
         for n in table.names[1:]
-        if n not in used and not column_rules.is_delta(n) and not set(n.split("_")) & _QUANTITIES
+        if (n not in used and not headers.is_delta(n) and not set(n.split("_")) & _QUANTITIES
+        and named(table.said(n)).state in (ON, OFF, K0, WORD)) or n.startswith("with_")
+    ]  # fmt: skip
+    numeric = [
+        n
+        for n in names
+        if any(quantity(row.get(n)) for row in table.rows) and not _is_ratio(table, n)
     ]
-    printed = {n: table.printed.get(n, n) for n in names}
-    numeric = [n for n in names if any(quantity(row.get(n)) for row in table.rows)]
-    bases = [n for n in numeric if role_of(printed[n], k_of(printed[n])) in ("target_only", "k0")]
-    if not bases or len(numeric) < 2:
+    states = {n: named(table.said(n)).state for n in numeric}
+    bases = [n for n in numeric if states[n] in (OFF, K0, WORD)]
+    if not bases or len(numeric) < 2 or heads_planned(table.caption):
         return {}
     measure = _unit_of(table, bases[0]) or _by_speedup(table, bases[0], numeric)
     if measure is None:
         return {}
-    return {name: (printed[name], measure) for name in numeric}
+    return {name: (table.said(name), measure) for name in numeric}
+
+
+def _by_arm(
+    row: Mapping[str, str], arms: Mapping[str, tuple[str, str]]
+) -> Iterator[dict[str, str]]:
+    """One row per arm, with the columns that all arms share."""
+    shared = {name: value for name, value in row.items() if name not in arms}
+    by_arm: dict[str, dict[str, str]] = {}
+    for name, (arm, measure) in arms.items():
+        by_arm.setdefault(arm, {})[measure] = row.get(name, "")
+    speculative = [arm for arm in by_arm if named(arm).state not in (OFF, K0, WORD)]
+    for arm, measures in by_arm.items():
+        # What a speculating run alone has, once in the row, is that of the one arm that speculated.
+        alone = arm in speculative and len(speculative) == 1
+        own = shared if alone else {n: v for n, v in shared.items() if not _of_speculation(n)}
+        yield {**own, "arm": arm, **measures}
+
+
+def _of_speculation(name: str) -> bool:
+    return (
+        headers.metric_of(name) in headers.OUTCOME
+        or name in headers.K
+        or headers.is_draft_length(name)
+    )
+
+
+def _labelled(table: Table, rows: Sequence[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """The rows of a table whose arms are columns: each row is a class, told by its first cell."""
+    first = table.names[0]
+    schema = resolve([first])
+    if "label" in table.names or schema.measures or schema.dimensions or schema.k:
+        return list(rows)
+
+    def label(cell: str) -> str:
+        return f"{table.said(first)} {cell}".strip() if quantity(cell) else cell
+
+    return [
+        {"label": label(row.get(first, "")), **{n: cell for n, cell in row.items() if n != first}}
+        for row in rows
+    ]
+
+
+def unit_of_cells(cells: Sequence[str]) -> str | None:
+    """The one measure that the units of cells are of, or None."""
+    known = {_UNITS.get(found.unit) for cell in cells if (found := quantity(cell))}
+    return known.pop() if len(known) == 1 else None
 
 
 def _unit_of(table: Table, name: str) -> str | None:
     """The measure of a column from its cells' units, or from the table's caption."""
-    units = [found.unit for row in table.rows if (found := quantity(row.get(name)))]
-    known = {_UNITS.get(unit) for unit in units}
+    cells = [row.get(name, "") for row in table.rows]
+    units = [found.unit for cell in cells if (found := quantity(cell))]
+    known = {_UNITS.get(unit) for unit in units if unit}
     if len(known) == 1 and None not in known:
         return known.pop()
     if units and not any(units) and len(table.caption) <= 100:
-        metric = column_rules.metric_of(name_of(table.caption))
-        return metric if metric in {*columns.HIGHER, *columns.LOWER} else None
+        metric = headers.metric_of(name_of(table.caption))
+        return metric if metric in headers.SPEEDS else None
     return None
+
+
+def _is_ratio(table: Table, name: str) -> bool:
+    units = [found.unit for row in table.rows if (found := quantity(row.get(name)))]
+    return bool(units) and all(unit[:1] in ("x", "×", "%") for unit in units)
 
 
 def _by_speedup(table: Table, base: str, numeric: Sequence[str]) -> str | None:
@@ -180,13 +349,16 @@ def _by_speedup(table: Table, base: str, numeric: Sequence[str]) -> str | None:
     votes = set()
     for row in table.rows:
         theirs = quantity(row.get(base))
-        printed = [_ratio(cell) for name, cell in row.items() if column_rules.is_delta(name)]
+        printed = [
+            ratio_of(cell) or _number(cell)
+            for name, cell in row.items()
+            if headers.is_delta(name) or _is_ratio(table, name)
+        ]
         for name in numeric:
             ours = quantity(row.get(name))
             if name == base or ours is None or theirs is None or ours.unit.startswith("%"):
                 continue
-            claims = [*printed, _remark(row.get(name, ""))]
-            for claim in claims:
+            for claim in [*printed, read(row.get(name)).ratio]:
                 if claim and ours.value > 0 and theirs.value > 0:
                     votes |= _vote(math.log(ours.value / theirs.value), math.log(claim))
     return {"up": "tok_s", "down": "tpot_ms"}[votes.pop()] if len(votes) == 1 else None
@@ -200,16 +372,6 @@ def _vote(ratio: float, claim: float) -> set[str]:
     return {"down"} if abs(ratio + claim) < AGREES else set()
 
 
-def _ratio(cell: str) -> float | None:
-    """A speedup: `1.6x`, `1.6`, `+60%`."""
+def _number(cell: str) -> float | None:
     found = quantity(cell)
-    if found is None:
-        return None
-    value = 1 + found.value / 100 if found.unit.startswith("%") else found.value
-    return value if value > 0 else None
-
-
-def _remark(cell: str) -> float | None:
-    """The speedup in brackets behind a value: `96.1 (+52%)`, `45.6 (1.47x)`."""
-    match = re.search(r"\(\s*([-+]?\d[\d.]*\s*(?:%|x|×))\s*\)", cell)
-    return _ratio(match.group(1)) if match else None
+    return found.value if found and found.value > 0 else None
