@@ -10,18 +10,22 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
+from specscope_agent import probes
 from specscope_agent.cut import Cut
 from specscope_agent.devices import rows_by_ring
 from specscope_agent.drain import Drain
 from specscope_agent.errors import AgentError
 from specscope_agent.guardrail import Guardrail
+from specscope_agent.health import Health, Watchdog
 from specscope_agent.metrics import Metrics
 from specscope_agent.policies import Policies
 from specscope_agent.rings import OpenRing, Rings
 from specscope_agent.sampler import Sampler
 from specscope_agent.settings import AgentSettings
+from specscope_agent.source import Source
 from specscope_agent.spans import Spans
 from specscope_agent.spool import Spool
 from specscope_agent.ticks import ticks
@@ -34,6 +38,10 @@ log = logging.getLogger("specscope.agent")
 PERIOD_S = 0.45  # with the work of a turn, a record is published within half a second
 LAST_WORDS_S = 10.0  # at the end, for the service to acknowledge; Kubernetes grants 30 s
 COMPLAINT_INTERVAL_S = 60.0
+STAGES = {"rings", "devices", "orphans", "policy", "metrics"}  # of a turn, beside one a ring
+MOST_STAGES = 1000
+
+T = TypeVar("T")
 
 
 class Agent:
@@ -57,7 +65,11 @@ class Agent:
             [self._watch],
             held=lambda: self.guardrail.held,
         )
-        self._complained_at = -COMPLAINT_INTERVAL_S
+        self.health = Health()
+        if self.uplink:
+            self.health.threads["uplink"] = self.uplink.thread
+        self._watchdog = Watchdog(self.health)
+        self._complained_at: dict[str, float] = {}
 
     def _uplink(self, service: str) -> Uplink:
         return Uplink(
@@ -73,6 +85,7 @@ class Agent:
         self.sampler.start()
         if self.uplink:
             self.uplink.start()
+        self._watchdog.start()
         for late in ticks(PERIOD_S, stop):
             self.metrics.late.inc(late)
             self.tick()
@@ -81,21 +94,29 @@ class Agent:
         self.close()
 
     def tick(self) -> None:
-        """One turn: every ring drained once, the policy where it belongs."""
+        """One turn: every ring drained once, the policy where it belongs. Nothing escapes."""
         self._survive("rings", self.rings.refresh)
-        living = [ring for ring in self.rings.open if ring.reader.writer_alive]
+        rings = self.rings.open
+        device_rows = self._survive("devices", self._device_rows, rings) or {}
+        for ring in rings:
+            stage = f"drain {ring.path.name}"
+            self._survive(stage, self._drain.empty, ring, device_rows.get(ring.source, ()))
+        if self.rings.ours:
+            self._survive("orphans", self._drain.finish_orphans)
+        self._survive("policy", self._follow_policy)
+        self._survive("metrics", self._show)
+        self.health.forget({f"drain {ring.path.name}" for ring in rings} | STAGES)
+
+    def _device_rows(self, rings: Sequence[OpenRing]) -> dict[Source, list[dict[str, Any]]]:
+        """What the devices said since the last turn, by the replica that it goes with."""
+        living = [ring for ring in rings if ring.reader.writer_alive]
         if not living:
             self.sampler.forget()
-        device_rows = rows_by_ring(self.sampler.take(), living)
-        for ring in self.rings.open:
-            self._survive("drain", self._drain.empty, ring, device_rows.get(ring.source, ()))
-        if self.rings.ours:
-            self._survive("drain", self._drain.finish_orphans)
-        self._survive("policy", self._follow_policy)
-        self._show()
+        return rows_by_ring(self.sampler.take(), living)
 
     def close(self) -> None:
         """Give everything back; what is not acknowledged stays in the spool."""
+        self._watchdog.close()
         if self.uplink:
             self.uplink.close()
         if self.spans:
@@ -104,15 +125,25 @@ class Agent:
         self.rings.close()
         self.spool.close()
 
-    def _survive(self, stage: str, act: Callable[..., None], *arguments: object) -> None:
-        """Do it; a failure that we know is counted, said once a minute, and tried again."""
+    def _survive(self, stage: str, act: Callable[..., T], *arguments: object) -> T | None:
+        """Do it; whatever fails is counted, said once a minute, and tried again. None then."""
+        self.health.doing(stage)
         try:
-            act(*arguments)
-        except (AgentError, HookError, OSError) as error:
-            self.metrics.errors.labels(stage).inc()
-            if time.monotonic() - self._complained_at >= COMPLAINT_INTERVAL_S:
-                self._complained_at = time.monotonic()
-                log.warning("%s: %s; tried again", stage, error)
+            answer = act(*arguments)
+        except Exception as error:  # of one ring, one policy: the others go on
+            known = isinstance(error, AgentError | HookError | OSError)
+            reason = str(error) if known else repr(error)
+            self.metrics.errors.labels(stage.split()[0]).inc()
+            self.health.failed(stage, reason)
+            now = time.monotonic()
+            if now - self._complained_at.get(stage, -COMPLAINT_INTERVAL_S) >= COMPLAINT_INTERVAL_S:
+                if len(self._complained_at) > MOST_STAGES:  # names of rings that are long gone
+                    self._complained_at.clear()
+                self._complained_at[stage] = now
+                log.warning("%s: %s; tried again", stage, reason, exc_info=not known)
+            return None
+        self.health.worked(stage)
+        return answer
 
     def _watch(self, ring: OpenRing, made: Cut) -> None:
         self.guardrail.observe(made.tables)
@@ -162,10 +193,12 @@ def run(settings: AgentSettings, stop: threading.Event) -> None:
         log.warning("SPECSCOPE_SERVICE is not set: batches stay in the spool %s", settings.spool)
     if settings.metrics_port:
         try:
-            agent.metrics.serve(settings.metrics_port)
+            probes.serve(
+                settings.metrics_host, settings.metrics_port, agent.metrics.registry, agent.health
+            )
         except OSError as error:
             agent.close()
             raise AgentError(
-                f"port {settings.metrics_port} for metrics: {error.strerror}"
+                f"port {settings.metrics_port} for metrics: {error.strerror or error}"
             ) from error
     agent.run(stop)

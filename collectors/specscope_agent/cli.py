@@ -11,7 +11,16 @@ from typing import Any
 
 from specscope_hook.settings import KNOWN
 
-OURS = ("RINGS", "SERVICE", "SPOOL", "SPOOL_BYTES", "OTLP", "SAMPLE", "METRICS_PORT")
+OURS = (
+    "RINGS",
+    "SERVICE",
+    "SPOOL",
+    "SPOOL_BYTES",
+    "OTLP",
+    "SAMPLE",
+    "METRICS_PORT",
+    "METRICS_HOST",
+)
 
 
 def add_parser(subparsers: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class Metrics:
@@ -29,10 +29,6 @@ class Metrics:
         self.refused_rows = self._gauge("refused_rows", "Rows that the service did not keep")
         self.spans = self._gauge("spans", "Spans made of sampled requests and their rounds")
         self.policy = self._gauge("policy", "Number of the policy in force; 0 where none is")
-
-    def serve(self, port: int) -> None:
-        """Serve them over HTTP on every interface. Raises OSError where the port is taken."""
-        start_http_server(port, registry=self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"specscope_agent_{name}", text, labels, registry=self.registry)

@@ -26,6 +26,7 @@ class AgentSettings:
     otlp: str | None = None
     sample: float = 0.01
     metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> AgentSettings:
@@ -42,6 +43,7 @@ class AgentSettings:
             otlp=environ.get("SPECSCOPE_OTLP") or None,
             sample=_share(environ, "SPECSCOPE_SAMPLE", 0.01),
             metrics_port=_port(environ, "SPECSCOPE_METRICS_PORT"),
+            metrics_host=environ.get("SPECSCOPE_METRICS_HOST") or "127.0.0.1",
         )
 
 

@@ -84,18 +84,18 @@ class Uplink:
         self._version = version
         self._policy = policy
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="uplink", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="uplink", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        self.thread.start()
 
     def close(self, timeout_s: float = 5.0) -> None:
         """End the stream; batches that are not acknowledged stay in the spool."""
         self._stop.set()
         with self._spool.changed:
             self._spool.changed.notify_all()
-        if self._thread.ident is not None:  # never started where a port was in use
-            self._thread.join(timeout_s)
+        if self.thread.ident is not None:  # never started where a port was in use
+            self.thread.join(timeout_s)
 
     def _run(self) -> None:
         failures, complained_at = 0, -COMPLAINT_INTERVAL_S

@@ -35,6 +35,8 @@ specscope.io/sidecar: "true"
       value: {{ mul .Values.sidecar.spool.mebibytes 1048576 | quote }}
     - name: SPECSCOPE_METRICS_PORT
       value: {{ .Values.sidecar.metricsPort | quote }}
+    - name: SPECSCOPE_METRICS_HOST
+      value: "0.0.0.0"
     {{- with .Values.sidecar.otlp.endpoint }}
     - name: SPECSCOPE_OTLP
       value: {{ . | quote }}
@@ -51,7 +53,8 @@ specscope.io/sidecar: "true"
     - name: specscope
       containerPort: {{ .Values.sidecar.metricsPort }}
   livenessProbe:
-    tcpSocket:
+    httpGet:
+      path: /live
       port: specscope
     periodSeconds: 30
     failureThreshold: 10
