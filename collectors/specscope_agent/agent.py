@@ -53,7 +53,7 @@ class Agent:
         self.spool = Spool.open(settings.spool, settings.spool_bytes)
         self.rings = Rings(settings.rings)
         self.policies = Policies(settings.spool)
-        self.guardrail = Guardrail(settings.spool / "guardrail.json", time.time)
+        self.guardrail = Guardrail(settings.spool / "guardrail.json")
         self.sampler = Sampler()
         self.spans = Spans.to(settings.otlp, settings.sample) if settings.otlp else None
         self.uplink = self._uplink(settings.service) if settings.service else None

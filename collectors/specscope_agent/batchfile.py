@@ -13,12 +13,12 @@ a name that ends in `.batch` is a whole batch unless the disk lost it; the CRC s
 from __future__ import annotations
 
 import json
-import os
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from specscope_agent import files
 from specscope_agent.source import Source
 from specscope_agent.wire import Encoded
 from specscope_hook.ring import Cursor
@@ -26,6 +26,8 @@ from specscope_hook.ring import Cursor
 MAGIC = b"SPECBAT1"
 _HEAD = struct.Struct("<II")
 SUFFIX = ".batch"
+LARGEST_BYTES = 64 << 20  # a batch is 2 MiB, and one of a single round no more than 4
+PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +47,13 @@ class Batch:
         return sum(table.rows for table in self.tables if table.name == name)
 
 
-def write(path: Path, batch: Batch, *, sync: bool = True) -> int:
+def write(path: Path, batch: Batch, *, sync: bool = True, over: bool = False) -> int:
     """Put a batch into its file, replacing what was there; returns the file's bytes.
 
     sync: wait until it would survive the machine, not only this process
+    over: use the blocks of what is there, which is of no use any more
 
-    Raises OSError where the disk does not take it; what was there is then left as it was.
+    Raises OSError when the disk does not take it; what was there is left as it was, without `over`.
     """
     header = json.dumps(
         {
@@ -66,48 +69,84 @@ def write(path: Path, batch: Batch, *, sync: bool = True) -> int:
     check = 0
     for piece in body:
         check = zlib.crc32(piece, check)
-    new = path.with_suffix(".new")
-    try:
-        with new.open("wb") as file:
-            file.writelines([MAGIC, struct.pack("<I", check), *body])
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
-        os.rename(new, path)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise
-    return 16 + len(header) + sum(len(table.arrow) for table in batch.tables)
+    pieces = [MAGIC, struct.pack("<I", check), *body]
+    if over:
+        files.overwrite(path, pieces)
+    else:
+        files.replace(path, pieces, sync=sync)
+    return sum(map(len, pieces))
 
 
 def read(path: Path) -> Batch | None:
-    """The batch in a file; None where it is torn or none at all.
+    """The batch in a file; None when it is torn or none at all.
 
-    Raises OSError where it cannot be read.
+    Raises OSError when it cannot be read.
     """
-    raw = path.read_bytes()
-    if len(raw) < 16 or raw[:8] != MAGIC:
+    with files.open_regular(path) as file:
+        raw = file.read(LARGEST_BYTES + 1)
+    if not 16 <= len(raw) <= LARGEST_BYTES or raw[:8] != MAGIC:
         return None
     check, length = _HEAD.unpack_from(raw, 8)
     if zlib.crc32(memoryview(raw)[12:]) != check:
         return None
-    try:
-        return _parsed(raw, length)
-    except (ValueError, KeyError, TypeError):  # whole, and of another version
+    bare = _parsed(raw[16 : 16 + length])
+    if bare is None:
         return None
-
-
-def _parsed(raw: bytes, length: int) -> Batch:
-    header = json.loads(raw[16 : 16 + length])
+    batch, sizes = bare
     tables, offset = [], 16 + length
-    for name, rows, size in header["tables"]:
-        tables.append(Encoded(name, rows, raw[offset : offset + size]))
+    for table, size in zip(batch.tables, sizes, strict=True):
+        tables.append(Encoded(table.name, table.rows, raw[offset : offset + size]))
         offset += size
-    return Batch(
-        source=Source(*header["source"]),
-        number=header["number"],
-        first_seq=header["first_seq"],
-        cursor=Cursor(*header["cursor"]),
-        said=frozenset(header["said"]),
-        tables=tuple(tables),
-    )
+    return replace(batch, tables=tuple(tables))
+
+
+def summary(path: Path) -> tuple[Batch, int] | None:
+    """A batch without the bytes of its tables, and its file's size; None when it is torn.
+
+    Reads the file in pieces: what a spool holds is never in memory at once.
+
+    Raises OSError when it cannot be read.
+    """
+    with files.open_regular(path) as file:
+        head = file.read(16)
+        if len(head) < 16 or head[:8] != MAGIC:
+            return None
+        expected, length = _HEAD.unpack_from(head, 8)
+        header = file.read(min(length, LARGEST_BYTES))
+        check, size = zlib.crc32(header, zlib.crc32(head[12:])), 16 + len(header)
+        while size <= LARGEST_BYTES and (piece := file.read(PIECE_BYTES)):
+            check, size = zlib.crc32(piece, check), size + len(piece)
+    if check != expected or size > LARGEST_BYTES:
+        return None
+    bare = _parsed(header)
+    return (bare[0], size) if bare else None
+
+
+def _parsed(header: bytes) -> tuple[Batch, list[int]] | None:
+    """The batch of a header, its tables without bytes, and how many bytes each has.
+
+    None when it is no header: whole, but of another version.
+    """
+    try:
+        raw = json.loads(header)
+        names = [Encoded(str(name), _count(rows), b"") for name, rows, _ in raw["tables"]]
+        sizes = [_count(size) for _, _, size in raw["tables"]]
+        replica, boot = raw["source"]
+        position, next_seq = raw["cursor"]
+        batch = Batch(
+            source=Source(str(replica), str(boot)),
+            number=_count(raw["number"]),
+            first_seq=_count(raw["first_seq"]),
+            cursor=Cursor(_count(position), _count(next_seq)),
+            said=frozenset(map(str, raw["said"])),
+            tables=tuple(names),
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return batch, sizes
+
+
+def _count(value: object) -> int:
+    if not isinstance(value, int) or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r} is not a count")
+    return value

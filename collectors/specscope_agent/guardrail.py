@@ -15,7 +15,7 @@ once a boot, as a loss of the pairs that it cut short.
 from __future__ import annotations
 
 import json
-import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +24,24 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pyarrow as pa
 
+from specscope_agent import files
+from specscope_hook.errors import PolicyError
+
 MINUTE_S = 60.0
 MINUTES = 3  # in a row, so that one bad minute is not a verdict
 LONGER_SHARE = 0.1  # of gaps over a p95's limit: twice the twentieth that it allows
 BREAK_EVEN_SHARE = 0.9
 FEWEST = 20  # gaps, first tokens or request-rounds; fewer say nothing about a minute
 FIRST_WAIT_S, LONGEST_WAIT_S = 1800.0, 86_400.0
+LARGEST = 1_000_000_000  # of a limit: ms of eleven days
+
+
+def machine_start() -> str:
+    """Identifier of this start of the machine, within which the monotonic clock goes on."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +54,22 @@ class Limits:
 
     @classmethod
     def of(cls, policy: str) -> Self:
-        """The limits in a policy's JSON; none where it names none, or none that is a number."""
-        named = (json.loads(policy) if policy else {}).get("guardrail")
-        given = named if isinstance(named, dict) else {}
-        return cls(
-            **{
-                name: float(given[name])
-                for name in cls.__dataclass_fields__
-                if isinstance(given.get(name), (int, float))
-            }
-        )
+        """The limits in a policy's JSON; none when it names none.
+
+        Raises PolicyError for one that is no number above 0 and up to 10^9.
+        """
+        named = (json.loads(policy) if policy else {}).get("guardrail") or {}
+        if not isinstance(named, dict):
+            raise PolicyError(f"a guardrail of {str(named)[:40]!r} names no limits")
+        return cls(**{name: _limit(named.get(name), name) for name in cls.__dataclass_fields__})
+
+
+def _limit(value: object, name: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LARGEST:
+        raise PolicyError(f"the guardrail's {name} is not a number above 0 and up to {LARGEST}")
+    return float(value)
 
 
 @dataclass(slots=True)
@@ -123,7 +141,13 @@ class Guardrail:
     """Watches what is drained; `lowered` is the policy to follow while it holds."""
 
     path: Path  # what it holds is kept here, so a restart does not raise k
-    clock: Callable[[], float]  # seconds since 1970; what is kept outlives this process
+    clock: Callable[[], float] = time.monotonic
+    """Seconds of a clock that nobody sets: a wall clock that was put back would lift k = 0 or
+    hold it on, one that was put forward would close a minute early."""
+    wall: Callable[[], float] = time.time
+    """Seconds since 1970, to label what it did."""
+    machine: str = field(default_factory=machine_start)
+    """Names the stretch of time that `clock` is good for, across processes."""
     held: Held | None = None
     """The last time it put k = 0 in force under the policy that it watches over."""
     _policy: str = ""
@@ -145,9 +169,12 @@ class Guardrail:
         try:
             kept = json.loads(self.path.read_text())
             if kept["policy"] == policy:
-                self._times, self._until = kept["times"], kept["until"]
-                self.held = Held(*kept["held"])
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+                held, times, wait_s = Held(*kept["held"]), int(kept["times"]), float(kept["wait_s"])
+                # After a restart of the machine nobody knows how long it was off: all of it again.
+                same = kept["machine"] == self.machine
+                self._until = float(kept["until"]) if same else self.clock() + wait_s
+                self.held, self._times = held, times
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             pass  # it has never held here, or the file is not ours
 
     def observe(self, tables: Mapping[str, pa.Table]) -> None:
@@ -157,8 +184,7 @@ class Guardrail:
 
     def turn(self) -> bool:
         """Close a minute that is over; True where this has just lowered k."""
-        # A clock that was put back may not leave us blind until it is there again.
-        if self._minute_ends - MINUTE_S <= self.clock() < self._minute_ends:
+        if self.clock() < self._minute_ends:
             return False
         minute, self._minute = self._minute, Minute()
         self._minute_ends = self.clock() + MINUTE_S
@@ -174,7 +200,7 @@ class Guardrail:
 
     @property
     def holds(self) -> bool:
-        """Whether k = 0 is in force; no longer than the longest wait, whatever a clock said."""
+        """Whether k = 0 is in force; no longer than the longest wait, whatever a file said."""
         return 0 < self._until - self.clock() <= LONGEST_WAIT_S
 
     @property
@@ -187,14 +213,20 @@ class Guardrail:
         return json.dumps({**policy, **nothing, "block_ms": None})
 
     def _hold(self, reason: str) -> None:
-        now, wait = self.clock(), min(FIRST_WAIT_S * 2**self._times, LONGEST_WAIT_S)
-        self._times, self._until = self._times + 1, now + wait
+        wait_s = min(FIRST_WAIT_S * 2 ** min(self._times, 10), LONGEST_WAIT_S)
+        self._times, self._until = self._times + 1, self.clock() + wait_s
         number = int(json.loads(self._policy).get("policy", 0))
-        self.held = Held(number, round(now * 1e9), round(self._until * 1e9), reason)
-        new = self.path.with_suffix(".new")
-        kept = {"policy": self._policy, "times": self._times, "until": self._until}
-        new.write_text(json.dumps({**kept, "held": self.held}))
-        os.rename(new, self.path)
+        fired_at = round(self.wall() * 1e9)
+        self.held = Held(number, fired_at, fired_at + round(wait_s * 1e9), reason)
+        kept = {
+            "policy": self._policy,
+            "times": self._times,
+            "until": self._until,
+            "wait_s": wait_s,
+            "machine": self.machine,
+            "held": self.held,
+        }
+        files.replace(self.path, [json.dumps(kept).encode()], sync=True)
 
 
 def _numbers(table: pa.Table, name: str) -> Any:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from specscope_agent import batchfile
 from specscope_agent.batchfile import Batch
+from specscope_agent.files import make_folder
 from specscope_agent.loss import rows_table
 from specscope_agent.source import Source
 from specscope_agent.wire import Encoded, decode, encode
@@ -65,12 +66,18 @@ class Lane:
         A torn file at the tail was never counted: it goes, and its records are read from
         the ring again. One in the middle leaves a hole in the numbers; see `holes`.
         """
-        whole, torn = [], []
+        whole: list[tuple[Batch, int]] = []
+        torn = []
         for path in sorted(folder.iterdir()):
             if path.suffix == batchfile.SUFFIX and path.stem.isdigit():
-                batch = batchfile.read(path)
-                if batch:
-                    whole.append((batch, path.stat().st_size))
+                try:
+                    summary = batchfile.summary(path)
+                except OSError as error:
+                    if error.errno:  # the disk, and not the file
+                        raise
+                    continue
+                if summary:
+                    whole.append(summary)
                 else:
                     torn.append(path)
         state = folder / _STATE
@@ -109,8 +116,20 @@ class Lane:
 
     def put(self, batch: Batch) -> Entry:
         """Write a batch: the next one, or an old number anew. Raises OSError."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        entry = Entry.of(batch, batchfile.write(self._path(batch.number), batch))
+        make_folder(self.folder)
+        return self._remember(batch, batchfile.write(self._path(batch.number), batch))
+
+    def put_over(self, batch: Batch) -> Entry:
+        """Write a batch in the place of its file, which is damaged; if even that finds no room,
+        remember it alone: the next agent finds the file as damaged as this one."""
+        try:
+            size = batchfile.write(self._path(batch.number), batch, over=True)
+        except OSError:
+            size = 0
+        return self._remember(batch, size)
+
+    def _remember(self, batch: Batch, file_bytes: int) -> Entry:
+        entry = Entry.of(batch, file_bytes)
         before = self.entries.get(batch.number)
         self.entries[batch.number] = entry
         self.disk_bytes += entry.disk_bytes - (before.disk_bytes if before else 0)

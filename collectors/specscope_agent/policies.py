@@ -8,11 +8,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from threading import Lock
 
+from specscope_agent import files
+from specscope_agent.guardrail import Limits
 from specscope_hook.errors import HookError
 from specscope_hook.gate import Gate
 from specscope_hook.ring import RingReader
 
 log = logging.getLogger("specscope.agent")
+
+LONGEST_BYTES = 1 << 20  # of a kept policy; the control page holds far less
 
 
 class Policies:
@@ -24,9 +28,10 @@ class Policies:
         self._lock = Lock()
         self._text = ""
         self._number = 0
-        self._written: dict[Path, str] = {}
+        self._unfit: set[Path] = set()
         try:
-            text = self._path.read_text()
+            with files.open_regular(self._path) as file:
+                text = file.read(LONGEST_BYTES).decode()
         except FileNotFoundError:
             return
         except (OSError, ValueError) as error:
@@ -34,6 +39,17 @@ class Policies:
             return
         if gate := _gate_of(text):
             self._put_in_force(text, gate)
+        else:
+            self._set_aside()
+
+    def _set_aside(self) -> None:
+        """A kept policy that cannot be followed would be refused again at every start."""
+        aside = self._path.with_suffix(".refused")
+        try:
+            os.rename(self._path, aside)
+            log.warning("the policy that was kept is set aside as %s", aside)
+        except OSError as error:
+            log.warning("the policy that was kept cannot be set aside: %s", error)
 
     @property
     def number(self) -> int:
@@ -47,10 +63,8 @@ class Policies:
         """A policy from the service; one that cannot be followed is said and left."""
         if number != self._number and (gate := _gate_of(text)):
             # Kept before it is in force: a sidecar that is killed forgets nothing that it followed.
-            new = self._path.with_suffix(".new")
             try:
-                new.write_text(text)
-                os.rename(new, self._path)
+                files.replace(self._path, [text.encode()], sync=True)
             except OSError as error:
                 log.warning("the policy is in force but not kept: %s", error)
             self._put_in_force(text, gate)
@@ -58,6 +72,7 @@ class Policies:
     def _put_in_force(self, text: str, gate: Gate) -> None:
         with self._lock:
             self._text, self._number = text, gate.policy
+            self._unfit.clear()
 
     def apply(self, readers: Iterable[RingReader], lowered: str = "") -> None:
         """Write the policy, or the one the guardrail made of it, where it is not yet."""
@@ -65,19 +80,22 @@ class Policies:
         if not text:
             return
         for reader in readers:
-            if self._written.get(reader.path) == text:
+            # What lies there is looked at: a ring that was damaged has been made anew without it.
+            if reader.path in self._unfit or reader.control_text == text:
                 continue
-            self._written[reader.path] = text
             try:
                 reader.control_write(text)
             except HookError as error:
+                self._unfit.add(reader.path)
                 log.warning("the policy does not fit into %s: %s", reader.path, error)
 
 
 def _gate_of(text: str) -> Gate | None:
-    """What a policy asks for; None, and said, where it cannot be followed."""
+    """The gate that a policy asks for; None, and said, when it cannot be followed."""
     try:
-        return Gate.from_policy(text)
-    except HookError as error:
+        gate = Gate.from_policy(text)
+        Limits.of(text)
+    except Exception as error:  # a policy comes from elsewhere: nothing in one may end us
         log.warning("a policy was refused: %s", error)
         return None
+    return gate

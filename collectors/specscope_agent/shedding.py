@@ -36,7 +36,12 @@ def without(batch: Batch, tables: Sequence[str]) -> Batch:
     """The batch with rows of these tables given up, a loss for each of the tables."""
     losses = Losses(batch.source, time.time_ns())
     for table in batch.tables:
-        if table.name in tables:
+        if (
+            table.name == "device" in tables
+        ):  # no record of the ring has their number: their time tells them
+            sampled_at = max(decode(table.arrow).column("sampled_at").cast(pa.int64()).to_pylist())
+            losses.add("device", "spool_full", None, table.rows, at=sampled_at)
+        elif table.name in tables:
             losses.add(table.name, "spool_full", batch.first_seq, table.rows)
     kept = [table for table in batch.tables if table.name not in tables]
     return replace(batch, tables=_with(kept, losses))

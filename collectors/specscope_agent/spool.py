@@ -21,6 +21,7 @@ from pathlib import Path
 
 from specscope_agent.batchfile import Batch
 from specscope_agent.errors import SpoolError
+from specscope_agent.files import PRIVATE_FILE, make_folder
 from specscope_agent.lane import Entry, Lane
 from specscope_agent.shedding import DROP_ORDER, droppable, in_place_of, without
 from specscope_agent.source import Source
@@ -53,8 +54,9 @@ class Spool:
         """
         spool = cls(folder, limit_bytes)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            spool._lock_file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            make_folder(folder)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            spool._lock_file = os.open(folder / "lock", flags, PRIVATE_FILE)
             fcntl.flock(spool._lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for path in sorted(folder.iterdir()):
                 # A volume's own lost+found is not ours; lanes have a hyphen.
@@ -210,8 +212,14 @@ class Spool:
         self._put(lane, without(batch, names))
 
     def _replace(self, lane: Lane, number: int, first_seq: int | None, next_seq: int) -> Batch:
-        """Put a loss where the disk lost a batch; what is said once is said again."""
+        """Put a loss in the place of a batch that the disk lost; what is said once is said again.
+
+        A full disk does not keep it from being sent.
+        """
         batch = in_place_of(lane, number, first_seq, next_seq)
-        self._put(lane, batch)
+        try:
+            lane.put(batch)
+        except OSError:
+            lane.put_over(batch)
         lane.newest = replace(lane.newest, said=frozenset())
         return batch

@@ -136,6 +136,11 @@ def test_damage_to_rings_kills_nobody_and_is_counted(tmp_path):
     assert len(seqs) == len(set(seqs))
     stored = {name: sum(s.replica == name for s, _ in seqs) for name in recorded}
     lost = {n: sum(r["count"] or 0 for r in losses if r["replica"] == n) for n in recorded}
-    assert {name: stored[name] + lost[name] for name in recorded} == recorded
+    # Of one that was cut after its writer's last look nobody knows how much it held.
+    unknown = {row["replica"] for row in losses if row["reason"] == "tail_unknown"}
+    assert unknown < set(hurt)
+    for name, count in recorded.items():
+        accounted = stored[name] + lost[name]
+        assert accounted <= count if name in unknown else accounted == count
     assert lost["whole"] == 0 < sum(lost.values())
     assert all(stored.values())

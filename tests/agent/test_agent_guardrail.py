@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pyarrow as pa
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specscope_agent.guardrail import FIRST_WAIT_S, LONGEST_WAIT_S, Guardrail, Limits
+from specscope_hook.errors import PolicyError
 from specscope_hook.gate import Gate
 
 LIMITS = {"gap_p95_ms": 50, "ttft_p95_ms": 800, "tokens_per_round": 1.5}
@@ -169,10 +171,25 @@ def test_it_never_raises_any_k(tmp_path_factory, table, default, kind):
         assert after.k(class_, 1, 1, 1, 1) <= before.k(class_, 1, 1, 1, 1)
 
 
-def test_limits_that_are_no_numbers_are_no_limits():
-    assert Limits.of('{"guardrail": {"gap_p95_ms": "soon"}}') == Limits()
-    assert Limits.of('{"guardrail": 7}') == Limits()
-    assert Limits.of("") == Limits()
+@pytest.mark.parametrize(
+    "limits",
+    [
+        '{"gap_p95_ms": "soon"}',
+        f'{{"gap_p95_ms": 1{"0" * 400}}}',
+        "7",
+        '{"ttft_p95_ms": -1}',
+        '{"tokens_per_round": NaN}',
+        '{"tokens_per_round": Infinity}',
+        '{"gap_p95_ms": true}',
+    ],
+)
+def test_limits_that_are_no_numbers_are_refused(limits):
+    with pytest.raises(PolicyError):
+        Limits.of(f'{{"guardrail": {limits}}}')
+
+
+def test_a_policy_without_limits_has_none():
+    assert Limits.of("") == Limits.of('{"guardrail": {"gap_p95_ms": null}}') == Limits()
 
 
 def test_what_it_held_is_known_again_after_a_restart(guardrail, clock, tmp_path):
@@ -196,12 +213,53 @@ def test_what_it_held_under_one_policy_is_not_said_of_another(guardrail, clock):
     assert guardrail.held is None
 
 
-def test_a_clock_that_is_put_back_blinds_nobody_and_holds_no_longer(guardrail, clock):
-    broken = rounds(wall_us=90_000.0)
-    clock.now -= 86_400.0
+class Steps:
+    """A wall clock that is put forward and back all the time."""
 
-    assert minutes(guardrail, clock, 4, broken) == 1  # the first minute only finds its end
-    clock.now -= 10 * LONGEST_WAIT_S
+    def __init__(self, rng):
+        self._rng = rng
 
-    assert guardrail.lowered == ""
-    assert minutes(guardrail, clock, 4, broken) == 1
+    def __call__(self):
+        return 1_790_000_000.0 + self._rng.uniform(-1e6, 1e6)
+
+
+def test_a_wall_clock_that_is_stepped_neither_fires_nor_lifts_nor_holds(tmp_path, clock):
+    guardrail = Guardrail(tmp_path / "guardrail.json", clock, Steps(random.Random(1)))
+    guardrail.follow(POLICY)
+
+    assert minutes(guardrail, clock, 2, rounds(emitted=1)) == 0
+    assert minutes(guardrail, clock, 1, rounds(emitted=1)) == 1
+    began = clock.now
+    while guardrail.holds:
+        clock.now += 60.0
+
+    assert clock.now - began == FIRST_WAIT_S
+
+
+def test_after_a_restart_of_the_machine_it_holds_for_the_whole_wait_again(
+    guardrail, clock, tmp_path
+):
+    minutes(guardrail, clock, 3, rounds(emitted=1))
+
+    clock.now = 5.0
+    again = Guardrail(tmp_path / "guardrail.json", clock, machine="another start")
+    again.follow(POLICY)
+    clock.now += FIRST_WAIT_S - 1
+
+    assert again.holds
+    clock.now += 2
+    assert not again.holds
+
+
+@pytest.mark.parametrize("value", ["x", None, [], 10**400])
+@pytest.mark.parametrize("name", ["until", "wait_s", "times", "held"])
+def test_a_damaged_note_of_what_it_held_is_left(guardrail, clock, tmp_path, name, value):
+    minutes(guardrail, clock, 3, rounds(emitted=1))
+    path = tmp_path / "guardrail.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+
+    again = Guardrail(path, clock)
+    again.follow(POLICY)
+
+    assert again.holds in (True, False)
+    assert again.turn() is False

@@ -255,7 +255,7 @@ def test_a_disk_that_fails_for_a_while_loses_nothing(rings, agent, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as broken:
-        broken.setattr("specscope_agent.batchfile.os.fsync", full)
+        broken.setattr("specscope_agent.files.os.fsync", full)
         running.tick()
     traffic.round(2)
     running.tick()

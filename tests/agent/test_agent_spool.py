@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import zlib
@@ -9,7 +10,7 @@ import zlib
 import pyarrow as pa
 import pytest
 
-from specscope_agent import batchfile
+from specscope_agent import batchfile, files
 from specscope_agent.errors import SpoolError
 from specscope_agent.loss import Losses
 from specscope_agent.source import Source
@@ -315,7 +316,7 @@ def test_a_disk_that_takes_no_more_leaves_the_cursor_where_it_was(spool, folder,
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("specscope_agent.batchfile.os.fsync", full)
+    monkeypatch.setattr("specscope_agent.files.os.fsync", full)
     with pytest.raises(SpoolError, match="No space left"):
         fill(spool, 1)
 
@@ -357,13 +358,13 @@ def test_a_full_disk_keeps_nothing_that_is_acknowledged(spool, folder, monkeypat
 def test_a_disk_that_fills_up_while_numbers_move_loses_no_batch(spool, folder, monkeypatch):
     fill(spool, 3)
     calls = iter(range(100))
-    sync = batchfile.os.fsync
+    sync = files.os.fsync
 
     def second(file):
-        return full() if next(calls) == 1 else sync(file)
+        return full() if next(calls) == 2 else sync(file)  # file and folder, each
 
     with monkeypatch.context() as broken:
-        broken.setattr("specscope_agent.batchfile.os.fsync", second)
+        broken.setattr("specscope_agent.files.os.fsync", second)
         with pytest.raises(SpoolError, match="No space left"):
             spool.resume(SOURCE, 10, 1)
 
@@ -408,3 +409,84 @@ def test_a_service_that_has_gone_back_in_time_gets_what_is_left_and_nothing_is_d
     spool.resume(SOURCE, 3, 31)
 
     assert numbers(spool) == [7, 8, 9, 10]
+
+
+def test_a_damaged_first_batch_on_a_full_disk_is_said_and_acknowledged(spool, folder, monkeypatch):
+    fill(spool, 3)
+    batch_files(folder)[0].write_bytes(b"torn" * 5000)
+
+    with monkeypatch.context() as disk:
+        disk.setattr("specscope_agent.files.replace", full)
+        first = spool.take(SOURCE, 1)
+        again = spool.take(SOURCE, 1)
+        spool.acknowledge(SOURCE, 1)
+    (loss,) = decode(first.tables[0].arrow).to_pylist()
+
+    assert (loss["reason"], loss["first_seq"], loss["count"]) == ("corrupt", 1, 10)
+    assert again == first
+    assert numbers(spool) == [2, 3]
+
+
+def test_a_damaged_batch_is_said_even_if_nothing_can_be_written(spool, folder, monkeypatch):
+    fill(spool, 3)
+    batch_files(folder)[0].write_bytes(b"")
+
+    with monkeypatch.context() as disk:
+        disk.setattr("specscope_agent.files.replace", full)
+        disk.setattr("specscope_agent.files.overwrite", full)
+        first = spool.take(SOURCE, 1)
+        spool.acknowledge(SOURCE, 1)
+
+    assert decode(first.tables[0].arrow).to_pylist()[0]["count"] == 10
+    assert numbers(spool) == [2, 3]
+
+
+def test_losses_of_device_samples_in_batches_without_records_are_kept_apart(folder):
+    spool = Spool.open(folder, 80_000)
+    cursor = Cursor(0, 1)
+    for second in range(40):
+        values = {"sampled_at": [second * 10**9], "field": [random.randbytes(4000).hex()]}
+        spool.add(SOURCE, cursor, encode({"device": pa.table(values)}))
+
+    losses = losses_in(spool)
+    spool.close()
+
+    assert len(losses) > 10
+    assert {loss["first_seq"] for loss in losses} == {None}
+    assert len({loss["lost_at"] for loss in losses}) == len(losses)
+
+
+def test_what_is_kept_is_private(folder, spool):
+    fill(spool, 2)
+    spool.acknowledge(SOURCE, 1)
+    spool.acknowledge(SOURCE, 2)
+    fill(spool, 1)
+
+    paths = [folder, *folder.rglob("*")]
+
+    assert len(paths) > 3
+    assert {path.stat().st_mode & 0o777 for path in paths if path.is_dir()} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in paths if path.is_file()} == {0o600}
+
+
+def test_opening_a_spool_takes_no_memory_for_what_it_holds(folder):
+    spool = Spool.open(folder, LARGE)
+    fill(spool, 60, size=2 << 20)
+    spool.close()
+    script = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from specscope_agent.spool import Spool\n"
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "before = peak()\n"
+        "spool = Spool.open(Path(sys.argv[1]), 1 << 30)\n"
+        "print(peak() - before, spool.disk_bytes)\n"
+    )
+
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=True
+    )
+    grown_kb, held = map(int, run.stdout.split())
+
+    assert held > 100 << 20
+    assert grown_kb < 20 << 10
