@@ -23,9 +23,9 @@ def add_parser(subparsers: Any) -> None:
 def train(args: Namespace) -> int:
     """Rebuild the pair from text on this machine."""
     from specscope.engine.train.build import build_pair
-    from specscope.engine.train.corpus import collect
+    from specscope.engine.train.corpus import collect, own_documents
 
-    build_pair(collect(args.docs, args.stdlib), args.out, _say)
+    build_pair(collect(args.docs, args.stdlib), own_documents(), args.out, _say)
     _print(f"wrote {args.out}")
     return 0
 

@@ -1,5 +1,6 @@
 """The shipped pair is whole, is the one described, and is really its project's own."""
 
+import json
 import shutil
 from collections import Counter
 from importlib.resources import files
@@ -13,8 +14,10 @@ from specscope.engine.bench.acceptance import measure
 from specscope.engine.decode.checks import check_pair
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
 from specscope.engine.decode.engine import Engine
-from specscope.engine.errors import BadCheckpoint, IncompatiblePair
+from specscope.engine.errors import BadCheckpoint, IncompatiblePair, NoCorpus
 from specscope.engine.pair import bundled_prompts, check_hashes, load_bundled, load_pair, model_card
+from specscope.engine.train.build import prompt_documents
+from specscope.engine.train.corpus import Document, markdown_text, own_documents, sql_script
 
 DIRECTORY = Path(str(files("specscope.engine"))) / "bundled"
 
@@ -136,3 +139,51 @@ def test_in_bfloat16_no_emitted_token_falls_behind_the_best_by_more_than_roundin
         logits = logits[len(prompt) - 1 : -1]
         best = logits.amax(1)
         assert (best - logits.gather(1, said[:, None]).squeeze(1)).max() <= 0.25
+
+
+def test_every_shipped_prompt_is_of_the_projects_own_text():
+    lines = (DIRECTORY / "prompts.jsonl").read_text().splitlines()
+    sources = {row["label"]: set() for row in map(json.loads, lines)}
+    for row in map(json.loads, lines):
+        sources[row["label"]].add(row["source"].partition(":")[0].partition("/")[0])
+
+    assert sources["sql"] == sources["json"] == {"generated"}
+    assert sources["prose"] <= {"README.md", "docs"}
+    assert sources["python"] <= {"specscope", "collectors"}
+
+
+def test_prompts_are_cut_from_pages_without_code_tables_or_markup():
+    page = """# Title
+
+See [the page](x.md) for `k` and **more**: words enough to be kept as a paragraph of text.
+
+```sh
+make test and everything else that nobody should find among the words of a paragraph
+```
+
+| a table | of two cells and many words that nobody should find among the paragraphs |
+
+* An item of a list that is long enough to be kept as a paragraph of its own here.
+"""
+
+    assert markdown_text(page).split("\n\n") == [
+        "See the page for k and more: words enough to be kept as a paragraph of text.",
+        "An item of a list that is long enough to be kept as a paragraph of its own here.",
+    ]
+
+
+def test_prompts_are_no_text_that_a_model_learned_from():
+    own = own_documents()
+    learned = [
+        Document("prose", "page", "x" * 600),
+        Document("sql", "generated:1", sql_script(1, 1)),
+    ]
+    shipped = prompt_documents(learned, own)
+
+    assert {document.label for document in own} == {"prose", "python"}
+    assert all(d in own or (d.source.startswith("generated:") and d.held_out) for d in shipped)
+
+
+def test_own_text_is_looked_for_in_a_checkout_only(tmp_path):
+    with pytest.raises(NoCorpus, match="no checkout"):
+        own_documents(tmp_path)

@@ -44,13 +44,15 @@ PROMPTS_PER_CLASS = 64
 PROMPT_TOKENS = 64
 
 
-def build_pair(documents: list[Document], out: Path, say: Say) -> None:
-    """Train tokenizer, target and draft on `documents` and write everything into `out`."""
+def build_pair(documents: list[Document], own: list[Document], out: Path, say: Say) -> None:
+    """Train tokenizer, target and draft on `documents` and write everything into `out`.
+
+    Prompts are cut from `own` documents and from held-out generated ones.
+    """
     out.mkdir(parents=True, exist_ok=True)
     tokenizer = train_tokenizer((d.text for d in documents if not d.held_out), VOCAB)
     tokenizer.save(str(out / "tokenizer.json"))
-    prompts = held_out_prompts(documents, tokenizer)
-    (out / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
+    write_prompts(held_out_prompts(prompt_documents(documents, own), tokenizer), out)
     seen, tokens_in_flight = encode(documents, tokenizer, False), encode(documents, tokenizer, True)
     for label, stream in seen.items():
         say(f"{label}: {len(stream)} tokens to learn from, {len(tokens_in_flight[label])} held out")
@@ -64,22 +66,31 @@ def build_pair(documents: list[Document], out: Path, say: Say) -> None:
     write_hashes(out)
 
 
+def prompt_documents(documents: list[Document], own: list[Document]) -> list[Document]:
+    """Documents that no model learns from and that may be shipped: our own, and generated ones."""
+    generated = [d for d in documents if d.source.startswith("generated:") and d.held_out]
+    return [*own, *generated]
+
+
+def write_prompts(prompts: list[dict[str, str]], out: Path) -> None:
+    """Write one JSON object a line."""
+    (out / "prompts.jsonl").write_text("".join(json.dumps(prompt) + "\n" for prompt in prompts))
+
+
 def held_out_prompts(documents: list[Document], tokenizer: Tokenizer) -> list[dict[str, str]]:
-    """Up to 64 beginnings of about 64 tokens a class, cut from held-out documents in order.
+    """Up to 64 beginnings of about 64 tokens a class.
 
     A document gives several, each beginning where a paragraph or line does and none overlapping.
     """
     by_class: dict[str, list[dict[str, str]]] = {}
     for document in documents:
-        if document.held_out:
-            found = by_class.setdefault(document.label, [])
-            found += [
-                {"label": document.label, "source": document.source, "text": text}
-                for text in _beginnings(document, tokenizer)
-            ]
-    rng = random.Random(7)
-    for found in by_class.values():
-        rng.shuffle(found)
+        found = by_class.setdefault(document.label, [])
+        found += [
+            {"label": document.label, "source": document.source, "text": text}
+            for text in _beginnings(document, tokenizer)
+        ]
+    for label, found in by_class.items():
+        random.Random(f"prompts/{label}").shuffle(found)
     return [prompt for found in by_class.values() for prompt in found[:PROMPTS_PER_CLASS]]
 
 

@@ -1,7 +1,8 @@
 """Training text: prose and Python found on the machine, SQL and JSON from a seeded generator.
 
 A document is held out as a whole, by the hash of its content. Generated text is more regular than
-real traffic."""
+real traffic. Prompts are shipped, so they hold the project's own text only: its pages, its source
+and what the generator writes."""
 
 import hashlib
 import json
@@ -15,6 +16,8 @@ from specscope.engine.errors import NoCorpus
 
 DOCS = Path("/usr/share/doc/python3.11/html/_sources")
 STDLIB = Path("/usr/lib/python3.11")
+OWN = Path(__file__).parents[3]
+"""The checkout that this file lies in."""
 HELD_OUT_PERCENT = 5
 SQL_DOCUMENTS = 1100
 JSON_DOCUMENTS = 800
@@ -24,6 +27,7 @@ _SKIPPED_STDLIB = {
     "__pycache__",
 }  # fmt: skip
 _BLOCK = re.compile(r"^(\s*)(\.\.|:[\w ]+:|[|+*#=\-~^\"']{3,}|>>>|>)")
+_LIST_ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.) +", re.MULTILINE)
 _ROLE = re.compile(r":[\w:+.-]+:`([^`]*)`")
 _LINK = re.compile(r"`([^`<]+?)\s*<[^`>]*>`_{0,2}")
 _MARK = re.compile(r"``?([^`]+)``?_{0,2}|\*\*([^*]+)\*\*|\*([^*\s][^*]*)\*")
@@ -56,6 +60,43 @@ def collect(docs: Path = DOCS, stdlib: Path = STDLIB, seed: int = 2026) -> list[
     found += [Document("sql", f"generated:{i}", sql_script(seed, i)) for i in range(SQL_DOCUMENTS)]
     found += [Document("json", f"generated:{i}", json_log(seed, i)) for i in range(JSON_DOCUMENTS)]
     return found
+
+
+def own_documents(root: Path = OWN) -> list[Document]:
+    """The project's own prose and Python: no model learns from them, all of it is held out.
+
+    Raises NoCorpus if `root` is not a checkout.
+    """
+    pages = sorted([root / "README.md", *(root / "docs").rglob("*.md")])
+    sources = sorted([*(root / "specscope").rglob("*.py"), *(root / "collectors").rglob("*.py")])
+    if not (root / "docs").is_dir() or not sources:
+        raise NoCorpus(f"{root} is no checkout of specscope: the prompts are cut from its pages")
+    documents = [
+        Document("prose", str(page.relative_to(root)), markdown_text(page.read_text()))
+        for page in pages
+        if page.name != "data-dictionary.md"
+    ]
+    documents += [
+        Document("python", str(source.relative_to(root)), source.read_text())
+        for source in sources
+        if "_pb2" not in source.name
+    ]
+    return [document for document in documents if len(document.text) > 500]
+
+
+def markdown_text(page: str) -> str:
+    """The paragraphs and list items of a Markdown text: no code, tables, headings or markup."""
+    outside = re.sub(r"^```.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE)
+    outside = _LIST_ITEM.sub("\n", outside)
+    blocks = re.split(r"\n\s*\n", outside)
+    return "\n\n".join(filter(None, map(_markdown_paragraph, blocks)))
+
+
+def _markdown_paragraph(block: str) -> str:
+    if block.lstrip().startswith(("#", "|", ">")):
+        return ""
+    text = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", " ".join(block.split()))
+    return _plain(_MARK.sub(lambda m: m[1] or m[2] or m[3], text))
 
 
 def running_text(rest: str) -> str:
@@ -118,7 +159,10 @@ def _paragraph(block: str) -> str:
         return ""
     text = " ".join(line.strip() for line in lines)
     text = _LINK.sub(r"\1", _ROLE.sub(lambda m: m[1].lstrip("~!").split(" <")[0], text))
-    text = _MARK.sub(lambda m: m[1] or m[2] or m[3], text)
+    return _plain(_MARK.sub(lambda m: m[1] or m[2] or m[3], text))
+
+
+def _plain(text: str) -> str:
     letters = sum(c.isalpha() or c.isspace() for c in text)
     # Headings are short, tables and signatures are mostly not letters.
     return text if len(text) > 60 and letters > 0.8 * len(text) else ""
