@@ -148,7 +148,7 @@ class Agent:
     def _watch(self, ring: OpenRing, made: Cut) -> None:
         self.guardrail.observe(made.tables)
         if self.spans:
-            self.spans.add(ring.source, made.records, made.tables)
+            self.spans.add(ring.origin, made.records, made.tables)
 
     def _follow_policy(self) -> None:
         self.guardrail.follow(self.policies.text)

@@ -52,5 +52,7 @@ class Losses:
 
 
 def rows_table(name: str, rows: Sequence[Row]) -> pa.Table:
-    """A few rows by column name as a table; a missing column is null."""
-    return pa.Table.from_pylist(list(rows), schema(name))
+    """A few rows by column name as a table; a missing column is null, a missing array empty."""
+    columns = schema(name)
+    empty: Row = {field.name: [] for field in columns if pa.types.is_list(field.type)}
+    return pa.Table.from_pylist([empty | row for row in rows], columns)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from specscope_agent.arrays import Names
 from specscope_agent.card import ModelCard
+from specscope_agent.payloads import Payloads
 from specscope_hook.layout import CLASSES_MAX
 from specscope_hook.ring import NAME_ADAPTER, NAME_ARM, NAME_CLASS, RingReader
+from specscope_hook.ring_records import RecordLayout
+
+log = logging.getLogger("specscope.agent")
 
 Dictionaries = tuple[dict[int, str], dict[int, str], dict[int, str]]
 
@@ -22,11 +27,22 @@ class Origin:
     card: ModelCard
     dictionaries: Dictionaries
     names: Names
+    payloads: Payloads
 
     @classmethod
     def of(cls, reader: RingReader) -> Self:
+        """Raises CorruptRing when the ring's header does not name its columns."""
         boot, dictionaries = reader.boot, _dictionaries(reader)
-        return cls(boot, ModelCard.of(boot), dictionaries, Names.of(*dictionaries))
+        layout = RecordLayout.of(boot)
+        if unknown := layout.unknown():
+            log.warning(
+                "%s: its hook is newer; columns that are dropped: %s",
+                reader.path,
+                ", ".join(unknown),
+            )
+        return cls(
+            boot, ModelCard.of(boot), dictionaries, Names.of(*dictionaries), Payloads(layout)
+        )
 
     def refreshed(self, reader: RingReader) -> Self:
         """With the names that have been added since; the same object where none were."""

@@ -35,7 +35,8 @@ def part_columns(rounds: Rounds, names: Names) -> dict[str, Any]:
     lengths = np.diff(starts)
     head, heads, tails = rounds.scalars[row[first]], order[first], order[starts[1:] - 1]
     bins, counts, bin_starts = _gap_histograms(rounds, row, opens, len(first))
-    emitted_starts, emitted = _spelled_out(values, order, starts)
+    usual = {"emitted": values["accepted"] + np.uint8(1), "verified": values["k"]}
+    spelled = {name: _spelled_out(values[name], usual[name], order, starts) for name in usual}
     return {
         "request": values["requests"][heads],
         "first_seq": rounds.seq[row[first]],
@@ -47,7 +48,7 @@ def part_columns(rounds: Rounds, names: Names) -> dict[str, Any]:
         "rounds": lengths,
         "k": arrays.lists(starts, values["k"][order]),
         "accepted": arrays.lists(starts, values["accepted"][order]),
-        "emitted": arrays.lists(emitted_starts, emitted),
+        **{name: arrays.lists(*spelled[name]) for name in spelled},
         "end": looked_up(arrays.ENDS, values["ends"][tails]),
         "gap_bins": arrays.lists(bin_starts, bins, np.int16),
         "gap_counts": arrays.lists(bin_starts, counts, np.uint32),
@@ -85,15 +86,18 @@ def _open_after_ends(
 
 
 def _spelled_out(
-    values: dict[str, NDArray[Any]], order: NDArray[np.int64], starts: NDArray[np.int64]
+    values: NDArray[np.uint8],
+    usual: NDArray[np.uint8],
+    order: NDArray[np.int64],
+    starts: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Starts and values of `emitted`: of a part with any round that is not accepted + 1, all."""
-    differs = values["emitted"] != values["accepted"] + np.uint8(1)
+    """Starts and values of a column that is empty in parts where each value is the usual one."""
+    differs = values != usual
     if not differs.any():
         return np.zeros(len(starts), np.int64), np.zeros(0, np.uint8)
     spelled, lengths = arrays.totals(starts, differs[order]) > 0, np.diff(starts)
-    emitted = values["emitted"][order][np.repeat(spelled, lengths)]
-    return _offsets(np.where(spelled, lengths, 0)), emitted
+    kept = values[order][np.repeat(spelled, lengths)]
+    return _offsets(np.where(spelled, lengths, 0)), kept
 
 
 def _offsets(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

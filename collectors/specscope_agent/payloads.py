@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specscope_hook.columns import Column, columns
-from specscope_hook.records import RingRequest, RingRound
+from specscope_hook.columns import Column
+from specscope_hook.payload import unknown_value
 from specscope_hook.ring import REQUEST, ROUND, RawRecord
+from specscope_hook.ring_records import LAYOUT, RecordLayout
 
 _CODES = {
     "u8": "<u1",
@@ -25,13 +26,10 @@ _CODES = {
 
 
 def _dtype(fields: Sequence[Column]) -> np.dtype[Any]:
-    return np.dtype([(column.name, _CODES[column.base]) for column in fields])
+    return np.dtype([(c.name, _CODES[c.base]) for c in fields if not c.repeated])
 
 
-ROUND_SCALARS = _dtype([c for c in columns(RingRound) if not c.repeated])
-SEQUENCE_FIELDS = {c.name: np.dtype(_CODES[c.base]) for c in columns(RingRound) if c.repeated}
-SEQUENCE_BYTES = sum(kind.itemsize for kind in SEQUENCE_FIELDS.values())
-REQUEST_SCALARS = _dtype(columns(RingRequest))
+ROUND_SCALARS, REQUEST_SCALARS = _dtype(LAYOUT.round), _dtype(LAYOUT.request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,43 +52,80 @@ class Rounds:
     sequences: dict[str, NDArray[Any]]
 
 
-def fits(record: RawRecord) -> bool:
-    """Whether the payload is as long as its kind and batch say."""
-    if record.kind == ROUND:
-        expected = ROUND_SCALARS.itemsize + record.batch * SEQUENCE_BYTES
-    else:
-        expected = REQUEST_SCALARS.itemsize
-    return record.kind in (ROUND, REQUEST) and len(record.payload) == expected
+class Payloads:
+    """Reads the payloads of one ring, by the layout that its header names.
+
+    A column that this version does not know is dropped; one that the ring does not carry is
+    unknown: NaN, or the largest value of its type.
+    """
+
+    def __init__(self, layout: RecordLayout) -> None:
+        self._round, self._request = _dtype(layout.round), _dtype(layout.request)
+        self._arrays = {c.name: np.dtype(_CODES[c.base]) for c in layout.round if c.repeated}
+        self._sequence_bytes = sum(kind.itemsize for kind in self._arrays.values())
+
+    def fits(self, record: RawRecord) -> bool:
+        """Whether the payload is as long as its kind and batch say."""
+        if record.kind == ROUND:
+            expected = self._round.itemsize + record.batch * self._sequence_bytes
+        else:
+            expected = self._request.itemsize
+        return record.kind in (ROUND, REQUEST) and len(record.payload) == expected
+
+    def rounds(self, records: Sequence[RawRecord]) -> Rounds:
+        """Rounds from ring records of kind ROUND, all of which `fits`."""
+        payloads = [record.payload for record in records]
+        width = self._round.itemsize
+        scalars = np.frombuffer(b"".join([p[:width] for p in payloads]), self._round)
+        batch = np.array([record.batch for record in records], np.int64)
+        starts = np.concatenate([[0], np.cumsum(batch)])
+        sequences, offset = {}, 0
+        for name, kind in self._arrays.items():
+            end = offset + kind.itemsize
+            # One array after another within a payload, each as long as the batch.
+            parts = [
+                p[width + offset * n : width + end * n]
+                for p, n in zip(payloads, batch.tolist(), strict=True)
+            ]
+            sequences[name] = np.frombuffer(b"".join(parts), kind)
+            offset = end
+        return Rounds(
+            seq=np.array([record.seq for record in records], np.uint64),
+            scalars=_completed(scalars, LAYOUT.round, ROUND_SCALARS),
+            batch=batch,
+            starts=starts,
+            row=np.repeat(np.arange(len(batch)), batch),
+            sequences=_completed_arrays(sequences, int(starts[-1])),
+        )
+
+    def requests(self, records: Sequence[RawRecord]) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+        """Record numbers [M] and values [M], structured, from records of kind REQUEST."""
+        seq = np.array([record.seq for record in records], np.uint64)
+        values = np.frombuffer(b"".join([r.payload for r in records]), self._request)
+        return seq, _completed(values, LAYOUT.request, REQUEST_SCALARS)
 
 
-def read_rounds(records: Sequence[RawRecord]) -> Rounds:
-    """Rounds from ring records of kind ROUND, all of which `fits`."""
-    payloads = [record.payload for record in records]
-    width = ROUND_SCALARS.itemsize
-    scalars = np.frombuffer(b"".join([p[:width] for p in payloads]), ROUND_SCALARS)
-    batch = np.array([record.batch for record in records], np.int64)
-    starts = np.concatenate([[0], np.cumsum(batch)])
-    sequences, offset = {}, 0
-    for name, kind in SEQUENCE_FIELDS.items():
-        end = offset + kind.itemsize
-        # One array after another within a payload, each as long as the batch.
-        parts = [
-            p[width + offset * n : width + end * n]
-            for p, n in zip(payloads, batch.tolist(), strict=True)
-        ]
-        sequences[name] = np.frombuffer(b"".join(parts), kind)
-        offset = end
-    return Rounds(
-        seq=np.array([record.seq for record in records], np.uint64),
-        scalars=scalars,
-        batch=batch,
-        starts=starts,
-        row=np.repeat(np.arange(len(batch)), batch),
-        sequences=sequences,
-    )
+def _completed(values: NDArray[Any], wanted: Sequence[Column], kind: np.dtype[Any]) -> NDArray[Any]:
+    """The values with exactly the columns of this version."""
+    if values.dtype == kind:
+        return values
+    names = values.dtype.names or ()
+    whole = np.empty(len(values), kind)
+    for column in wanted:
+        if not column.repeated:
+            missing = column.name not in names
+            whole[column.name] = unknown_value(column) if missing else values[column.name]
+    return whole
 
 
-def read_requests(records: Sequence[RawRecord]) -> tuple[NDArray[np.uint64], NDArray[Any]]:
-    """Record numbers [M] and values [M], structured, from records of kind REQUEST."""
-    seq = np.array([record.seq for record in records], np.uint64)
-    return seq, np.frombuffer(b"".join([r.payload for r in records]), REQUEST_SCALARS)
+def _completed_arrays(sequences: Mapping[str, NDArray[Any]], count: int) -> dict[str, NDArray[Any]]:
+    """The same of arrays over the sequences; `verified` as counts of tokens, at most k."""
+    whole = {
+        c.name: sequences[c.name]
+        if c.name in sequences
+        else np.full(count, unknown_value(c), _CODES[c.base])
+        for c in LAYOUT.round
+        if c.repeated
+    }
+    whole["verified"] = np.minimum(whole["verified"], whole["k"])
+    return whole

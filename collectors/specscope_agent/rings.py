@@ -138,7 +138,14 @@ class Rings:
             rows_table("boot", [dict(reader.boot)])  # what no table takes would stop all rings
             self._open[path] = OpenRing(reader, Source.of(reader.boot), Origin.of(reader))
             self._refused.pop(path, None)
-        except (KeyError, ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+        except (
+            RingError,
+            KeyError,
+            ValueError,
+            TypeError,
+            OverflowError,
+            pa.ArrowException,
+        ) as error:
             reader.close()
             self._refuse(path, f"not drained: the boot record of {path}: {error!r}")
 

@@ -12,9 +12,11 @@ from specscope_agent import arrays
 from specscope_agent.arrays import Names, finite, known, looked_up
 from specscope_agent.card import ModelCard
 from specscope_agent.payloads import Rounds
+from specscope_hook.columns import columns
+from specscope_hook.records import RoundMeasures
 
-_PLAIN = ("waiting", "prefill_tokens", "padded_tokens", "invalid", "preempted")
-_PARTS = ("wall_us", "draft_us", "verify_us", "sample_us", "idle_us", "catchup_us", "prefill_us")
+_PARTS = [column.name for column in columns(RoundMeasures) if column.nullable]
+_COUNTS = [column.name for column in columns(RoundMeasures) if column.base.startswith("u")]
 
 
 def round_columns(rounds: Rounds, names: Names, card: ModelCard) -> dict[str, Any]:
@@ -27,7 +29,7 @@ def round_columns(rounds: Rounds, names: Names, card: ModelCard) -> dict[str, An
     columns["block_age_ms"] = known(scalars["block_age_ms"], unknown)
     columns["timing_source"] = looked_up(arrays.TIMING_SOURCES, scalars["timing_source"])
     columns |= {name: finite(scalars[name]) for name in _PARTS}
-    columns |= {name: scalars[name] for name in _PLAIN}
+    columns |= {name: scalars[name] for name in _COUNTS}
     cells = Cells.of(rounds)
     return columns | _sums(rounds, cells, card) | _by_class(cells, names)
 
@@ -52,6 +54,7 @@ class Cells:
     classes: NDArray[np.int64]
     sequences: NDArray[np.int64]
     proposed: NDArray[np.int64]
+    verified: NDArray[np.int64]
     accepted: NDArray[np.int64]
     emitted: NDArray[np.int64]
     context: NDArray[np.int64]
@@ -70,13 +73,13 @@ class Cells:
             sums = np.bincount(cell, weights, shape[0] * shape[1])
             return sums.astype(np.int64).reshape(shape)
 
-        four = (total(values[name]) for name in ("k", "accepted", "emitted", "contexts"))
-        return cls(classes, total(), *four)
+        names = ("k", "verified", "accepted", "emitted", "contexts")
+        return cls(classes, total(), *(total(values[name]) for name in names))
 
 
 def _sums(rounds: Rounds, cells: Cells, card: ModelCard) -> dict[str, Any]:
-    proposed, n_kv = cells.proposed.sum(axis=1), cells.context.sum(axis=1)
-    n_q = proposed + rounds.batch
+    verified, n_kv = cells.verified.sum(axis=1), cells.context.sum(axis=1)
+    n_q = verified + rounds.batch
     longest = arrays.largest(rounds.starts, rounds.sequences["k"])
     moved = card.model_bytes(
         k=longest.astype(np.float64),
@@ -90,7 +93,8 @@ def _sums(rounds: Rounds, cells: Cells, card: ModelCard) -> dict[str, Any]:
         "k": longest,
         "n_q": n_q,
         "n_kv": n_kv,
-        "proposed": proposed,
+        "proposed": cells.proposed.sum(axis=1),
+        "verified": verified,
         "accepted": cells.accepted.sum(axis=1),
         "emitted": cells.emitted.sum(axis=1),
         "model_bytes": known(np.where(unknown, 0, moved).astype(np.uint64), unknown),
@@ -112,6 +116,7 @@ def _by_class(cells: Cells, names: Names) -> dict[str, Any]:
     sums = {
         "class_sequences": (cells.sequences, np.uint32),
         "class_proposed": (cells.proposed, np.uint32),
+        "class_verified": (cells.verified, np.uint32),
         "class_accepted": (cells.accepted, np.uint32),
         "class_emitted": (cells.emitted, np.uint32),
         "class_context": (cells.context, np.uint64),

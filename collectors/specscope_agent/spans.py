@@ -28,15 +28,17 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from specscope_agent.payloads import read_rounds
+from specscope_agent.origin import Origin
+from specscope_agent.payloads import Rounds
 from specscope_agent.source import Source
 from specscope_agent.transpose import whole
-from specscope_hook.columns import End
+from specscope_hook.columns import End, columns
+from specscope_hook.records import RoundMeasures
 from specscope_hook.ring import RawRecord
 
 MOST_WAITING = 8192  # spans; a collector that is away costs spans, never memory
 _ENDS = {int(end): end.name.lower() for end in End}
-_PARTS = ("wall_us", "draft_us", "verify_us", "sample_us", "idle_us", "catchup_us", "prefill_us")
+_PARTS = tuple(column.name for column in columns(RoundMeasures) if column.base == "f32")
 _OF_A_REQUEST = (
     "class", "arm", "policy", "pair", "prompt_tokens", "cached_tokens", "requested_output",
     "output_tokens", "queue_ms", "prefill_ms", "ttft_ms", "decode_ms", "e2e_ms",
@@ -62,17 +64,22 @@ class Spans:
         return cls(OTLPSpanExporter(endpoint=endpoint, insecure=not secure), share)
 
     def add(
-        self, source: Source, records: Sequence[RawRecord], tables: Mapping[str, pa.Table]
+        self,
+        origin: Origin,
+        records: Sequence[RawRecord],
+        tables: Mapping[str, pa.Table],
     ) -> None:
         """Spans of the sampled requests among a batch's records.
 
+        origin: of the records
         tables: the rows that were made of these records
         """
         if not self._below:
             return
-        rounds, _ = whole(records)
+        source = Source.of(origin.boot)
+        rounds, _ = whole(records, origin.payloads)
         if rounds and "round" in tables:
-            self._add_rounds(source, rounds, tables["round"])
+            self._add_rounds(source, origin.payloads.rounds(rounds), tables["round"])
         if "request" in tables:
             self._add_requests(source, tables["request"])
 
@@ -80,8 +87,7 @@ class Spans:
         """Send what waits."""
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 
-    def _add_rounds(self, source: Source, records: Sequence[RawRecord], rows: pa.Table) -> None:
-        rounds = read_rounds(records)
+    def _add_rounds(self, source: Source, rounds: Rounds, rows: pa.Table) -> None:
         for place in self._sampled(rounds.sequences["requests"]):
             row = int(rounds.row[place])
             scalars = rounds.scalars[row]
@@ -93,6 +99,7 @@ class Spans:
                 "batch": int(rounds.batch[row]),
                 "context": at["contexts"],
                 "k": at["k"],
+                "verified": at["verified"],
                 "accepted": at["accepted"],
                 "emitted": at["emitted"],
                 "end": _ENDS.get(at["ends"]),

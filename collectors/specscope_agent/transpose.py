@@ -12,7 +12,7 @@ from specscope_agent.arrays import finite
 from specscope_agent.loss import Losses
 from specscope_agent.origin import Origin
 from specscope_agent.parts import part_columns
-from specscope_agent.payloads import fits, read_requests, read_rounds
+from specscope_agent.payloads import Payloads
 from specscope_agent.requests import request_columns
 from specscope_agent.rounds import round_columns
 from specscope_agent.schemas import schema
@@ -37,7 +37,7 @@ def transpose(
     """
     for gap in gaps:
         losses.add("ring", gap.reason, gap.first_seq, gap.count)
-    rounds, requests = whole(records, losses)
+    rounds, requests = whole(records, origin.payloads, losses)
     tables: dict[str, pa.Table] = {}
     if rounds:
         tables |= _round_tables(rounds, origin, windows)
@@ -47,13 +47,13 @@ def transpose(
 
 
 def whole(
-    records: Sequence[RawRecord], losses: Losses | None = None
+    records: Sequence[RawRecord], payloads: Payloads, losses: Losses | None = None
 ) -> tuple[list[RawRecord], list[RawRecord]]:
     """Rounds and requests of the right length; the others are added to `losses`."""
     rounds: list[RawRecord] = []
     requests: list[RawRecord] = []
     for record in records:
-        if fits(record):
+        if payloads.fits(record):
             (rounds if record.kind == ROUND else requests).append(record)
         elif losses:
             losses.add("ring", "corrupt", record.seq, 1, f"record of kind {record.kind}")
@@ -63,7 +63,7 @@ def whole(
 def _round_tables(
     records: Sequence[RawRecord], origin: Origin, windows: Sequence[Window]
 ) -> dict[str, pa.Table]:
-    rounds = read_rounds(records)
+    rounds = origin.payloads.rounds(records)
     columns = round_columns(rounds, origin.names, origin.card)
     dram, window_ms = enclosing(windows, rounds.scalars["started_at"])
     columns |= {"dram_active": finite(dram), "dram_window_ms": finite(window_ms)}
@@ -76,7 +76,7 @@ def _round_tables(
 
 
 def _request_table(records: Sequence[RawRecord], origin: Origin, losses: Losses) -> pa.Table:
-    seq, values = read_requests(records)
+    seq, values = origin.payloads.requests(records)
     if origin.classes_full:
         # A request counts once, at its admission.
         unnamed = (values["class_"] == OTHER) & (values["ended_at"] == 0)

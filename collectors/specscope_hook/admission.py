@@ -46,7 +46,7 @@ def packed(
     e2e_ms: float = NAN,
     reason: int = 0,
 ) -> bytes:
-    """The payload of a request's record, in the order of records.RingRequest.
+    """The payload of a request's record, in the order of ring_records.RingRequest.
 
     A test holds the two orders together. Without more, the record of the admission.
     """

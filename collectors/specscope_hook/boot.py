@@ -12,6 +12,7 @@ from typing import Any
 
 from specscope_hook.clock import SystemClock
 from specscope_hook.records import Boot
+from specscope_hook.ring_records import LAYOUT
 from specscope_hook.settings import HookSettings
 
 _EPOCH = (  # what makes evidence from one start valid for another
@@ -30,6 +31,9 @@ _EPOCH = (  # what makes evidence from one start valid for another
     "driver",
 )
 
+_CONFIGURATION = ("method", "draft", "k_max", "k_schedule")
+CONFIGURATION_BYTES = 8192  # of its JSON; a ring's header keeps 16 KiB in all
+
 
 def hook_version() -> str:
     """Version of the distribution that carries the hook; `unknown` if none is installed."""
@@ -45,7 +49,9 @@ def new_boot(settings: HookSettings, **known: Any) -> Boot:
     """A Boot with a fresh identifier.
 
     known: fields of records.Boot; engine, engine_version and target at least. Sizes that are
-    not given are 1, the role is both, the method none.
+    not given are 1, the role is both, the method none. `configuration` may be a mapping: it is
+    stored as canonical JSON with its digest. Without one, it is what the other fields say of
+    speculation.
     """
     values: dict[str, Any] = {
         "replica": settings.replica,
@@ -64,10 +70,26 @@ def new_boot(settings: HookSettings, **known: Any) -> Boot:
         "gpu_uuids": [],
         "price_per_hour": settings.price_per_hour,
         "epoch": "",
+        "layout_hash": LAYOUT.hash,
         **known,
     }
+    described = values.get("configuration")
+    if described is None:
+        described = {name: values.get(name) for name in _CONFIGURATION}
+    values["configuration"], values["configuration_digest"] = canonical(described)
     boot = Boot(**values)
     return Boot(**{**values, "epoch": values["epoch"] or epoch_of(boot)})
+
+
+def canonical(configuration: Any) -> tuple[str | None, str]:
+    """Canonical JSON of a configuration, and its digest, 12 hexadecimal digits.
+
+    Keys are sorted; a value that JSON does not know is written as text. The text is None when it
+    is longer than a ring's header keeps; the digest is of the whole of it all the same.
+    """
+    text = json.dumps(configuration, sort_keys=True, separators=(",", ":"), default=str)
+    digest = hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()
+    return (text if len(text.encode(errors="replace")) <= CONFIGURATION_BYTES else None), digest
 
 
 def epoch_of(boot: Boot) -> str:

@@ -11,11 +11,19 @@ from dataclasses import field, fields
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-SCHEMA_VERSION = 2  # rises when the ring's layout changes; stored tables only ever gain columns
+SCHEMA_VERSION = 3
+"""Of a ring's page. It rises when parts of the page move; a ring's header names its columns."""
+
+READABLE_VERSIONS = (2, 3)
+"""Versions of rings that this reader understands; in version 2 the columns were fixed."""
 
 
 class End(IntEnum):
-    """How a sequence's part in a round, or a request, ended."""
+    """How a sequence's part in a round, or a request, ended.
+
+    STOP_OR_ABORT: the engine dropped a request that has stop strings, and does not say whether
+    one of them was met or the client went away.
+    """
 
     NONE = 0
     EOS = 1
@@ -23,6 +31,7 @@ class End(IntEnum):
     STOP = 3
     ABORT = 4
     PREEMPT = 5
+    STOP_OR_ABORT = 6
 
 
 class TimingSource(IntEnum):

@@ -6,6 +6,7 @@ each as long as the record's batch.
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,7 +16,7 @@ from typing import Any
 from specscope_hook.columns import Column, columns
 from specscope_hook.errors import CorruptRing
 from specscope_hook.layout import ROUND, RawRecord
-from specscope_hook.records import RingRequest, RingRound
+from specscope_hook.ring_records import LAYOUT, RecordLayout, RingRequest, RingRound
 
 CODES = {
     "u8": "B",
@@ -31,15 +32,16 @@ CODES = {
 """struct code of each column type that crosses the ring."""
 
 
-def _codes(record: type[Any], *, repeated: bool) -> list[str]:
-    return [CODES[c.base] for c in columns(record) if c.repeated == repeated]
+def _struct(layout: Sequence[Column]) -> Struct:
+    return Struct("<" + "".join(CODES[column.base] for column in layout if not column.repeated))
 
 
-ROUND_SCALARS = Struct("<" + "".join(_codes(RingRound, repeated=False)))
-ROUND_ARRAYS = tuple(_codes(RingRound, repeated=True))
+ROUND_SCALARS = _struct(LAYOUT.round)
+ROUND_ARRAYS = tuple(CODES[column.base] for column in LAYOUT.round if column.repeated)
 _CONVERSIONS = tuple((code, Struct("<" + code).size) for code in ROUND_ARRAYS)
 ROUND_SEQUENCE_BYTES = sum(Struct("<" + code).size for code in ROUND_ARRAYS)
-REQUEST = Struct("<" + "".join(_codes(RingRequest, repeated=False)))
+REQUEST = _struct(LAYOUT.request)
+ALL_VERIFIED = 255  # the value of `verified` that stands for the whole draft
 
 
 @lru_cache(maxsize=4096)
@@ -48,7 +50,7 @@ def round_struct(batch: int) -> Struct:
     return Struct(ROUND_SCALARS.format + "".join(f"{batch}{code}" for code in ROUND_ARRAYS))
 
 
-_SMALL_BATCH = 16  # up to here one pack of all values is cheaper than seven conversions
+_SMALL_BATCH = 16  # up to here one pack of all values is cheaper than a conversion of each array
 _pack_scalars = ROUND_SCALARS.pack
 _pack_single = round_struct(1).pack
 
@@ -63,11 +65,11 @@ def round_payload(arrays: tuple[Any, ...], *scalars: Any) -> bytes:
     """
     batch = len(arrays[0])
     if batch == 1:
-        (r,), (c,), (d,), (k,), (a,), (e,), (f,) = arrays
-        return _pack_single(*scalars, r, c, d, k, a, e, f)
+        (r,), (c,), (d,), (k,), (a,), (e,), (f,), (v,) = arrays
+        return _pack_single(*scalars, r, c, d, k, a, e, f, v)
     if batch <= _SMALL_BATCH:
-        r, c, d, k, a, e, f = arrays
-        return round_struct(batch).pack(*scalars, *r, *c, *d, *k, *a, *e, *f)
+        r, c, d, k, a, e, f, v = arrays
+        return round_struct(batch).pack(*scalars, *r, *c, *d, *k, *a, *e, *f, *v)
     parts = [_pack_scalars(*scalars)]
     for (code, size), values in zip(_CONVERSIONS, arrays, strict=True):
         if getattr(values, "itemsize", 0) == size:
@@ -80,17 +82,39 @@ def round_payload(arrays: tuple[Any, ...], *scalars: Any) -> bytes:
     return payload
 
 
-def decode(record: RawRecord) -> RingRound | RingRequest:
+def decode(record: RawRecord, layout: RecordLayout = LAYOUT) -> RingRound | RingRequest:
     """The record that a payload holds.
+
+    layout: of the ring that it comes from. A column that the ring does not carry is unknown.
 
     Raises CorruptRing where its length is not that of its kind and batch.
     """
     kind: type[RingRound | RingRequest] = RingRound if record.kind == ROUND else RingRequest
-    layout = round_struct(record.batch) if kind is RingRound else REQUEST
-    if layout.size != len(record.payload):
-        raise CorruptRing(f"{kind.__name__} of {len(record.payload)} bytes, not {layout.size}")
-    values = layout.unpack(record.payload)
-    return kind(**_named(columns(kind), values, record.batch))
+    declared = layout.round if kind is RingRound else layout.request
+    bytes_layout, size = _whole_struct(declared, record.batch), len(record.payload)
+    if bytes_layout.size != size:
+        raise CorruptRing(f"{kind.__name__} of {size} bytes, not {bytes_layout.size}")
+    values = _named(declared, bytes_layout.unpack(record.payload), record.batch)
+    whole: dict[str, Any] = {c.name: _unknown(c, record.batch) for c in columns(kind)}
+    whole.update({name: value for name, value in values.items() if name in whole})
+    return kind(**whole)
+
+
+@lru_cache(maxsize=4096)
+def _whole_struct(declared: tuple[Column, ...], batch: int) -> Struct:
+    return Struct("<" + "".join(f"{batch if c.repeated else ''}{CODES[c.base]}" for c in declared))
+
+
+def unknown_value(column: Column) -> float | int:
+    """What stands on the ring for a value that is not known."""
+    if column.base in ("f32", "f64"):
+        return math.nan
+    return int(2 ** (8 * Struct(CODES[column.base]).size) - 1)
+
+
+def _unknown(column: Column, batch: int) -> Any:
+    value = unknown_value(column)
+    return [value] * batch if column.repeated else value
 
 
 def _named(declared: Sequence[Column], values: tuple[Any, ...], batch: int) -> dict[str, Any]:

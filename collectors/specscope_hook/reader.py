@@ -19,7 +19,7 @@ from typing import Any, Self
 from zlib import crc32
 
 from specscope_hook import layout as at
-from specscope_hook.columns import SCHEMA_VERSION
+from specscope_hook.columns import READABLE_VERSIONS
 from specscope_hook.errors import CorruptRing, RingError
 from specscope_hook.layout import Cursor, Gap, RawRecord
 
@@ -100,8 +100,8 @@ class RingReader:
     def _header_damage(self, words: tuple[int, ...]) -> str:
         if words[at.W_MAGIC] != at.MAGIC:
             return "it does not begin like one"
-        if words[at.W_VERSION] != SCHEMA_VERSION:
-            return f"layout {words[at.W_VERSION]}, known is {SCHEMA_VERSION}"
+        if words[at.W_VERSION] not in READABLE_VERSIONS:
+            return f"layout {words[at.W_VERSION]}, known are {READABLE_VERSIONS}"
         capacity = words[at.W_CAPACITY]
         if capacity != self._capacity or capacity % at.PAGE or not 0 < capacity <= at.CAPACITY_MAX:
             return f"it cannot have room for {capacity} bytes"

@@ -18,7 +18,7 @@ from specscope_hook.admission import Admission, packed
 from specscope_hook.clock import Clock, SystemClock
 from specscope_hook.columns import End, TimingSource
 from specscope_hook.digest import token_bytes
-from specscope_hook.payload import round_payload
+from specscope_hook.payload import ALL_VERIFIED, round_payload
 from specscope_hook.ring import NAME_ADAPTER, NAME_ARM, NAME_CLASS, OTHER, REQUEST, ROUND, Ring
 
 log = logging.getLogger("specscope")
@@ -26,6 +26,7 @@ log = logging.getLogger("specscope")
 NAN = math.nan
 UNKNOWN_U32 = 0xFFFFFFFF
 F32_MOST = 3.4e38
+_ALL_OF_ONE = bytes([ALL_VERIFIED])
 
 Mark = tuple[int, int, int, int]
 """A block: policy, pair, arm by the ring's dictionary, when it began (monotonic ns)."""
@@ -123,10 +124,13 @@ class Recorder:
         invalid: int = 0,
         preempted: int = 0,
         timing_source: int = TimingSource.HOST,
+        verified: Any = None,
         mark: Mark | None = None,
         ended_ns: int = 0,
     ) -> None:
-        """Write a round that the engine timed; see records.RingRound for each value.
+        """Write a round that the engine timed; see ring_records.RingRound for each value.
+
+        verified: of each draft, checked by the target; None when all of each was.
 
         mark: the block that it ran in, where that is not the one in force.
         ended_ns: when it ended (monotonic), where that is not now.
@@ -135,12 +139,11 @@ class Recorder:
             return
         try:
             policy, pair, arm, block_began = mark or self.mark
-            payload = round_payload(
-                (requests, contexts, classes, k, accepted, emitted, ends),
+            if verified is None:
+                verified = _ALL_OF_ONE if len(requests) == 1 else b"\xff" * len(requests)
+            payload = round_payload(  # in the order of ring_records.RingRound
+                (requests, contexts, classes, k, accepted, emitted, ends, verified),
                 started_at,
-                policy,
-                pair,
-                max(0, (ended_ns or self._now()) - block_began) // 1_000_000 if pair else 0,
                 waiting,
                 wall_us,
                 draft_us,
@@ -153,6 +156,9 @@ class Recorder:
                 padded_tokens,
                 invalid,
                 preempted,
+                policy,
+                pair,
+                max(0, (ended_ns or self._now()) - block_began) // 1_000_000 if pair else 0,
                 arm,
                 timing_source,
             )

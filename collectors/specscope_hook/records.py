@@ -1,13 +1,12 @@
-"""Every record, each column once: its name, type, unit and meaning.
+"""Every stored record, each column once: its name, type, unit and meaning.
 
-Ring payloads, Arrow schemas, ClickHouse tables, column comments and the data dictionary
-are derived from the classes below; nothing else says what a column is. Change is additive:
-a missing column reads as NULL, an unknown one is counted and dropped. How a column is
-written is in `columns`.
+Ring payloads, Arrow schemas, ClickHouse tables, column comments and the data dictionary are
+derived from the classes below and from `ring_records`; nothing else declares a column. Change
+is additive: a missing column reads as NULL, an unknown one is counted and dropped. `columns`
+says how a column is written. A trailing underscore is not part of the stored name.
 
-Three groups: what crosses the ring (`RingRound`, `RingRequest`), what is stored (`Boot`,
-`Round`, `RequestPart`, `Request`, `Device`, `Policy`, `Loss`), and the ledger of what has
-been stored (`Batch`). A trailing underscore is not part of the stored name.
+`Boot` to `Loss` come from the sidecar. `Policy`, `Event` and `Assessment` are written by people
+and by the service. `Batch` is the ledger of stored batches.
 """
 
 from __future__ import annotations
@@ -17,112 +16,39 @@ from typing import Any
 
 from specscope_hook.columns import column
 
-# --- across the ring -------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RingRound:
-    """One round of the running batch, as the hook writes it: scalars, then one value a sequence."""
+class OfBoot:
+    """The start of a serving process that a row belongs to."""
+
+    replica: str = column("label", "1", "serving replica")
+    boot: str = column("text", "1", "start of it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundMeasures:
+    """Measures of a round that the ring carries and the store keeps as they are.
+
+    An unknown time is NaN on the ring and NULL in the store.
+    """
 
     started_at: int = column("time", "ns", "when the round began")
-    policy: int = column("u32", "1", "policy in force; 0 where none is")
-    pair: int = column(
-        "u32", "1", "pair of blocks that the round belongs to; 0 outside an experiment"
-    )
-    block_age_ms: int = column("u32", "ms", "since the block began; 0 outside an experiment")
     waiting: int = column("u32", "requests", "queued and not yet running")
     wall_us: float = column(
-        "f32", "us", "from the end of the round before, or its own start after idling, to its end"
+        "f32?", "us", "from the end of the round before, or its own start after idling, to its end"
     )
-    draft_us: float = column("f32", "us", "draft model; NaN where it cannot be seen")
-    verify_us: float = column("f32", "us", "target forward; NaN where it cannot be seen")
-    sample_us: float = column(
-        "f32", "us", "acceptance, sampling and bookkeeping; NaN where it cannot be seen"
-    )
-    idle_us: float = column(
-        "f32", "us", "device idle between the parts; NaN where it cannot be seen"
-    )
-    catchup_us: float = column(
-        "f32", "us", "draft prefill after rounds at k = 0; NaN where it cannot be seen"
-    )
-    prefill_us: float = column(
-        "f32", "us", "target prefill inside the round's wall time; NaN where it cannot be seen"
-    )
+    draft_us: float = column("f32?", "us", "draft model")
+    verify_us: float = column("f32?", "us", "target forward")
+    sample_us: float = column("f32?", "us", "acceptance, sampling and bookkeeping")
+    idle_us: float = column("f32?", "us", "device idle between the parts")
+    catchup_us: float = column("f32?", "us", "draft prefill after rounds at k = 0")
+    prefill_us: float = column("f32?", "us", "target prefill inside the round's wall time")
     prefill_tokens: int = column("u32", "tokens", "prompt tokens computed within the round")
     padded_tokens: int = column("u32", "tokens", "query positions computed for nobody")
     invalid: int = column(
         "u32", "tokens", "proposals that a grammar refused before the verify pass"
     )
     preempted: int = column("u16", "requests", "put back into the queue in the round")
-    arm: int = column(
-        "u8", "1", "arm that ran, by the ring's dictionary; 255 outside an experiment"
-    )
-    timing_source: int = column("u8", "1", "0 host, 1 cuda, 2 engine")
-    requests: list[int] = column("u64[]", "1", "salted hash of each request's id")
-    contexts: list[int] = column("u32[]", "tokens", "in each KV cache when the round began")
-    classes: list[int] = column(
-        "u8[]", "1", "class of each, by the ring's dictionary; 255 is `other`"
-    )
-    k: list[int] = column("u8[]", "tokens", "draft length of each; 0 is target-only")
-    accepted: list[int] = column(
-        "u8[]", "tokens", "leading proposals kept; correction or bonus not counted"
-    )
-    emitted: list[int] = column(
-        "u8[]", "tokens", "really came out; accepted + 1, fewer where the text ended inside"
-    )
-    ends: list[int] = column("u8[]", "1", "how each ended in the round, see End")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RingRequest:
-    """A request at admission and again at its end, then whole (the reader keeps no state)."""
-
-    request: int = column("u64", "1", "salted hash of the request's id")
-    session: int = column("u64", "1", "salted hash of the session; 0 where the client named none")
-    admitted_at: int = column("time", "ns", "when the engine took it in")
-    ended_at: int = column("time", "ns", "when it ended; 0 at admission")
-    digest: int = column("u64", "1", "of the output token ids; 0 where not known")
-    content: int = column(
-        "u64",
-        "1",
-        "salted digest of the prompt and all that shapes its output, where these decide the output "
-        "(greedy or coupled sampling); 0 where they do not or are not known",
-    )
-    policy: int = column("u32", "1", "policy in force at admission; 0 where none was")
-    pair: int = column("u32", "1", "pair at admission; 0 outside an experiment")
-    last_pair: int = column("u32", "1", "pair at the end; 0 outside an experiment")
-    prompt_tokens: int = column("u32", "tokens", "length of the prompt")
-    cached_tokens: int = column(
-        "u32", "tokens", "of these found in a prefix cache; largest value where not known"
-    )
-    requested_output: int = column(
-        "u32", "tokens", "most that the client asked for; largest value where not said"
-    )
-    output_tokens: int = column("u32", "tokens", "came out; 0 at admission")
-    preemptions: int = column("u32", "1", "times it was put back into the queue")
-    temperature: float = column("f32", "1", "of sampling; 0 is greedy")
-    top_p: float = column("f32", "1", "of nucleus sampling; 1 is off")
-    queue_ms: float = column(
-        "f32", "ms", "from arrival to the first work on it; NaN where not known"
-    )
-    prefill_ms: float = column("f32", "ms", "of prompt work; NaN where not known")
-    ttft_ms: float = column(
-        "f32", "ms", "from arrival to the first token; NaN where there was none"
-    )
-    decode_ms: float = column(
-        "f32", "ms", "from the first token to the last; NaN where there was none"
-    )
-    e2e_ms: float = column("f32", "ms", "from arrival to the end; NaN at admission")
-    class_: int = column("u8", "1", "by the ring's dictionary; 255 is `other`")
-    adapter: int = column("u8", "1", "LoRA adapter by the ring's dictionary; 255 is none")
-    arm: int = column(
-        "u8", "1", "arm at admission, by the ring's dictionary; 255 outside an experiment"
-    )
-    guided: int = column("u8", "1", "1 where a grammar constrains the output")
-    reason: int = column("u8", "1", "how it ended, see End; 0 at admission")
-
-
-# --- stored ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +100,20 @@ class Boot:
     draft_kv_bytes_per_token: int | None = column(
         "u32?", "bytes", "of the draft model's cache, all layers"
     )
+    cache_blocks: int | None = column("u32?", "1", "blocks of the key-value cache, in all")
+    block_size: int | None = column("u32?", "tokens", "that one block of the cache holds")
+    largest_batch: int | None = column("u32?", "sequences", "that the engine runs at once, at most")
+    lookahead_slots: int | None = column("u16?", "tokens", "of the cache kept for a draft")
+    configuration: str | None = column(
+        "text?", "1", "everything that defines how the engine speculates, as canonical JSON"
+    )
+    configuration_digest: str | None = column(
+        "label?", "1", "of it: equal configurations have equal digests"
+    )
+    layout_hash: str | None = column("label?", "1", "of the columns that this hook's ring carries")
+    tenant: str | None = column(
+        "label?", "1", "owner of the replica, by the token that its sidecar showed"
+    )
     price_per_hour: float | None = column(
         "f64?", "currency", "of the replica, where the operator gave it"
     )
@@ -186,41 +126,25 @@ class Boot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class Round(RoundMeasures, OfBoot):
     """One round of the running batch, as stored: scalars, sums, and sums by class."""
 
-    replica: str = column("label", "1", "serving replica")
-    boot: str = column("text", "1", "start of it")
     seq: int = column(
         "u64", "1", "record number within the boot; rises on drops too, so a loss is a gap"
     )
-    started_at: int = column("time", "ns", "when the round began")
     policy: int | None = column("u32?", "1", "policy in force")
     pair: int | None = column("u32?", "1", "pair of blocks that it belongs to")
     arm: str | None = column("label?", "1", "arm that ran")
     block_age_ms: int | None = column("u32?", "ms", "since the block began")
-    waiting: int = column("u32", "requests", "queued and not yet running")
     timing_source: str = column("label", "1", "clock of the parts: host, cuda or engine")
-    wall_us: float | None = column(
-        "f32?", "us", "from the end of the round before, or its own start after idling, to its end"
-    )
-    draft_us: float | None = column("f32?", "us", "draft model")
-    verify_us: float | None = column("f32?", "us", "target forward")
-    sample_us: float | None = column("f32?", "us", "acceptance, sampling and bookkeeping")
-    idle_us: float | None = column("f32?", "us", "device idle between the parts")
-    catchup_us: float | None = column("f32?", "us", "draft prefill after rounds at k = 0")
-    prefill_us: float | None = column("f32?", "us", "target prefill inside the round's wall time")
-    prefill_tokens: int = column("u32", "tokens", "prompt tokens computed within the round")
-    padded_tokens: int = column("u32", "tokens", "query positions computed for nobody")
-    invalid: int = column(
-        "u32", "tokens", "proposals that a grammar refused before the verify pass"
-    )
-    preempted: int = column("u16", "requests", "put back into the queue in the round")
     batch: int = column("u32", "sequences", "in the round")
     k: int = column("u8", "tokens", "longest draft in the round; 0 is a target-only step")
-    n_q: int = column("u32", "tokens", "query tokens of the verify pass, sum of k + 1")
+    n_q: int = column("u32", "tokens", "query tokens of the verify pass, sum of verified + 1")
     n_kv: int = column("u64", "tokens", "sum of contexts")
     proposed: int = column("u32", "tokens", "draft tokens offered")
+    verified: int | None = column(
+        "u32?", "tokens", "of these checked by the target; fewer when the engine trims drafts"
+    )
     accepted: int = column("u32", "tokens", "leading ones kept; correction or bonus not counted")
     emitted: int = column("u32", "tokens", "really came out")
     model_bytes: int | None = column(
@@ -235,17 +159,18 @@ class Round:
     classes: list[str] = column("label[]", "1", "classes in the batch")
     class_sequences: list[int] = column("u32[]", "sequences", "of each class")
     class_proposed: list[int] = column("u32[]", "tokens", "proposed for each class")
+    class_verified: list[int] = column(
+        "u32[]", "tokens", "verified for each class; empty in rows of older hooks"
+    )
     class_accepted: list[int] = column("u32[]", "tokens", "accepted for each class")
     class_emitted: list[int] = column("u32[]", "tokens", "emitted for each class")
     class_context: list[int] = column("u64[]", "tokens", "sum of contexts of each class")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestPart:
+class RequestPart(OfBoot):
     """A request's rounds within one shipped batch; a part never crosses a block."""
 
-    replica: str = column("label", "1", "serving replica")
-    boot: str = column("text", "1", "start of it")
     request: int = column("u64", "1", "salted hash of the request's id")
     first_seq: int = column("u64", "1", "record number of its first round here")
     last_seq: int = column("u64", "1", "record number of its last round here")
@@ -257,11 +182,14 @@ class RequestPart:
     context: int = column("u32", "tokens", "in its KV cache when its first round here began")
     rounds: int = column("u32", "rounds", "it took part in here")
     k: list[int] = column("u8[]", "tokens", "draft length, by round")
+    verified: list[int] = column(
+        "u8[]", "tokens", "of the draft, checked by the target, by round; empty where always k"
+    )
     accepted: list[int] = column("u8[]", "tokens", "leading proposals kept, by round")
     emitted: list[int] = column(
         "u8[]", "tokens", "really came out, by round; empty where always accepted + 1"
     )
-    end: str = column("label", "1", "how it ended here: none, eos, length, stop, abort, preempt")
+    end: str = column("label", "1", "how it ended here, see End; `none` while it runs")
     gap_bins: list[int] = column(
         "i16[]",
         "1",
@@ -271,11 +199,9 @@ class RequestPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(OfBoot):
     """A request: one row at admission, replaced by one at its end."""
 
-    replica: str = column("label", "1", "serving replica")
-    boot: str = column("text", "1", "start of it")
     request: int = column("u64", "1", "salted hash of the request's id")
     seq: int = column("u64", "1", "record number within the boot; the later row stands")
     class_: str = column("label", "1", "operator's label of the request")
@@ -300,7 +226,7 @@ class Request:
     decode_ms: float | None = column("f32?", "ms", "from the first token to the last")
     e2e_ms: float | None = column("f32?", "ms", "from arrival to the end")
     preemptions: int | None = column("u32?", "1", "times it was put back into the queue")
-    reason: str = column("label", "1", "how it ended: none while it runs, eos, length, stop, abort")
+    reason: str = column("label", "1", "how it ended, see End; `none` while it runs")
     digest: int | None = column("u64?", "1", "of the output token ids")
     content: int | None = column(
         "u64?",
@@ -339,30 +265,84 @@ class Policy:
     block_ms: int | None = column("u32?", "ms", "length of a block; unknown for cohorts")
     burn_in_ms: int | None = column("u32?", "ms", "of each block that no estimate uses")
     first_pair: int = column("u32", "1", "pair that it takes effect with")
-    table: str = column("text", "1", "gate table, JSON")
-    note: str = column("text", "1", "who wrote it, and why")
+    last_pair: int | None = column(
+        "u32?", "1", "last pair; then its fallback table is in force; unknown without an end"
+    )
+    table: str = column("text", "1", "the whole policy, JSON")
+    note: str = column("text", "1", "why it was written")
+    author: str | None = column("text?", "1", "who wrote it")
+    tenant: str | None = column("label?", "1", "whose replicas follow it; unknown: everybody's")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class Loss(OfBoot):
     """Records that exist nowhere else any more, and why."""
 
-    replica: str = column("label", "1", "serving replica")
-    boot: str = column("text", "1", "start of it")
     lost_at: int = column("time", "ns", "when the loss was seen")
     table_: str = column("label", "1", "records of which kind; `ring` where the kind is not known")
     reason: str = column("label", "1", "see LOSS_REASONS")
     first_seq: int | None = column("u64?", "1", "record number of the first one lost")
     count: int | None = column("u64?", "records", "lost; unknown for an unknown tail")
+    number: int | None = column(
+        "u64?", "1", "of the batch that held them; unknown where they were in none"
+    )
     detail: str = column("text", "1", "for a person")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Event:
+    """A change or an incident: of a gate, a deploy, the guardrail, an experiment."""
+
+    at: int = column("time", "ns", "when")
+    kind: str = column("label", "1", "see EVENT_KINDS")
+    subject: str = column(
+        "text", "1", "which one: a policy's number, an experiment's name, a boot; a key"
+    )
+    replica: str = column("label", "1", "the one that it concerns; empty for all")
+    tenant: str = column("label", "1", "whose; empty for everybody's")
+    epoch: str | None = column("label?", "1", "the one that it concerns")
+    policy: int | None = column("u32?", "1", "the one that it put in force, or that was in force")
+    author: str | None = column("text?", "1", "who did it")
+    note: str = column("text", "1", "why, for a person")
+    detail: str = column("text", "1", "all else, JSON")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessment:
+    """The verdict on one segment, as judged at one time from the evidence of one period."""
+
+    assessed_at: int = column(
+        "time", "ns", "when it was judged; one value for the whole assessment"
+    )
+    since: int = column("time", "ns", "where its evidence begins")
+    tenant: str = column("label", "1", "whose; empty for everybody's")
+    epoch: str = column("label", "1", "hash of engine, versions, models and hardware")
+    design: str = column("label", "1", "of the experiment: cohort, blocks, crossover, replay")
+    class_: str = column("label", "1", "operator's label of the requests; empty for all together")
+    context: str = column("label", "1", "bucket of prompt tokens at admission; empty for all")
+    output: str = column("label", "1", "bucket of requested output tokens; empty for all")
+    load: str = column("label", "1", "bucket of offered load; empty for all")
+    action: str = column("label", "1", "what to do")
+    k: int | None = column("u8?", "tokens", "draft length to set, of set_k")
+    arm: str | None = column("label?", "1", "the one that the verdict is about")
+    baseline: str | None = column("label?", "1", "the arm that it is compared with")
+    grade: str = column("label", "1", "measured, replayed or modelled")
+    confidence: str = column("label", "1", "how sure the verdict is")
+    metric: str | None = column("label?", "1", "that decides")
+    speedup: float | None = column("f64?", "1", "ratio of arm to baseline")
+    low: float | None = column("f64?", "1", "lower end of its interval")
+    high: float | None = column("f64?", "1", "upper end of its interval")
+    pairs: int | None = column("u32?", "pairs", "that it rests on")
+    pairs_needed: int | None = column("u32?", "pairs", "in all, until the action is decided")
+    cause: str | None = column("label?", "1", "named above the bar, or its rivals with commas")
+    policy: int | None = column("u32?", "1", "in force when it was judged")
+    body: str = column("text", "1", "the whole verdict, JSON")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch(OfBoot):
     """The ledger: a batch that the store has, whole."""
 
-    replica: str = column("label", "1", "serving replica")
-    boot: str = column("text", "1", "start of it")
     number: int = column("u64", "1", "of the batch within the boot, from 1")
     first_seq: int = column("u64", "1", "first record number that it accounts for")
     next_seq: int = column("u64", "1", "record number that follows its last")
@@ -381,13 +361,26 @@ class Batch:
 LOSS_REASONS = {
     "ring_full": "the sidecar did not drain fast enough; the newest records were dropped",
     "corrupt": "a record did not match its checksum, or could not be read",
-    "fault": "the hook failed and detached itself; serving went on",
+    "fault": "the hook detached itself, after a fault or because a policy said so; serving went on",
     "spool_full": "the store could not be reached for longer than the spool holds",
     "clock": "the time of the rows lies outside what the store keeps",
     "refused": "the service could not read the rows",
     "tail_unknown": "the serving process ended without saying so; its last records may be missing",
     "guardrail": "k = 0 was put in force where limits were broken; the pairs that it cut are void",
+    "ring_damaged": "the ring's file was cut, replaced or deleted under its writer",
+    "store": "the ledger counts rows that the store no longer has",
+    "size": "the rows are larger than the service takes",
     "classes_full": "a replica has more than 64 classes; the rest is `other`",
+}
+
+EVENT_KINDS = {
+    "policy": "a policy was put in force; `subject` is its number",
+    "rollback": "an earlier table was put in force again",
+    "detach": "a policy detached the hooks",
+    "guardrail": "a replica lowered k to 0 by itself, or took that back",
+    "deploy": "a replica started under an epoch or configuration that it did not run before",
+    "experiment": "an experiment was approved, began, decided, ran out of budget, or ended",
+    "note": "a person wrote something down",
 }
 
 TABLES: dict[str, type[Any]] = {
@@ -398,6 +391,8 @@ TABLES: dict[str, type[Any]] = {
     "device": Device,
     "policy": Policy,
     "loss": Loss,
+    "event": Event,
+    "assessment": Assessment,
     "batch": Batch,
 }
 """Stored records by table."""

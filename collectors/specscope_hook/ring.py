@@ -43,6 +43,7 @@ from specscope_hook.layout import (
 )
 from specscope_hook.reader import RingReader
 from specscope_hook.records import Boot
+from specscope_hook.ring_records import LAYOUT
 
 __all__ = [
     "NAME_ADAPTER",
@@ -106,7 +107,9 @@ class Ring:
         """
         path = Path(path)
         capacity = max(1, -(-capacity_bytes // at.PAGE)) * at.PAGE
-        text = json.dumps(asdict(boot), separators=(",", ":")).encode()
+        text = json.dumps(
+            {**asdict(boot), "layout": LAYOUT.as_json()}, separators=(",", ":")
+        ).encode()
         if len(text) > at.BOOT_BYTES:
             raise RingError(f"the boot record takes {len(text)} bytes, {at.BOOT_BYTES} are kept")
         ring = cls(path, -1, capacity, text)

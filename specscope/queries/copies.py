@@ -59,7 +59,8 @@ def outputs(
         ORDER BY epoch, class, arm"""
 
 
-_KNOWN = "isNotNull(ended_at) AND isNotNull(content) AND isNotNull(digest) AND reason != 'abort'"
+_KNOWN = """isNotNull(ended_at) AND isNotNull(content) AND isNotNull(digest)
+        AND reason NOT IN ('abort', 'stop_or_abort')"""
 
 
 def _by_arm(where: str, every: int) -> str:

@@ -18,12 +18,12 @@ from specscope.service.decode import Claim, claims, decoded
 from specscope.store.ledger import Source
 from specscope.store.tables import LAYOUTS
 from specscope_agent.schemas import schema
-from specscope_hook.records import TABLES
 
 FUTURE_NS = 3600 * 10**9  # clocks of machines differ by seconds, by an hour where one is wrong
 DAY_NS = 86_400 * 10**9
-# The ledger is ours to write; policies come from operators, by a call of their own.
-ACCEPTED = tuple(name for name in TABLES if name not in ("batch", "policy"))
+# Sidecars send these alone. The ledger, assessments and events are ours to write; policies come
+# from operators, by a call of their own.
+ACCEPTED = ("boot", "round", "request_part", "request", "device", "loss")
 NUMBERED_BY = {"round": "seq", "request": "seq", "request_part": "first_seq"}
 
 

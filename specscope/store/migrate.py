@@ -1,4 +1,4 @@
-"""Bring a store to what the records say: add, never change, never drop."""
+"""Bring a store to the tables that the records declare: add, or rebuild, without losing a row."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from specscope.errors import SchemaDrift
 from specscope.store.connection import Store
 from specscope.store.metadata import keep
+from specscope.store.rebuild import former_name, of_former_key, rebuild
 from specscope.store.tables import (
     LAYOUTS,
     RECORDS,
@@ -29,7 +30,9 @@ FROM system.tables WHERE database = {database:String}"""
 
 
 def migrate(store: Store) -> list[str]:
-    """Make missing tables, add missing columns in declared order. Returns a line for each.
+    """Make missing tables, add missing columns in declared order, rebuild tables of a former key.
+
+    Returns a line for each change.
 
     A column that we do not know stays as it is: a newer version wrote it.
     Raises SchemaDrift, before anything is changed, where a type or a key differs; StoreFull
@@ -40,13 +43,16 @@ def migrate(store: Store) -> list[str]:
     for row in store.rows(DESCRIBED, database):
         found.setdefault(row["table"], {})[row["name"]] = row["type"]
     tables = {row["name"]: row for row in store.rows(KEYS, database)}
-    changes = [
-        change
-        for table in LAYOUTS
-        for change in _changes(table, found.get(table), tables.get(table, {}))
-    ]
+    rebuilt = {
+        table for table in LAYOUTS if of_former_key(table, tables.get(table, {}).get("sorting_key"))
+    }
+    missing = {table: _changes(table, found.get(table), tables.get(table, {})) for table in LAYOUTS}
+    changes = [change for table in LAYOUTS if table not in rebuilt for change in missing[table]]
     for change in changes:
         store.command(change)
+    for table in LAYOUTS:
+        if table in rebuilt or former_name(table) in found:
+            changes += rebuild(store, table, rebuilt=table not in rebuilt)
     if store.room:
         keep(store.room.path)
     return [change.partition("\n")[0] for change in changes]
@@ -57,7 +63,7 @@ def _changes(table: str, found: dict[str, str] | None, kept: Mapping[str, Any]) 
         return [create_table(table)]
     key = kept.get("sorting_key")
     # A distributed table has no key of its own.
-    if key and key != sorting_key(table):
+    if key and key != sorting_key(table) and not of_former_key(table, key):
         raise SchemaDrift(f"{table}: ordered by {key}, must be {sorting_key(table)}")
     changes, place = [], "FIRST"
     for column in columns(RECORDS[table]):

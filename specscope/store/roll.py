@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from specscope.errors import StoreError
-from specscope.store import ledger, rollup_sql
+from specscope.store import block_sql, ledger, rollup_sql
 from specscope.store.connection import Store
 from specscope.store.dirty import HOUR_NS, MINUTE_NS, Block, Dirty, Span, Wait, spans
 from specscope.store.ledger import ROLLED, SEEN, STORED, Position, Source, Stretch
@@ -187,7 +187,7 @@ class Roller:
                 "kept_from": now - LAYOUTS["round"].days * DAY_NS,
                 "version": version,
             }
-            for statement in (rollup_sql.BLOCK_TIME, rollup_sql.BLOCK_PART, rollup_sql.BLOCK_CLASS):
+            for statement in (block_sql.BLOCK_TIME, block_sql.BLOCK_PART, block_sql.BLOCK_CLASS):
                 self._store.command(statement, params)
         return len(keys)
 

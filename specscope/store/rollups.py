@@ -186,6 +186,7 @@ class Hour:
     """What the requests of one class did in an hour, over all replicas of an epoch."""
 
     hour: int = column("time", "ns", "its start")
+    tenant: str = column("label", "1", "owner of the replicas; empty where none is known")
     epoch: str = column("label", "1", EPOCH)
     class_: str = column("label", "1", "operator's label of the requests")
     context_bucket: str = column("label", "1", "prompt tokens at admission, in a bucket")

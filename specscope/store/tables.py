@@ -45,7 +45,8 @@ class Layout:
     shard_by: str = "cityHash64(replica)"
 
 
-# A loss that names its first record is known by it, and may be reported again after a crash.
+# A loss that names its first record, and its batch when it was lost with one, is known by them,
+# and may be reported again after a crash.
 LOSS_KEY = "if(first_seq IS NULL, lost_at, toDateTime64(0, 9, 'UTC'))"
 BLOCK = ("epoch", "policy", "replica", "boot", "pair", "arm")
 # Rows of earlier versions have no computed_at, and their version is the time.
@@ -66,7 +67,8 @@ LAYOUTS: dict[str, Layout] = {
         partition_by="toDate(started_at)",
     ),
     "request": Layout(
-        ("toStartOfHour(admitted_at)", "class", "replica", "boot", "request"),
+        # A request id may come again within the hour: each admission is a row.
+        ("toStartOfHour(admitted_at)", "class", "replica", "boot", "request", "admitted_at"),
         time="admitted_at",
         days=14,
         version="seq",
@@ -79,7 +81,41 @@ LAYOUTS: dict[str, Layout] = {
         partition_by="toDate(sampled_at)",
     ),
     "policy": Layout(("policy",), shard_by="policy"),
-    "loss": Layout(("replica", "boot", "reason", "`table`", "ifNull(first_seq, 0)", LOSS_KEY)),
+    "loss": Layout(
+        (
+            "replica",
+            "boot",
+            "reason",
+            "`table`",
+            "ifNull(first_seq, 0)",
+            LOSS_KEY,
+            "ifNull(number, 0)",
+        )
+    ),
+    "event": Layout(
+        ("at", "kind", "subject", "replica", "tenant"),
+        time="at",
+        days=730,
+        partition_by="toYYYYMM(at)",
+        shard_by="cityHash64(subject)",
+    ),
+    "assessment": Layout(
+        (
+            "assessed_at",
+            "tenant",
+            "epoch",
+            "design",
+            "class",
+            "context",
+            "output",
+            "load",
+            "ifNull(arm, '')",
+        ),
+        time="assessed_at",
+        days=730,
+        partition_by="toYYYYMM(assessed_at)",
+        shard_by="cityHash64(epoch)",
+    ),
     "batch": Layout(
         ("replica", "boot", "number"),
         time="stored_at",
@@ -109,7 +145,7 @@ LAYOUTS: dict[str, Layout] = {
         partition_by="toDate(minute)",
     ),
     "hour": Layout(
-        ("hour", "epoch", "class", "context_bucket", "ifNull(arm, '')", "k"),
+        ("hour", "tenant", "epoch", "class", "context_bucket", "ifNull(arm, '')", "k"),
         time="hour",
         days=730,
         version="version",

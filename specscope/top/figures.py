@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from specscope.evaluate.statistics.acceptance import count_positions, survival
 from specscope_hook.layout import OTHER
-from specscope_hook.records import RingRound
+from specscope_hook.ring_records import RingRound
 
 PARTS = ("draft", "verify", "sample", "idle")
 

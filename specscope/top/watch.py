@@ -12,7 +12,7 @@ from specscope_hook.errors import CorruptRing, HookError
 from specscope_hook.layout import NAME_ARM, NAME_CLASS, ROUND
 from specscope_hook.payload import decode
 from specscope_hook.peek import RingPeek
-from specscope_hook.records import RingRound
+from specscope_hook.ring_records import RingRound
 
 MOST_ROUNDS = 5000  # of a replica; decoding more takes longer than a person waits for
 AT_FIRST_BYTES = 8 << 20  # of the ring, at the first look

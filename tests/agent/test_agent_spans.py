@@ -66,7 +66,7 @@ def sent(collector, ring, share=1.0, pull_bytes=1_000):
     (open_ring,) = rings.open
     made = cut(open_ring, Cursor(), pull_bytes=pull_bytes)
     while made.records:
-        spans.add(open_ring.source, made.records, made.tables)
+        spans.add(open_ring.origin, made.records, made.tables)
         made = cut(open_ring, made.cursor, pull_bytes=pull_bytes)
     spans.close()
     assert spans.made == len(collector.spans)

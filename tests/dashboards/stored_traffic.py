@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import time
 
-import pyarrow as pa
-
 from specscope.store.connection import Store
-from specscope_agent.schemas import schema
+from specscope_agent.loss import rows_table
 
 MINUTES = 4
 SECOND = 10**9
@@ -58,7 +56,7 @@ def fill(store: Store, begin_ns: int) -> None:
     rows["batch"] = [_batch(begin_ns, number, seq, rows) for number in (1, 2)]
     rows["policy"] = [_policy(begin_ns)]
     for table, values in rows.items():
-        store.insert(table, pa.Table.from_pylist(values, schema=schema(table)))
+        store.insert(table, rows_table(table, values))
 
 
 def _experiment(minute: int, k: int) -> dict:

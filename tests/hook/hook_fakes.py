@@ -8,8 +8,9 @@ from typing import Any
 
 from specscope_hook import ring
 from specscope_hook.columns import columns
-from specscope_hook.records import Boot, RingRequest, RingRound
+from specscope_hook.records import Boot
 from specscope_hook.ring import Cursor, Gap, RawRecord, RingReader
+from specscope_hook.ring_records import RingRequest, RingRound
 
 
 class ManualClock:

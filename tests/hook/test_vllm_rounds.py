@@ -21,8 +21,8 @@ from specscope_hook.columns import End, TimingSource
 from specscope_hook.errors import NotSupported
 from specscope_hook.layout import Cursor
 from specscope_hook.payload import decode
-from specscope_hook.records import RingRound
 from specscope_hook.ring import NAME_ARM, NAME_CLASS, RingReader
+from specscope_hook.ring_records import RingRound
 
 
 @pytest.fixture

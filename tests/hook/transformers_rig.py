@@ -13,8 +13,8 @@ from transformers.generation import candidate_generator as generators
 from specscope_hook.adapters.transformers import TransformersHook
 from specscope_hook.payload import decode
 from specscope_hook.recorder import Recorder
-from specscope_hook.records import RingRequest, RingRound
 from specscope_hook.ring import Ring, RingReader
+from specscope_hook.ring_records import RingRequest, RingRound
 
 PROMPT = [5, 6, 7, 8, 5, 6, 7, 8, 5, 6]
 SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64}

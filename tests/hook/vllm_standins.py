@@ -15,7 +15,7 @@ from specscope_hook.adapters.vllm_scheduler import SchedulerProbe
 from specscope_hook.layout import Cursor
 from specscope_hook.payload import decode
 from specscope_hook.reader import RingReader
-from specscope_hook.records import RingRequest, RingRound
+from specscope_hook.ring_records import RingRequest, RingRound
 from specscope_hook.settings import HookSettings
 
 

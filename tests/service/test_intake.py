@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -226,3 +227,25 @@ def test_a_table_that_the_store_cannot_read_becomes_a_loss_of_its_rows():
     (loss,) = losses(admitted)
     assert (loss["table"], loss["count"]) == ("round", rows.num_rows)
     assert loss["first_seq"] == min(rows.column("seq").to_pylist())
+
+
+def test_batches_of_the_version_before_are_kept_whole():
+    stored = Path(__file__).parents[1] / "data" / "versions"
+    streams = {
+        name: (stored / f"batch-{name}.arrow").read_bytes()
+        for name in ("boot", "round", "request_part", "request")
+    }
+    batch = message(**streams)
+    batch.source.boot = "00000000000000aa"
+
+    admitted = admit(batch, 1_790_000_002_000_000_000)
+
+    assert (admitted.refused, admitted.unknown_columns) == (0, 0)
+    for name, stream_ in streams.items():
+        before, now = pa.ipc.open_stream(stream_).read_all(), admitted.tables[name]
+        assert now.select(before.column_names).to_pylist() == before.to_pylist()
+        added = set(now.column_names) - set(before.column_names)
+        assert added or name == "request"
+        assert all(
+            not any(now.column(column).to_pylist()) for column in added
+        )  # NULL, or an empty array

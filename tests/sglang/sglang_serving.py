@@ -12,7 +12,7 @@ from typing import Any
 from specscope_hook.layout import NAME_CLASS, Cursor
 from specscope_hook.payload import decode
 from specscope_hook.reader import RingReader
-from specscope_hook.records import RingRequest, RingRound
+from specscope_hook.ring_records import RingRequest, RingRound
 
 
 class Hands:

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from specscope_agent import telemetry_pb2 as wire
-from specscope_agent.schemas import schema
+from specscope_agent.loss import rows_table
 
 CLASSES = ("prose", "code", "sql", "log")
 KEEP = {"prose": 0.45, "code": 0.7, "sql": 0.85, "log": 0.9}  # chance that a proposal is kept
@@ -293,7 +293,7 @@ class Traffic:
 
 def table(name: str, rows: list[dict[str, Any]]) -> pa.Table:
     """Rows as a table of the stored schema; what a row does not say is unknown."""
-    return pa.Table.from_pylist(rows, schema(name))
+    return rows_table(name, rows)
 
 
 def stream(rows: pa.Table) -> bytes:

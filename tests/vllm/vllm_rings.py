@@ -13,7 +13,7 @@ from pathlib import Path
 from specscope_hook.layout import NAME_CLASS, Cursor
 from specscope_hook.payload import decode
 from specscope_hook.reader import RingReader
-from specscope_hook.records import RingRequest, RingRound
+from specscope_hook.ring_records import RingRequest, RingRound
 
 CORES = sorted(os.sched_getaffinity(0))
 # Starts in a third of the time; on one core, since threads that wait for each other crawl where
