@@ -10,8 +10,8 @@ functions, table functions and tables that are on a list; what is on none is ref
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
@@ -42,33 +42,111 @@ _SUFFIX = re.compile(r"(?: \(alias (?P<alias>.*)\))?(?: \(children \d+\))?$", re
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A SELECT without its FORMAT clause, and the format that it asks for, if any."""
+    """A statement without the clauses that the endpoint itself carries out.
+
+    format: that it asks for, if any; settings: that it asks for, each of them on the list;
+    browses: it only names tables and columns, and has no parse tree worth looking at
+    """
 
     sql: str
-    format: str | None
+    format: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    browses: bool = False
 
 
-class _Node(NamedTuple):
+@dataclass(slots=True)
+class _Node:
     depth: int
     name: str
     value: str
+    children: list[_Node] = field(default_factory=list)
 
 
-def statement(sql: str) -> Statement:
+def statement(sql: str, *, database: str = "") -> Statement:
     """Take a text apart, and refuse what could be read in two ways.
 
-    Raises QueryRefused for anything but one SELECT in plain characters: a second statement,
-    a quote or comment that does not end, a control character, a heredoc, typographic quotes.
+    Raises QueryRefused for anything but one SELECT, SHOW, DESCRIBE or EXISTS in plain
+    characters: a second statement, a quote or comment that does not end, a control character, a
+    heredoc, typographic quotes; and for a setting or a format that is on no list.
     """
     tokens = list(_tokens(sql.rstrip().removesuffix(";")))
-    if not tokens or tokens[0].text.upper() not in ("SELECT", "WITH", "FROM", "("):
-        raise QueryRefused("only a SELECT runs here")
+    sql, tokens, settings = _without_settings(sql, tokens)
+    format_ = None
     if len(tokens) > 2 and tokens[-2].text.upper() == "FORMAT" and tokens[-1].kind == "word":
         format_ = tokens[-1].text
         if format_ not in allowed("formats"):
             raise QueryRefused(f"format {format_} is not one that this endpoint writes")
-        return Statement(sql[: tokens[-2].start], format_)
-    return Statement(sql.rstrip().removesuffix(";"), None)
+        sql, tokens = sql[: tokens[-2].start], tokens[:-2]
+        sql, tokens, before = _without_settings(sql, tokens)
+        settings = before | settings
+    first = tokens[0].text.upper() if tokens else ""
+    if first in ("SHOW", "DESCRIBE", "DESC", "EXISTS"):
+        _check_browsing(tokens, database)
+        return Statement(sql, format_, settings, browses=True)
+    if first not in ("SELECT", "WITH", "FROM", "("):
+        raise QueryRefused("only SELECT, SHOW, DESCRIBE and EXISTS run here")
+    return Statement(sql.rstrip().removesuffix(";"), format_, settings)
+
+
+def _without_settings(sql: str, tokens: list[_Token]) -> tuple[str, list[_Token], dict[str, str]]:
+    """Cut `SETTINGS name = value, …` off the end, if that is what the text ends with."""
+    places = [at for at, token in enumerate(tokens) if token.text.upper() == "SETTINGS"]
+    if not places or tokens[places[-1]].kind != "word":
+        return sql, tokens, {}
+    start, settings = places[-1], {}
+    rest = tokens[start + 1 :]
+    if not rest:
+        return sql, tokens, {}
+    for at in range(0, len(rest), 4):
+        shape = [token.kind for token in rest[at : at + 3]]
+        ends = rest[at + 3].text if at + 3 < len(rest) else ","
+        if shape[:2] != ["word", "mark"] or shape[2:] not in (["number"], ["text"], ["word"]):
+            return sql, tokens, {}  # then the parse tree has it, and is refused for it
+        name, equals, value = (token.text for token in rest[at : at + 3])
+        if equals != "=" or ends != ",":
+            return sql, tokens, {}
+        if name not in allowed("settings") | allowed("limits"):
+            raise QueryRefused(f"setting {name} cannot be changed here")
+        settings[name] = value.strip("'")
+    return sql[: tokens[start].start], tokens[:start], settings
+
+
+_LIKE = r"(?: (?:NOT )?I?LIKE TEXT)?(?: LIMIT NUMBER)?"
+_TABLE = r"(?:(?P<database>:\w+) \. )?(?P<table>:\w+)"
+# As `_check_browsing` writes them: words in capitals, names behind a colon.
+_BROWSING = tuple(
+    re.compile(shape, re.ASCII)
+    for shape in (
+        rf"SHOW DATABASES{_LIKE}",
+        rf"SHOW(?: FULL)? TABLES(?: (?:FROM|IN) (?P<database>:\w+))?{_LIKE}",
+        rf"SHOW(?: EXTENDED)?(?: FULL)? (?:COLUMNS|FIELDS) (?:FROM|IN) {_TABLE}"
+        rf"(?: (?:FROM|IN) (?P<other>:\w+))?{_LIKE}",
+        rf"(?:SHOW CREATE|DESCRIBE|DESC|EXISTS)(?: TABLE)? {_TABLE}",
+    )
+)
+
+
+def _check_browsing(tokens: list[_Token], database: str) -> None:
+    """Refuse a statement about tables that has another shape, or names another database."""
+    words: list[str] = []
+    for kind, text, _ in tokens:
+        after_dot = words[-1:] == ["."]
+        if kind == "word" and text.upper() in allowed("browsing") and not after_dot:
+            words.append(text.upper())
+        elif kind in ("word", "name"):
+            words.append(":" + text.strip('"`'))
+        else:
+            words.append({"text": "TEXT", "number": "NUMBER"}.get(kind, text))
+    shape = " ".join(words)
+    found = next(filter(None, (known.fullmatch(shape) for known in _BROWSING)), None)
+    if found is None:
+        raise QueryRefused("of SHOW only that of databases, tables and columns runs here")
+    names = {key: name[1:] for key, name in found.groupdict().items() if name}
+    for key in ("database", "other"):
+        name = names.get(key, database)
+        listed = name == "system" and names.get("table") in allowed("system tables")
+        if name != database and not listed:
+            raise QueryRefused(f"there is no database {name} here")
 
 
 def check(tree: str, *, database: str, databases: frozenset[str]) -> None:
@@ -78,33 +156,53 @@ def check(tree: str, *, database: str, databases: frozenset[str]) -> None:
     `database` must be a listed system table.
     Raises QueryRefused, which names the first thing that is on no list.
     """
-    nodes = [_node(line) for line in tree.split("\n") if line]
-    if not nodes or nodes[0].name != "SelectWithUnionQuery" or nodes[0].depth:
+    root = _tree(tree)
+    if root.name != "SelectWithUnionQuery":
         raise QueryRefused("only a SELECT runs here")
-    if [node.name for node in nodes if node.depth == 1] != ["ExpressionList"]:
+    if [node.name for node in root.children] != ["ExpressionList"]:
         raise QueryRefused("a SELECT may not write a file, change settings or name a format here")
     foreign = databases - {database.lower()}
-    for before, node in zip([nodes[0], *nodes], nodes, strict=False):
+    waiting = [(root, root)]
+    while waiting:
+        node, parent = waiting.pop()
+        waiting += [(child, node) for child in reversed(node.children)]
         if node.name not in allowed("nodes"):
             raise QueryRefused(f"{node.name} is not allowed here")
-        if node.name == "Function":
-            in_from = before.name == "TableExpression" and node.depth == before.depth + 1
-            _check_function(node.value, in_from=in_from)
+        if node.name == "Function" and parent.name == "TableExpression":
+            _check_table_function(node)
+        elif node.name == "Function":
+            _check_function(node)
         elif node.name in ("TableIdentifier", "Identifier"):
             _check_name(node.value, database, foreign, is_table=node.name == "TableIdentifier")
+        elif node.name in ("Literal", "DataType") and STATE in node.value.lower():
+            raise QueryRefused("a state of an aggregate cannot be made of text here")
 
 
-def _check_function(name: str, *, in_from: bool) -> None:
-    if in_from:
-        if name.lower() not in allowed("table functions"):
-            raise QueryRefused(f"table function {name} is not allowed here")
-        return
-    base = name
+STATE = "aggregatefunction"
+"""Part of the name of the types that are read from memory images in text."""
+
+
+def _check_function(node: _Node) -> None:
+    base = node.value
     while base.lower() not in _functions():
         shorter = COMBINATORS.sub("", base)
         if shorter == base:
-            raise QueryRefused(f"function {name} is not allowed here")
+            raise QueryRefused(f"function {node.value} is not allowed here")
         base = shorter
+    if node.value.lower() in allowed("typed functions"):
+        arguments = node.children[0].children if node.children else []
+        if not arguments or arguments[-1].name != "Literal":
+            raise QueryRefused(f"the type that {node.value} names must be a text")
+
+
+def _check_table_function(node: _Node) -> None:
+    name = node.value.lower()
+    if name not in allowed("table functions"):
+        raise QueryRefused(f"table function {node.value} is not allowed here")
+    # The first argument of `values` may name types, and be computed.
+    for argument in node.children[0].children if name.endswith("values") else ():
+        if argument.name == "Function" and argument.value != "tuple":
+            raise QueryRefused(f"{node.value} takes rows of values here, and nothing computed")
 
 
 def _check_name(name: str, database: str, foreign: frozenset[str], *, is_table: bool) -> None:
@@ -149,19 +247,32 @@ def _tokens(sql: str) -> Iterator[_Token]:
         if found is None:
             raise QueryRefused(f"{sql[at]!r} at character {at + 1} may not stand there")
         kind, text = str(found.lastgroup), found.group()
-        if kind == "name" and not text.isprintable():
+        if kind == "name" and (not text.isprintable() or "\\" in text):
             raise QueryRefused("a quoted name has characters that cannot be seen")
+        # Before EXPLAIN, since the types of bound parameters are read there already.
+        if kind in ("name", "word") and STATE in text.lower():
+            raise QueryRefused("a state of an aggregate cannot be made of text here")
         if kind not in ("space", "comment"):
             yield _Token(kind, text, at)
         at = found.end()
 
 
-def _node(line: str) -> _Node:
-    found = _LINE.fullmatch(line)
-    if found is None:
+def _tree(text: str) -> _Node:
+    """The parse tree that EXPLAIN AST prints, one node a line, indented by its depth."""
+    path: list[_Node] = []
+    for line in filter(None, text.split("\n")):
+        found = _LINE.fullmatch(line)
+        if found is None or len(found["depth"]) > len(path) or (path and not found["depth"]):
+            raise QueryRefused("the statement cannot be understood here")
+        depth = len(found["depth"])
+        node = _Node(depth, found["node"], _SUFFIX.sub("", found["rest"] or "", count=1))
+        del path[depth:]
+        if path:
+            path[-1].children.append(node)
+        path.append(node)
+    if not path:
         raise QueryRefused("the statement cannot be understood here")
-    rest = found["rest"] or ""
-    return _Node(len(found["depth"]), found["node"], _SUFFIX.sub("", rest, count=1))
+    return path[0]
 
 
 Explain = Callable[[str], str]
@@ -172,6 +283,7 @@ def guarded(sql: str, explain: Explain, *, database: str, databases: frozenset[s
 
     Raises QueryRefused if it may not, and whatever `explain` raises for a text that is no SQL.
     """
-    parsed = statement(sql)
-    check(explain(parsed.sql), database=database, databases=databases)
+    parsed = statement(sql, database=database)
+    if not parsed.browses:
+        check(explain(parsed.sql), database=database, databases=databases)
     return parsed

@@ -127,7 +127,11 @@ ESCAPES = {
     "a setting": "SET readonly = 0",
     "a setting in the query": "SELECT 1 SETTINGS readonly = 0",
     "a setting in a subquery": "SELECT * FROM (SELECT 1 SETTINGS max_execution_time = 0)",
-    "a setting after the format": "SELECT 1 FORMAT TSV SETTINGS max_execution_time = 0",
+    "a setting after the format": "SELECT 1 FORMAT TSV SETTINGS readonly = 0",
+    "a setting between harmless ones": "SELECT 1 SETTINGS max_threads = 1, format_schema = 'x'",
+    "a harmless setting twice over": "SELECT 1 SETTINGS final = 1 SETTINGS readonly = 0",
+    "a file that a setting writes": "SELECT 1 SETTINGS output_format_schema = '/tmp/x'",
+    "a setting of one of two": "SELECT 1 SETTINGS readonly = 0 UNION ALL SELECT 2",
     "a schema from a file": "SELECT 1 FORMAT Protobuf SETTINGS format_schema = '/etc/x:M'",
     "a format that reads a schema": "SELECT 1 FORMAT CapnProto",
     "a format that reads a template": "SELECT 1 FORMAT Template",
@@ -137,6 +141,22 @@ ESCAPES = {
     "what is granted": "SHOW GRANTS",
     "what runs": "SHOW PROCESSLIST",
     "what there is": "SHOW TABLES FROM system",
+    "how another database was made": "SHOW CREATE DATABASE system",
+    "how the users' table was made": "SHOW CREATE TABLE system.users",
+    "columns of another database": "SHOW COLUMNS FROM t FROM default",
+    "columns of the users": "SHOW COLUMNS FROM users FROM system",
+    "a described system table": "DESCRIBE TABLE system.users",
+    "a described file by name": f"DESCRIBE TABLE `{SECRET}`",
+    "a described file by a string": f"DESCRIBE '{SECRET}'",
+    "a described subquery": f"DESCRIBE (SELECT file('{SECRET}'))",
+    "a described function": "DESCRIBE numbers(1)",
+    "tables of another database": "SHOW TABLES IN default",
+    "tables with a condition": "SHOW TABLES WHERE sleep(3)",
+    "a second statement behind SHOW": "SHOW TABLES; DROP TABLE round",
+    "SHOW into a file": "SHOW TABLES INTO OUTFILE '/tmp/specscope-escaped'",
+    "settings by SHOW": "SHOW SETTINGS LIKE '%'",
+    "accounts by SHOW": "SHOW USERS",
+    "clusters by SHOW": "SHOW CLUSTERS",
     "a check of a table": "CHECK TABLE round",
     "a watched view": "WATCH x",
     "a prepared statement": "EXECUTE AS default SELECT 1",
@@ -146,7 +166,6 @@ ESCAPES = {
     "the host's name": "SELECT hostName()",
     "the host's full name": "SELECT FQDN()",
     "an address looked up": "SELECT reverseDNSQuery('127.0.0.1')",
-    "who asks": "SELECT currentUser()",
     "time, wasted": "SELECT sleep(3)",
     "time, wasted by row": "SELECT sleepEachRow(1) FROM numbers(3)",
     "disk space": "SELECT filesystemAvailable()",
@@ -154,6 +173,25 @@ ESCAPES = {
     "a certificate": "SELECT showCertificate()",
     "a state from text": "SELECT sumMerge(CAST('x', 'AggregateFunction(sum, UInt8)'))",
     "a state, finished": "SELECT finalizeAggregation(CAST('x', 'AggregateFunction(sum, UInt8)'))",
+    "a state by ::": "SELECT unhex('00')::AggregateFunction(uniq, String)",
+    "a state in an array": "SELECT CAST([unhex('00')], 'Array(AggregateFunction(uniq, String))')",
+    "a state behind an escape": "SELECT CAST('x', 'Aggregate\\x46unction(uniq, String)')",
+    "a state behind a quoted name": "SELECT 'x'::`Aggregate\\x46unction`(uniq, String)",
+    "a state by a computed type": "SELECT CAST('x', concat('Aggregate', 'Function(uniq, String)'))",
+    "a state by a named type": "WITH concat('Aggregate', 'Function(uniq, String)') AS t "
+    "SELECT CAST('x', t)",
+    "a state of a parameter": "SELECT {x:AggregateFunction(groupBitmap, UInt32)}",
+    "a state of a parameter, quoted": "SELECT {x:`Aggregate\\x46unction`(groupBitmap, UInt32)}",
+    "a state from JSON": "SELECT JSONExtract('{}', 'a', 'AggregateFunction(uniq, String)')",
+    "a state from JSON, computed": "SELECT JSONExtract('{}', concat('Aggregate', "
+    "'Function(uniq, String)'))",
+    "a state in a row": "SELECT * FROM values('a AggregateFunction(uniq, String)', 'x')",
+    "a state in a computed type": "SELECT * FROM values(concat('a Aggregate', 'Function(uniq, "
+    "String)'), 'x')",
+    "a state's default": "SELECT defaultValueOfTypeName('AggregateFunction(uniq, String)')",
+    "a state that reduces": "SELECT arrayReduce('uniqMerge', [unhex('00')])",
+    "a state that reduces ranges": "SELECT arrayReduceInRanges('uniqMerge', [(1, 1)], ['x'])",
+    "a state of a simple function": "SELECT CAST(1, 'SimpleAggregateFunction(sum, UInt64)')",
     "a log line": "SELECT logTrace('x')",
     "the processes": "SELECT * FROM system.processes",
     "the processes behind quotes": 'SELECT * FROM "system"."processes"',
@@ -240,6 +278,20 @@ ALLOWED = {
     "SELECT * EXCEPT b FROM (SELECT 1 AS a, 2 AS b)": "1\n",
     "SELECT count(DISTINCT number) FROM numbers(3)": "3\n",
     "SELECT a FROM (SELECT 1 AS a) WHERE EXISTS (SELECT 1)": "1\n",
+    "SELECT '7'::UInt8, CAST([1], 'Array(Float64)'), JSONExtract('{\"a\":1}', 'a', 'UInt8')": (
+        "7\t[1]\t1\n"
+    ),
+    "SELECT * FROM values('a UInt8, b String', (1, 'x'), (2, 'y'))": "1\tx\n2\ty\n",
+    "SHOW DATABASES LIKE 'spec%'": "specscope\n",
+    "SHOW TABLES LIKE 'hour'": "hour\n",
+    "show tables from specscope like 'hou%' limit 1;": "hour\n",
+    "EXISTS TABLE specscope.round": "1\n",
+    "EXISTS `no_such_table`": "0\n",
+    "SELECT 1 SETTINGS max_threads = 1, join_use_nulls = 1": "1\n",
+    "SELECT 1 AS a SETTINGS final = 1 FORMAT JSONEachRow": '{"a":1}\n',
+    "SELECT 1 AS a FORMAT JSONEachRow SETTINGS output_format_json_quote_64bit_integers = 0": (
+        '{"a":1}\n'
+    ),
     "SELECT sum(number) FROM numbers(4) GROUP BY number % 2 WITH TOTALS ORDER BY 1 LIMIT 1": (
         "2\n\n6\n"
     ),
@@ -267,6 +319,33 @@ def test_every_quantity_of_ours_may_be_asked(run):
         run(function())
 
 
+BROWSING = """
+DESCRIBE TABLE round
+DESC specscope.round
+DESCRIBE `specscope`."round" FORMAT TSVWithNamesAndTypes
+SHOW COLUMNS FROM round
+SHOW FULL COLUMNS FROM round FROM specscope LIKE 'k%'
+SHOW FULL FIELDS IN specscope.round
+SHOW CREATE TABLE round
+SHOW CREATE specscope.round
+DESCRIBE TABLE system.tables
+SELECT version(), timezone(), currentUser()
+SELECT currentUser() AS user, timezone() AS timezone, version() AS version LIMIT 1
+SELECT name, value, changed, description, min, max, readonly, type FROM system.settings
+SELECT name, engine, total_rows, comment FROM system.tables WHERE database = 'specscope'
+SELECT database, table, name, type, comment, position FROM system.columns WHERE table = 'round'
+SELECT name FROM system.table_engines
+SELECT name, case_insensitive, alias_to FROM system.data_type_families
+SELECT name, is_aggregate FROM system.functions
+SELECT name FROM system.databases
+"""
+
+
+@pytest.mark.parametrize("sql", BROWSING.strip().split("\n"))
+def test_what_sql_clients_ask_to_show_the_schema_may_be_asked(run, sql):
+    assert run(sql)
+
+
 def test_what_clients_ask_first_may_be_asked(run):
     assert run("SELECT version(), timezone()")
     assert run("SELECT name, value, readonly FROM system.settings LIMIT 10000")
@@ -277,7 +356,7 @@ def test_no_function_that_leaves_the_engine_is_on_the_list():
     names = {name.lower() for name in allowed("functions")}
 
     leaving = """file url s3 remote hostname fqdn getsetting getmacro getserversetting dictget
-        joinget sleep sleepeachrow filesystemavailable currentuser showcertificate python chdb
+        joinget sleep sleepeachrow filesystemavailable showcertificate python chdb
         executable reversednsquery aigenerate initializeaggregation finalizeaggregation
         catboostevaluate demangle addresstoline tcpport serveruuid"""
     assert not names & set(leaving.split())
