@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from specscope.errors import UsageError
 from specscope.store.room import MIN_FREE_BYTES
+from specscope_agent.channel import is_loopback
 from specscope_hook.errors import SettingsError
 from specscope_hook.settings import check
 
-# Of this machine alone: neither port asks who calls.
+# Of this machine alone, so that nobody needs a token.
 LISTEN = "127.0.0.1:7070"
 HTTP = "127.0.0.1:8123"
 
@@ -26,6 +28,32 @@ class ServiceSettings:
     """Who knows it may change policies; empty: nobody may."""
     min_free: int = MIN_FREE_BYTES
     """Bytes that must be free on an embedded store's disk before the service writes."""
+    tokens: Path | None = None
+    """File of the tokens that it takes; None: it asks for none."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    """Who signs the certificates that clients must show; None: they need none."""
+    metrics: str | None = None
+    """Where /metrics and /health are shown besides, to whoever asks."""
+    insecure: bool = False
+    """Listen beyond this machine without tokens or TLS."""
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for an address beyond this machine that anybody could use."""
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise UsageError("SPECSCOPE_TLS_CERT and SPECSCOPE_TLS_KEY go together")
+        if self.tls_client_ca and not self.tls_cert:
+            raise UsageError("SPECSCOPE_TLS_CLIENT_CA needs SPECSCOPE_TLS_CERT and its key")
+        if self.insecure or (self.tokens and self.tls_cert):
+            return
+        for address in (self.listen, self.http):
+            host_and_port(address)
+            if not is_loopback(address):
+                raise UsageError(
+                    f"anybody could write and read at {address}: set SPECSCOPE_TOKENS, "
+                    "SPECSCOPE_TLS_CERT and SPECSCOPE_TLS_KEY, or say --insecure"
+                )
 
     @classmethod
     def from_env(
@@ -35,23 +63,33 @@ class ServiceSettings:
         store: str | None = None,
         listen: str | None = None,
         http: str | None = None,
+        insecure: bool = False,
     ) -> ServiceSettings:
         """Raises UsageError for a SPECSCOPE_* name that nobody knows, a missing store or
-        one that can only be read from, an address that is none, a token that cannot be
-        sent, or a size that is no number of bytes."""
+        one that can only be read from, an address that is none or that anybody could use, a
+        token that cannot be sent, or a size that is no number of bytes."""
+        insecure_ = environ.get("SPECSCOPE_INSECURE", "off").lower()
+        if insecure_ not in ("on", "off", ""):
+            raise UsageError(f"SPECSCOPE_INSECURE={insecure_!r} is neither on nor off")
         settings = cls(
             store=store_dsn(environ, store),
             listen=listen or environ.get("SPECSCOPE_LISTEN") or LISTEN,
             http=http or environ.get("SPECSCOPE_HTTP") or HTTP,
             apply_token=apply_token(environ),
             min_free=_bytes(environ, "SPECSCOPE_STORE_MIN_FREE_BYTES", MIN_FREE_BYTES),
+            tokens=_path(environ, "SPECSCOPE_TOKENS"),
+            tls_cert=_path(environ, "SPECSCOPE_TLS_CERT"),
+            tls_key=_path(environ, "SPECSCOPE_TLS_KEY"),
+            tls_client_ca=_path(environ, "SPECSCOPE_TLS_CLIENT_CA"),
+            metrics=environ.get("SPECSCOPE_METRICS_LISTEN") or None,
+            insecure=insecure or insecure_ == "on",
         )
         if settings.store.startswith(("http:", "https:")):
             raise UsageError(
                 f"{settings.store} can only be read from: a service's own store is chdb:///path "
                 "or clickhouse://user@host/db"
             )
-        for address in (settings.listen, settings.http):
+        for address in filter(None, (settings.listen, settings.http, settings.metrics)):
             host_and_port(address)
         return settings
 
@@ -91,6 +129,10 @@ def _bytes(environ: Mapping[str, str], name: str, default: int) -> int:
     if not text.isascii() or not text.isdigit():
         raise UsageError(f"{name} must be a number of bytes, not {text!r}")
     return int(text)
+
+
+def _path(environ: Mapping[str, str], name: str) -> Path | None:
+    return Path(environ[name]) if environ.get(name) else None
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -56,7 +56,7 @@ class Agent:
         self.guardrail = Guardrail(settings.spool / "guardrail.json")
         self.sampler = Sampler()
         self.spans = Spans.to(settings.otlp, settings.sample) if settings.otlp else None
-        self.uplink = self._uplink(settings.service) if settings.service else None
+        self.uplink = self._uplink(settings) if settings.service else None
         self._drain = Drain(
             self.rings,
             self.spool,
@@ -71,13 +71,14 @@ class Agent:
         self._watchdog = Watchdog(self.health)
         self._complained_at: dict[str, float] = {}
 
-    def _uplink(self, service: str) -> Uplink:
+    def _uplink(self, settings: AgentSettings) -> Uplink:
         return Uplink(
-            service,
+            settings.service or "",
             self.spool,
             self.policies.receive,
             version=hook_version(),
             policy=lambda: self.policies.number,
+            security=settings.security,
         )
 
     def run(self, stop: threading.Event) -> None:

@@ -12,14 +12,8 @@ from typing import Any
 from specscope_hook.settings import KNOWN
 
 OURS = (
-    "RINGS",
-    "SERVICE",
-    "SPOOL",
-    "SPOOL_BYTES",
-    "OTLP",
-    "SAMPLE",
-    "METRICS_PORT",
-    "METRICS_HOST",
+    *("RINGS", "SERVICE", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN_FILE"),
+    *("SPOOL", "SPOOL_BYTES", "OTLP", "SAMPLE", "METRICS_PORT", "METRICS_HOST"),
 )
 
 

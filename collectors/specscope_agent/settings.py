@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from specscope_agent.channel import Security
 from specscope_hook.errors import SettingsError
 from specscope_hook.settings import check
 
@@ -27,6 +28,8 @@ class AgentSettings:
     sample: float = 0.01
     metrics_port: int | None = None
     metrics_host: str = "127.0.0.1"
+    security: Security = field(default_factory=Security)
+    """How the service is known, and how it knows the sidecar."""
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> AgentSettings:
@@ -35,15 +38,19 @@ class AgentSettings:
         rings = environ.get("SPECSCOPE_RINGS", "")
         if rings in ("", "off"):
             raise SettingsError("SPECSCOPE_RINGS names no directory, so there is nothing to drain")
+        security, service = Security.from_env(environ), _address(environ, "SPECSCOPE_SERVICE")
+        if service:
+            security.check(service)
         return cls(
             rings=Path(rings),
             spool=Path(environ.get("SPECSCOPE_SPOOL") or DEFAULT_SPOOL),
             spool_bytes=_size(environ, "SPECSCOPE_SPOOL_BYTES", DEFAULT_SPOOL_BYTES),
-            service=_address(environ, "SPECSCOPE_SERVICE"),
+            service=service,
             otlp=environ.get("SPECSCOPE_OTLP") or None,
             sample=_share(environ, "SPECSCOPE_SAMPLE", 0.01),
             metrics_port=_port(environ, "SPECSCOPE_METRICS_PORT"),
             metrics_host=environ.get("SPECSCOPE_METRICS_HOST") or "127.0.0.1",
+            security=security,
         )
 
 

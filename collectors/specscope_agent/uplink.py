@@ -19,7 +19,8 @@ from typing import Any
 import grpc
 
 from specscope_agent import telemetry_pb2 as wire
-from specscope_agent.errors import SpoolError
+from specscope_agent.channel import Security
+from specscope_agent.errors import AgentError
 from specscope_agent.source import Source
 from specscope_agent.spool import Spool
 from specscope_agent.telemetry_pb2_grpc import TelemetryStub
@@ -75,14 +76,20 @@ class Uplink:
         *,
         version: str = "",
         policy: Callable[[], int] = int,
+        security: Security | None = None,
     ) -> None:
-        """on_policy: called with number and JSON; policy: the number in force here."""
+        """on_policy: called with number and JSON; policy: the number in force here.
+
+        Policies are followed only if TLS verified the service, or it is on this machine.
+        """
         self.counts = Counts()
         self._address = address
         self._spool = spool
         self._on_policy = on_policy
         self._version = version
         self._policy = policy
+        self._security = security or Security()
+        self._refused_policy = 0
         self._stop = threading.Event()
         self.thread = threading.Thread(target=self._run, name="uplink", daemon=True)
 
@@ -118,9 +125,11 @@ class Uplink:
     def _stream(self) -> None:
         """One stream, until it ends. Raises RpcError or SpoolError."""
         session = _Session(self._spool.sources)
-        with grpc.insecure_channel(self._address, options=_CHANNEL_OPTIONS) as channel:
+        with self._security.channel(self._address, _CHANNEL_OPTIONS) as channel:
             stub: Any = TelemetryStub(channel)  # type: ignore[no-untyped-call]
-            session.answers = stub.Publish(self._messages(session))
+            session.answers = stub.Publish(
+                self._messages(session), metadata=self._security.metadata()
+            )
             try:
                 for answer in session.answers:
                     self._take(session, answer)
@@ -149,13 +158,24 @@ class Uplink:
             self.counts.acknowledged += 1
             self.counts.refused_rows += answer.ack.refused_rows
         elif kind == "policy":
-            self._on_policy(answer.policy.number, answer.policy.json)
+            self._take_policy(answer.policy)
         with self._spool.changed:
             if kind == "resume":
                 session.resumed = True
             elif kind == "ack":
                 session.unacknowledged.discard((source, answer.ack.number))
             self._spool.changed.notify_all()
+
+    def _take_policy(self, policy: wire.Policy) -> None:
+        if self._security.trusts(self._address):
+            self._on_policy(policy.number, policy.json)
+        elif policy.number != self._refused_policy:
+            self._refused_policy = policy.number
+            log.warning(
+                "policy %d is not followed: %s is not verified; set SPECSCOPE_TLS_CA",
+                policy.number,
+                self._address,
+            )
 
     def _messages(self, session: _Session) -> Iterator[wire.FromAgent]:
         """Hello, then batches as they come; ends the stream when the sources change."""
@@ -222,4 +242,4 @@ def pause_s(failures: int, draw: float) -> float:
 def _why(error: Exception) -> str:
     if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
         return f"{error.code().name}: {error.details()}"
-    return str(error) if isinstance(error, SpoolError) else repr(error)
+    return str(error) if isinstance(error, AgentError) else repr(error)

@@ -37,6 +37,14 @@ KNOWN: dict[str, str] = {
     "SPECSCOPE_STORE_MIN_FREE_BYTES": "bytes that must be free before an embedded store writes",
     "SPECSCOPE_LISTEN": "host:port that the service takes batches on",
     "SPECSCOPE_HTTP": "host:port of the service's read endpoint",
+    "SPECSCOPE_METRICS_LISTEN": "host:port where the service also shows /metrics and /health",
+    "SPECSCOPE_TOKENS": "file of the tokens that the service takes, with their rights",
+    "SPECSCOPE_TOKEN_FILE": "file of the token that this process shows to the service",
+    "SPECSCOPE_TLS_CERT": "file of this process's certificate, with its chain",
+    "SPECSCOPE_TLS_KEY": "file of that certificate's key",
+    "SPECSCOPE_TLS_CA": "file of those who sign the service's certificate; or system",
+    "SPECSCOPE_TLS_CLIENT_CA": "file of those who sign the certificates that clients must show",
+    "SPECSCOPE_INSECURE": "on: the service listens beyond this machine and asks nobody who calls",
     "SPECSCOPE_APPLY_TOKEN": "secret that lets `gate apply` change policies through the service",
 }
 """Meaning of every setting, by name."""

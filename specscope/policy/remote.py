@@ -9,6 +9,9 @@ from typing import Any
 
 from specscope.errors import MissingExtra, NumberTaken, ServiceError, UsageError
 from specscope.settings import apply_token, host_and_port
+from specscope_agent.channel import Security
+from specscope_agent.errors import AgentError
+from specscope_hook.errors import SettingsError
 
 TIMEOUT_S = 30.0
 
@@ -18,14 +21,16 @@ class Remote:
     """A service that takes policies from who knows its token."""
 
     address: str
-    token: str = field(repr=False)
+    token: str = field(default="", repr=False)
+    """Empty: the one that `security` names a file of."""
+    security: Security = field(default_factory=Security)
 
     @classmethod
     def chosen(cls, environ: Mapping[str, str], given: str | None, dsn: str) -> Remote | None:
         """The service that was given, or the environment's where the store can only be read.
 
         None where neither is; then the store itself is written. Raises UsageError for an
-        address that is none, or without a token.
+        address that is none, without a token, or if the token would cross a network in the clear.
         """
         read_only = dsn.startswith("http")
         address = given or (environ.get("SPECSCOPE_SERVICE") if read_only else None)
@@ -33,11 +38,18 @@ class Remote:
             return None
         host_and_port(address)
         token = apply_token(environ)
-        if not token:
+        try:
+            security = Security.from_env(environ)
+        except SettingsError as error:
+            raise UsageError(str(error)) from error
+        if not token and security.token is None:
             raise UsageError(
-                "no token: set SPECSCOPE_APPLY_TOKEN to what the service was started with"
+                "no token: set SPECSCOPE_APPLY_TOKEN to what the service was started with, or "
+                "SPECSCOPE_TOKEN_FILE to a file of it"
             )
-        return cls(address, token)
+        if not security.trusts(address):
+            raise UsageError(f"the token would go to {address} in the clear: set SPECSCOPE_TLS_CA")
+        return cls(address, token, security)
 
     def apply(self, body: Mapping[str, Any], note: str) -> int:
         """Put a policy in force; returns its number once the store has it.
@@ -55,14 +67,16 @@ class Remote:
                 f"to apply through a service needs {error.name}: pip install 'specscope[agent]'"
             ) from error
         policy = wire.Policy(number=body["policy"], json=json.dumps(body), note=note)
-        with grpc.insecure_channel(self.address) as channel:
+        try:
+            given = self.security.metadata()
+            channel_ = self.security.channel(self.address)
+        except AgentError as error:
+            raise ServiceError(str(error)) from error
+        metadata = (("authorization", f"Bearer {self.token}"),) if self.token else given
+        with channel_ as channel:
             stub: Any = TelemetryStub(channel)  # type: ignore[no-untyped-call]
             try:
-                answer = stub.Apply(
-                    policy,
-                    timeout=TIMEOUT_S,
-                    metadata=(("authorization", f"Bearer {self.token}"),),
-                )
+                answer = stub.Apply(policy, timeout=TIMEOUT_S, metadata=metadata)
             except grpc.RpcError as error:
                 raise self._refused(error.code().name, error.details() or "") from error
         return int(answer.number)

@@ -6,19 +6,25 @@ import asyncio
 import contextlib
 import errno
 import logging
+import os
 import signal
 import socket
+import ssl
+import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any
 
-import uvicorn
-
-from specscope.errors import ServiceError, StoreError
-from specscope.service.ingest import Ingest, listen
+from specscope.errors import ServiceError, StoreError, UsageError
+from specscope.service.access import Access
+from specscope.service.ingest import Ingest
+from specscope.service.limits import raise_descriptor_limit
 from specscope.service.metrics import Metrics
 from specscope.service.policies import newest
-from specscope.service.read import Reader, read_app
+from specscope.service.read import metrics_app, read_app
+from specscope.service.reader import Reader
+from specscope.service.server import Server, listen
+from specscope.service.tls import Certificates
+from specscope.service.web import web_server
 from specscope.service.writer import LATER, Backoff, Writer
 from specscope.settings import ServiceSettings, host_and_port
 from specscope.store.connection import Store
@@ -28,7 +34,9 @@ from specscope.store.roll import Roller
 log = logging.getLogger(__name__)
 
 ROLL_S = 5.0  # a closed minute shows on a dashboard that soon
+RENEW_S = 10.0  # how often certificates are looked at
 POLICY_S = 2.0  # a gate change reaches sidecars that soon; blocks last longer
+END_S = 20.0  # from the signal; Kubernetes kills after 30
 GRACE_S = 5.0  # for streams to end; what is not acknowledged by then is sent again
 
 
@@ -59,43 +67,102 @@ async def _serve(settings: ServiceSettings, started: Callable[[Running], None]) 
     async with running(settings) as service:
         started(service)
         await ended.wait()
+        _end_soon()
+
+
+def _end_soon() -> None:
+    """End this process after END_S in any case, as a kill would, which loses nothing: a query or
+    an insert that the engine cannot end must not keep the service past the system's patience."""
+
+    def end() -> None:
+        log.warning("not at its end within %.0f s; what is acknowledged is stored", END_S)
+        os._exit(0)
+
+    timer = threading.Timer(END_S, end)
+    timer.daemon = True
+    timer.start()
 
 
 @contextlib.asynccontextmanager
 async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> AsyncIterator[Running]:
     """A service for the length of a block; `later` is how long it waits for merges."""
+    raise_descriptor_limit()
+    access = Access(settings.tokens, settings.apply_token)
+    certificates = _certificates(settings)
+    context = certificates.for_http() if certificates else None
     # gRPC says it in its own words, and not in one line.
     _bound(settings.listen).close()
-    with _bound(settings.http) as http, _opened(settings) as store:
+    with contextlib.ExitStack() as held:
+        http = held.enter_context(_bound(settings.http))
+        shown = held.enter_context(_bound(settings.metrics)) if settings.metrics else None
+        store = held.enter_context(_opened(settings))
         await asyncio.to_thread(migrate, store)
         metrics = Metrics()
         roller = Roller(store.session())
         await asyncio.to_thread(roller.recover)
         writer = Writer(store.session(), metrics, roller.note, later=later)
-        ingest = Ingest(store.session(), writer, metrics, apply_token=settings.apply_token)
-        server, port = await listen(ingest, settings.listen)
+        ingest = Ingest(store.session(), writer, metrics, access)
+        server = await listen(ingest, settings.listen, certificates)
         writer.start()
         reader = Reader.open(store) if store.embedded else None
-        web = _web(read_app(reader, metrics, store.database, lambda: writer.alive))
+
+        def alive() -> bool:
+            return writer.alive and (reader is None or reader.alive)
+
+        webs = [
+            (web_server(read_app(reader, metrics, store.database, alive, access), context), http)
+        ]
+        if shown:
+            webs.append((web_server(metrics_app(metrics, alive)), shown))
         http_port = http.getsockname()[1]
         if store.owner:
-            store.owner.publish(f"http://{host_and_port(settings.http)[0]}:{http_port}")
-        tasks = [
-            asyncio.create_task(web.serve(sockets=[http])),
+            scheme = "https" if certificates else "http"
+            store.owner.publish(f"{scheme}://{host_and_port(settings.http)[0]}:{http_port}")
+        serving = [asyncio.create_task(web.serve(sockets=[socket])) for web, socket in webs]
+        turning = [
             asyncio.create_task(_roll(roller, metrics)),
             asyncio.create_task(_push(ingest, store.session())),
+            asyncio.create_task(_show_health(server, alive)),
         ]
+        if certificates and context:
+            turning.append(asyncio.create_task(_renew(certificates, context)))
         try:
-            yield Running(store, roller, metrics, port, http_port)
+            yield Running(store, roller, metrics, server.port, http_port)
         finally:
-            await server.stop(GRACE_S)
-            await asyncio.to_thread(writer.close)
-            web.should_exit = True
-            for task in tasks[1:]:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
             if reader:
                 await reader.close()
+            await server.stop(GRACE_S)
+            await asyncio.to_thread(writer.close)
+            for web, _ in webs:
+                web.should_exit = True
+            for task in turning:
+                task.cancel()
+            await asyncio.gather(*serving, *turning, return_exceptions=True)
+
+
+def _certificates(settings: ServiceSettings) -> Certificates | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return Certificates(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+
+
+async def _renew(certificates: Certificates, context: ssl.SSLContext) -> None:
+    """Take renewed certificates for HTTP; gRPC asks by itself."""
+    stamp = certificates.stamp()
+    while True:
+        await asyncio.sleep(RENEW_S)
+        try:
+            if certificates.stamp() != stamp:
+                stamp = certificates.stamp()
+                certificates.load_into(context)
+        except (OSError, UsageError) as error:  # half renewed: those that are in use stay
+            log.warning("%s; the certificate that was read before is still used", error)
+
+
+async def _show_health(server: Server, alive: Callable[[], bool]) -> None:
+    while True:
+        await server.show(serving=alive())
+        await asyncio.sleep(POLICY_S)
 
 
 def _opened(settings: ServiceSettings) -> Store:
@@ -126,14 +193,6 @@ async def _push(ingest: Ingest, store: Store) -> None:
             known = policy.number
             ingest.push(policy.number, policy.json)
         await asyncio.sleep(POLICY_S)
-
-
-def _web(app: Any) -> Any:
-    config = uvicorn.Config(app, lifespan="off", log_level="warning", access_log=False)
-    server = uvicorn.Server(config)
-    # Ours handles them, for both ports.
-    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
-    return server
 
 
 def _bound(address: str) -> socket.socket:

@@ -33,6 +33,12 @@ def add_parser(subparsers: Any) -> None:
         help="for /health, /metrics and, with an embedded store, SQL (SPECSCOPE_HTTP; "
         "127.0.0.1:8123)",
     )
+    parser.add_argument(
+        "--insecure",
+        action="store_true",
+        help="listen beyond this machine without tokens and TLS: anybody who reaches the ports "
+        "may write and read (SPECSCOPE_INSECURE)",
+    )
     parser.add_argument("--json", action="store_true", help="say as JSON where it listens")
     parser.add_argument(
         "--cluster",
@@ -50,7 +56,7 @@ def run(args: Namespace) -> int:
     if args.cluster:
         return _print_cluster(args)
     settings = ServiceSettings.from_env(
-        os.environ, store=args.store, listen=args.listen, http=args.http
+        os.environ, store=args.store, listen=args.listen, http=args.http, insecure=args.insecure
     )
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
 

@@ -6,33 +6,36 @@ And one call for operators: a new policy, which every stream gets at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import grpc
 
-from specscope.errors import ServiceError, StoreError
+from specscope.errors import StoreError
+from specscope.service.access import PUBLISH, Access, Grant
 from specscope.service.apply import applied
+from specscope.service.calls import Refused, granted, named, parsed
 from specscope.service.decode import claims
 from specscope.service.intake import Admitted, admit
+from specscope.service.limits import (
+    HELLO_S,
+    MAX_STREAMS,
+    MESSAGES_BURST,
+    MESSAGES_S,
+    Pace,
+    Sparing,
+)
 from specscope.service.metrics import Metrics
 from specscope.service.writer import Writer
 from specscope.store.connection import Store
 from specscope.store.ledger import NOWHERE, Position, Source, positions
 from specscope_agent import telemetry_pb2 as wire
-from specscope_agent.telemetry_pb2_grpc import TelemetryServicer, add_TelemetryServicer_to_server
 
-MESSAGE_BYTES = 4 << 20  # sidecars send at most 2 MiB; more is somebody's mistake
+complaints = Sparing(logging.getLogger(__name__))
+
 ROOM_BYTES = 128 << 20  # in memory at once, decoded, of all sidecars; then they wait
-OPTIONS = [
-    ("grpc.max_receive_message_length", MESSAGE_BYTES),
-    ("grpc.so_reuseport", 0),  # else a second service on the port would go unnoticed
-    ("grpc.keepalive_time_ms", 30_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    ("grpc.keepalive_permit_without_calls", 1),
-]
 
 
 class Room:
@@ -57,10 +60,15 @@ class Room:
 
 
 class Stream:
-    """What goes down one stream, and how many of its batches are still to be answered."""
+    """One sidecar's stream: for whom it speaks, and what is still to be answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, grant: Grant) -> None:
+        self.grant = grant
+        self.sources: frozenset[Source] = frozenset()
+        """Those of its Hello; it ships for no other."""
+        self.greeted = False
         self.down: asyncio.Queue[Any] = asyncio.Queue()
+        self.pace = Pace(MESSAGES_S, MESSAGES_BURST)
         self.open = 0
         self.reading = True
 
@@ -78,40 +86,60 @@ class Stream:
             self.down.put_nowait(None)
 
 
-class Ingest(TelemetryServicer):
+class Ingest:
     """The servicer. Lives in one event loop; `ledger` is a store session of its own."""
 
     def __init__(
-        self, ledger: Store, writer: Writer, metrics: Metrics, *, apply_token: str = ""
+        self, ledger: Store, writer: Writer, metrics: Metrics, access: Access | None = None
     ) -> None:
-        """apply_token: of those who may change policies; empty: nobody may"""
+        """access: who may publish and apply; None: nobody is asked, and nobody may apply"""
         self._ledger, self._writer, self._metrics = ledger, writer, metrics
-        self._apply_token = apply_token
+        self._access = access or Access()
         self._one_at_a_time = asyncio.Lock()
         self._room = Room(ROOM_BYTES, metrics)
         self._stored: dict[Source, Position] = {}
         self._streams: set[Stream] = set()
+        self._shipping: dict[Source, Stream] = {}
+        self._open = 0
         self._policy: Any = None
 
-    async def Publish(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802
+    async def Publish(self, requests: AsyncIterator[bytes], context: Any) -> None:  # noqa: N802
         """See telemetry.proto."""
-        stream = Stream()
+        self._open += 1
         self._metrics.streams.inc()
-        reader = asyncio.create_task(self._read(requests, stream))
+        stream = reader = None
         try:
+            if self._open > MAX_STREAMS:
+                raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open")
+            stream = Stream(granted(self._access, PUBLISH, context))
+            reader = asyncio.create_task(self._read(requests, stream))
             while (message := await stream.down.get()) is not None:
+                if isinstance(message, Exception):
+                    raise message
                 await context.write(message)
             await reader
         except StoreError as error:  # the sidecar keeps its batches, backs off and comes back
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        except Refused as error:
+            self._metrics.refused_calls.labels(code=error.code.name).inc()
+            complaints.warn(error.code.name, f"{context.peer()} is refused: {error}")
+            await context.abort(error.code, str(error))
         finally:
-            reader.cancel()
-            self._streams.discard(stream)
+            self._open -= 1
             self._metrics.streams.dec()
+            if stream and reader:
+                reader.cancel()
+                self._leave(stream)
 
-    async def Apply(self, policy: Any, context: Any) -> Any:  # noqa: N802
+    async def Apply(self, request: bytes, context: Any) -> Any:  # noqa: N802
         """See telemetry.proto."""
-        newest = await applied(policy, context, self._writer, self._apply_token)
+        try:
+            policy = parsed(wire.Policy, request)
+            newest = await applied(policy, context, self._writer, self._access)
+        except Refused as error:
+            self._metrics.refused_calls.labels(code=error.code.name).inc()
+            complaints.warn(error.code.name, f"{context.peer()} may not apply: {error}")
+            await context.abort(error.code, str(error))
         self.push(newest.number, newest.json)
         return wire.Applied(number=newest.number)
 
@@ -123,20 +151,59 @@ class Ingest(TelemetryServicer):
         for stream in self._streams:
             stream.down.put_nowait(wire.FromService(policy=self._policy))
 
-    async def _read(self, requests: AsyncIterator[Any], stream: Stream) -> None:
+    async def _read(self, requests: AsyncIterator[bytes], stream: Stream) -> None:
         try:
-            async for message in requests:
-                if message.HasField("hello"):
-                    await self._hello(message.hello, stream)
-                elif message.HasField("batch"):
-                    await self._batch(message.batch, stream)
+            # Without a deadline a stream that says nothing would stay for good.
+            async with asyncio.timeout(HELLO_S) as until_hello:
+                async for request in requests:
+                    message = parsed(wire.FromAgent, request)
+                    if message.HasField("hello") or stream.greeted:
+                        until_hello.reschedule(None)
+                    await self._message(message, stream)
+        except TimeoutError:
+            late = f"no Hello within {HELLO_S:.0f} s"
+            stream.down.put_nowait(Refused(grpc.StatusCode.DEADLINE_EXCEEDED, late))
+        except (Refused, StoreError) as error:
+            stream.down.put_nowait(error)
         finally:
             stream.end_reading()
 
+    async def _message(self, message: Any, stream: Stream) -> None:
+        await stream.pace.turn()
+        if not self._access.holds(stream.grant):
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "the token was taken away")
+        if message.HasField("batch"):
+            await self._batch(message.batch, stream)
+        elif message.HasField("hello"):
+            await self._hello(message.hello, stream)
+
+    def _leave(self, stream: Stream) -> None:
+        """Forget a stream, and the positions that it alone needed."""
+        self._streams.discard(stream)
+        for source in stream.sources:
+            if self._shipping.get(source) is stream:
+                del self._shipping[source]
+                self._stored.pop(source, None)
+
+    def _bind(self, stream: Stream, sources: Iterable[Source]) -> None:
+        """A source has one stream: the newest, since the one before may be a connection that
+        ended without a word."""
+        stream.sources = frozenset(sources)
+        for source in stream.sources:
+            before = self._shipping.get(source)
+            self._shipping[source] = stream
+            if before and before is not stream:
+                taken = f"another stream ships for {source.replica} now"
+                before.down.put_nowait(Refused(grpc.StatusCode.ABORTED, taken))
+
     async def _hello(self, hello: Any, stream: Stream) -> None:
-        sources = [Source(source.replica, source.boot) for source in hello.sources]
+        if stream.greeted:
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a second Hello")
+        stream.greeted = True
+        sources = named(hello.sources, stream.grant)
         async with self._one_at_a_time:
             found = await asyncio.to_thread(positions, self._ledger, sources)
+        self._bind(stream, sources)
         self._stored.update(found)
         stream.down.put_nowait(
             wire.FromService(resume=wire.Resume(positions=_wired(found.items())))
@@ -147,6 +214,10 @@ class Ingest(TelemetryServicer):
 
     async def _batch(self, batch: Any, stream: Stream) -> None:
         source = Source(batch.source.replica, batch.source.boot)
+        if source not in stream.sources:
+            raise Refused(
+                grpc.StatusCode.PERMISSION_DENIED, "a batch of a source that Hello did not name"
+            )
         stream.open += 1
         held = self._stored.get(source, NOWHERE)
         # One that goes further than what is held was never stored, whatever its number.
@@ -175,26 +246,9 @@ class Ingest(TelemetryServicer):
         for reason, rows in batch.refusals.items():
             self._metrics.refused_rows.labels(reason=reason).inc(rows)
         held = self._stored.get(batch.source, NOWHERE)
-        if batch.number == held.number + 1:
+        if batch.source in self._shipping and batch.number == held.number + 1:
             self._stored[batch.source] = Position(batch.number, batch.next_seq)
         stream.answer(_ack(batch.source, batch.number, batch.refused))
-
-
-async def listen(ingest: Ingest, address: str) -> tuple[Any, int]:
-    """Start to take streams. Returns the server and its port.
-
-    Raises ServiceError where the address cannot be bound.
-    """
-    server = grpc.aio.server(options=OPTIONS)
-    add_TelemetryServicer_to_server(ingest, server)  # type: ignore[no-untyped-call]
-    try:
-        port = server.add_insecure_port(address)
-    except RuntimeError:
-        port = 0
-    if not port:
-        raise ServiceError(f"cannot listen on {address}: in use, or not an address of this machine")
-    await server.start()
-    return server, port
 
 
 def _ack(source: Source, number: int, refused: int) -> Any:

@@ -27,6 +27,12 @@ class Metrics:
         self.refused_rows = Counter(
             "specscope_refused_rows", "Rows refused, by reason.", ["reason"], registry=registry
         )
+        self.refused_calls = Counter(
+            "specscope_refused_calls",
+            "Streams and calls that were not served, by gRPC's code.",
+            ["code"],
+            registry=registry,
+        )
         self.unknown_columns = Counter(
             "specscope_unknown_columns", "Columns dropped from batches.", registry=registry
         )

@@ -6,6 +6,7 @@
                                         the service that does
     clickhouse://user:password@host/db  a server, by its HTTP port (8123; `clickhouses` 8443)
     http://host:8123                    the service's read endpoint, or a server, to read
+    https://any:TOKEN@host:8123?ca=FILE the same behind TLS, with the token as the password
 
 The embedded engine allows one path per process at a time. A `Store` is one connection and
 serves one thread at a time; `session` gives another on the same engine.
@@ -19,11 +20,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import clickhouse_connect
 import pyarrow as pa
 from clickhouse_connect.driver.exceptions import ClickHouseError
+from clickhouse_connect.driver.httputil import get_pool_manager
 
 from specscope.errors import StoreError, StoreFull
 from specscope.store.metadata import damaged_parts, repair
@@ -212,7 +214,25 @@ def _server(dsn: str, settings: Mapping[str, str] | None = None) -> Any:
         password=unquote(parts.password or ""),
         # Sessions would forbid two queries at once.
         autogenerate_session_id=False,
+        **_certificates(dsn, parts.query),
     )
+
+
+def _certificates(dsn: str, query: str) -> dict[str, Any]:
+    """Connections that know who signs the server's certificate, and have one of their own:
+    `?ca=FILE&cert=FILE&key=FILE`."""
+    names = {"ca": "ca_cert", "cert": "client_cert", "key": "client_cert_key"}
+    asked = dict(parse_qsl(query))
+    if wrong := sorted(set(asked) - set(names)):
+        raise StoreError(f"{urlsplit(dsn).scheme}://…?{wrong[0]}=: only ca, cert and key go there")
+    for path in asked.values():
+        if not Path(path).is_file():
+            raise StoreError(f"there is no file {path}")
+    if not asked:
+        return {}
+    files: dict[str, Any] = {names[name]: value for name, value in asked.items()}
+    # Of our own, which the client does not try to close: that fails with some builds of urllib3.
+    return {"pool_mgr": get_pool_manager(**files)}
 
 
 def _connect(name: str, settings: Mapping[str, str] | None, **arguments: Any) -> Any:

@@ -96,9 +96,9 @@ def test_a_dry_run_needs_no_token_and_no_service(running, where, gate, tmp_path)
     [
         (None, TOKEN, "name its service too (--service host:port or SPECSCOPE_SERVICE)"),
         ("open", None, "no token: set SPECSCOPE_APPLY_TOKEN"),
-        ("open", "wrong", "the token is not the one that this service was started with"),
+        ("open", "wrong", "the token is none that this service takes"),
         ("open", "two words", "printable ASCII"),
-        ("closed", TOKEN, "takes no policies; it does where it is started with"),
+        ("closed", TOKEN, "takes no policies"),
         ("nobody", TOKEN, "cannot be reached"),
         ("http", TOKEN, "cannot be reached"),
         ("nowhere", TOKEN, "is not host:port"),
@@ -224,12 +224,12 @@ def test_a_window_that_cannot_be_closed_says_so_and_an_apply_closes_it(
 
 
 def test_a_service_is_named_only_where_the_store_cannot_be_written():
-    environ = {"SPECSCOPE_SERVICE": "service:7070", "SPECSCOPE_APPLY_TOKEN": TOKEN}
+    environ = {"SPECSCOPE_SERVICE": "localhost:7070", "SPECSCOPE_APPLY_TOKEN": TOKEN}
 
     assert Remote.chosen(environ, None, "clickhouse://host/db") is None
     assert Remote.chosen(environ, None, "chdb:///store") is None
-    assert Remote.chosen(environ, None, "http://host:8123") == Remote("service:7070", TOKEN)
-    assert Remote.chosen(environ, "a:1", "clickhouse://host/db") == Remote("a:1", TOKEN)
+    assert Remote.chosen(environ, None, "http://host:8123") == Remote("localhost:7070", TOKEN)
+    assert Remote.chosen(environ, "[::1]:1", "clickhouse://host/db") == Remote("[::1]:1", TOKEN)
     assert Remote.chosen({}, None, "http://host:8123") is None
     assert TOKEN not in repr(Remote("a:1", TOKEN))
 

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -20,10 +20,17 @@ from specscope.settings import ServiceSettings
 
 
 @contextlib.contextmanager
-def service(dsn: str, *, apply_token: str = "", **options: Any) -> Iterator[Running]:
-    """A service with an event loop of its own, on ports that the system chooses."""
+def service(
+    dsn: str, *, apply_token: str = "", told: Mapping[str, Any] | None = None, **options: Any
+) -> Iterator[Running]:
+    """A service with an event loop of its own, on ports that the system chooses.
+
+    told: more of its settings
+    """
     settings = ServiceSettings(
-        store=dsn, listen="127.0.0.1:0", http="127.0.0.1:0", apply_token=apply_token
+        store=dsn,
+        apply_token=apply_token,
+        **{"listen": "127.0.0.1:0", "http": "127.0.0.1:0", **(told or {})},
     )
     started: Future[Running] = Future()
     stop = threading.Event()

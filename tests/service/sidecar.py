@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import grpc
 from waiting import PATIENCE_S
 
 from specscope_agent import telemetry_pb2 as wire
+from specscope_agent.channel import Security
 from specscope_agent.telemetry_pb2_grpc import TelemetryStub
 
 SOURCE = ("r0", "b0")
@@ -27,12 +27,19 @@ def hello(*sources: tuple[str, str], policy: int = 0) -> Any:
 
 
 def exchange(
-    port: int, batches: Iterable[Any], *, sources: Sequence[tuple[str, str]] = (SOURCE,)
+    port: int,
+    batches: Iterable[Any],
+    *,
+    sources: Sequence[tuple[str, str]] = (SOURCE,),
+    security: Security | None = None,
+    token: str = "",
 ) -> list[Any]:
     """Greet, send the batches, and return all that came down until the service ended."""
     messages = [hello(*sources), *(wire.FromAgent(batch=batch) for batch in batches)]
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        return list(TelemetryStub(channel).Publish(iter(messages), timeout=PATIENCE_S))
+    metadata = [("authorization", f"Bearer {token}")] if token else []
+    with (security or Security()).channel(f"127.0.0.1:{port}") as channel:
+        stub = TelemetryStub(channel)
+        return list(stub.Publish(iter(messages), timeout=PATIENCE_S, metadata=metadata))
 
 
 def resume(messages: Sequence[Any]) -> dict[tuple[str, str], tuple[int, int]]:

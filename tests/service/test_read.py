@@ -17,6 +17,9 @@ from waiting import PATIENCE_S, until
 
 from specscope import queries
 from specscope.errors import StoreError
+from specscope.service import reader
+from specscope.service.guard import Statement
+from specscope.service.reader import Question, Reader, Unanswered
 from specscope.store.connection import Store, error_code
 from specscope.store.migrate import migrate
 
@@ -159,17 +162,14 @@ def test_memory_is_limited(url):
     assert refusal(url, query=query) == (500, "241")
 
 
-def test_the_connections_of_the_endpoint_cannot_write_even_past_the_guard(running):
-    from specscope.service.read import Reader
-
-    reader = Reader.open(running.store)
-    connection = reader._connections[0]
+def test_the_connections_of_the_endpoint_cannot_write_even_past_the_guard(running, monkeypatch):
+    monkeypatch.setattr(reader, "guarded", lambda sql, *_, **__: Statement(sql))
+    past = Reader.open(running.store)
 
     for sql in ("DROP TABLE round", "SET readonly = 0", "SET max_execution_time = 0"):
-        with pytest.raises(RuntimeError, match="readonly"):
-            connection.query(sql)
-    for connection in reader._connections:
-        connection.close()
+        with pytest.raises(Unanswered) as raised:
+            past._run("q", Question(sql))
+        assert raised.value.code == 164
 
 
 def test_reading_does_not_hold_up_writing(running, url, tmp_path):

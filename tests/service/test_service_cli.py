@@ -99,11 +99,11 @@ def test_an_address_that_is_none_is_refused(address):
 
 
 def test_arguments_win_over_the_environment():
-    environ = {"SPECSCOPE_STORE": "chdb:///a", "SPECSCOPE_LISTEN": "1.2.3.4:5"}
+    environ = {"SPECSCOPE_STORE": "chdb:///a", "SPECSCOPE_LISTEN": "127.0.0.2:5"}
 
     settings = ServiceSettings.from_env(environ, store="chdb:///b")
 
-    assert settings == ServiceSettings("chdb:///b", "1.2.3.4:5", "127.0.0.1:8123")
+    assert settings == ServiceSettings("chdb:///b", "127.0.0.2:5", "127.0.0.1:8123")
 
 
 def test_a_token_that_cannot_be_sent_is_one_line_that_does_not_repeat_it(tmp_path):

@@ -1,0 +1,60 @@
+"""What every call is asked first: who calls, is it a message, are its names the caller's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from specscope.service.access import Access, Denied, Grant
+from specscope.service.limits import MAX_NAME, MAX_SOURCES
+from specscope.store.ledger import Source
+
+
+class Refused(Exception):
+    """A stream or call that is not served: the code and the sentence that its caller gets."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def granted(access: Access, right: str, context: Any) -> Grant:
+    """The caller's grant. Raises Refused if its token is none or does not have the right."""
+    metadata = context.invocation_metadata() or ()
+    credentials = [str(value) for key, value in metadata if key == "authorization"]
+    try:
+        return access.grant(right, *credentials)
+    except Denied as error:
+        denied, unknown = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
+        raise Refused(denied if error.known else unknown, str(error)) from None
+
+
+def parsed(kind: Any, request: bytes) -> Any:
+    """A message of a kind. Raises Refused for bytes that are none.
+
+    Left to gRPC, each would be a traceback in the log.
+    """
+    try:
+        return kind.FromString(request)
+    except DecodeError:
+        text = f"no message of specscope.v1.{kind.DESCRIPTOR.name}"
+        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, text) from None
+
+
+def named(sources: Sequence[Any], grant: Grant) -> list[Source]:
+    """The sources of a Hello, all of them the caller's own. Raises Refused."""
+    if len(sources) > MAX_SOURCES:
+        text = f"a Hello of {len(sources)} sources; at most {MAX_SOURCES}"
+        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, text)
+    found = [Source(source.replica, source.boot) for source in sources]
+    for source in found:
+        if not all(0 < len(name) <= MAX_NAME for name in source):
+            text = f"a replica and a boot have names of 1 to {MAX_NAME} characters"
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if not grant.may_name(source.replica):
+            text = f"the token {grant.name!r} does not speak for replica {source.replica!r}"
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, text)
+    return found

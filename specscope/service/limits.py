@@ -1,0 +1,60 @@
+"""How much one caller may take of the service, and how much it may make it say."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import time
+
+MAX_STREAMS = 4096  # of one service; a stream is a sidecar
+MAX_SOURCES = 1024  # of one Hello; a sidecar has one for each ring and each spooled boot
+MAX_NAME = 256  # characters of a replica's or a boot's name
+HELLO_S = 10.0  # from the stream's opening to its Hello
+MESSAGES_S = 500  # a second, of one stream on average: a sidecar sends some two
+MESSAGES_BURST = 2000  # at once, after an outage
+MAX_HTTP = 128  # connections to the read endpoint
+HEADER_S = 10.0  # from a connection's opening, or the answer before, to a whole request
+BODY_S = 30.0  # for the body of one
+
+
+class Pace:
+    """Lets so many a second through, and a burst; the rest waits."""
+
+    def __init__(self, rate: float, burst: float) -> None:
+        self._rate, self._burst = rate, burst
+        self._left, self._at = burst, time.monotonic()
+
+    async def turn(self) -> None:
+        """Wait until it is the caller's turn."""
+        now = time.monotonic()
+        self._left = min(self._burst, self._left + (now - self._at) * self._rate) - 1
+        self._at = now
+        if self._left < 0:
+            await asyncio.sleep(-self._left / self._rate)
+
+
+class Sparing:
+    """Says a thing once a minute at most, however often it happens, with how often it did."""
+
+    def __init__(self, log: logging.Logger, interval_s: float = 60.0) -> None:
+        self._log, self._interval_s = log, interval_s
+        self._said_at: dict[str, float] = {}
+        self._held_back: dict[str, int] = {}
+
+    def warn(self, what: str, text: str) -> None:
+        """what: the kind of thing, of which there are few; text: one line of it"""
+        now = time.monotonic()
+        if now - self._said_at.get(what, -self._interval_s) < self._interval_s:
+            self._held_back[what] = self._held_back.get(what, 0) + 1
+            return
+        self._said_at[what] = now
+        more = self._held_back.pop(what, 0)
+        said = " ".join(text.split())[:300]
+        self._log.warning("%s%s", said, f" (and {more} more like it)" if more else "")
+
+
+def raise_descriptor_limit() -> None:
+    """As many open files as the system lets this process have: each sidecar takes one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,266 @@
+"""Queries on the embedded engine, for strangers: guarded, limited, cancelled, kept apart.
+
+Each query has a connection of its own, which is made for it, made read-only, and closed after
+it: one costs a millisecond, and nothing of one query can reach the next. Each runs in a daemon
+thread, so that one that does not end cannot keep the service from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import secrets
+import threading
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import chdb
+
+from specscope.errors import QueryRefused
+from specscope.service.access import ANYBODY, Grant
+from specscope.service.guard import allowed, guarded
+from specscope.store.connection import SETTINGS, Store
+from specscope.store.tables import RECORDS
+from specscope_hook.columns import columns, stored_name
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS = 3  # queries at once; the rest waits, so that ingest keeps its share
+PER_READER = 2  # of one token, so that the others get an answer
+WAIT_S = 10.0
+QUERY_S = 30
+KILL_S = 5.0  # more than the limit, and again after the query was killed
+MOST_STUCK = 3  # queries that nothing ended; with more the service is of no use to readers
+MAX_BODY = 1 << 20
+
+LIMITS = {
+    "max_execution_time": str(QUERY_S),
+    "max_memory_usage": str(1 << 30),
+    "max_rows_to_read": "2000000000",
+    "max_result_rows": "1000000",
+    "max_result_bytes": str(256 << 20),
+    "max_threads": "2",
+    "max_query_size": str(MAX_BODY),
+    "max_ast_elements": "20000",
+    # A query is cancelled between two blocks, so a block must not take long.
+    "max_block_size": "8192",
+    "use_query_cache": "0",
+}
+
+ACCESS_DENIED, TOO_MANY_QUERIES, CANCELLED = 497, 202, 394
+SHARED = frozenset({"policy", "rolled"})
+"""Tables without a replica that say nothing of anybody's traffic."""
+_CODE = re.compile(r"Code: (\d+)\.")
+
+
+class Unanswered(Exception):
+    """An answer with an error in it: HTTP status, ClickHouse's code, a sentence."""
+
+    def __init__(self, status: int, code: int, text: str) -> None:
+        super().__init__(text)
+        self.status, self.code, self.text = status, code, text
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A statement, its bound parameters, the format if it names none, and settings beside it."""
+
+    sql: str
+    params: Mapping[str, str] = field(default_factory=dict)
+    format: str = "TabSeparated"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    grant: Grant = ANYBODY
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows in a format."""
+
+    body: bytes
+    format: str
+
+
+class Reader:
+    """Read-only queries on the store's engine, a few at a time. Lives in one event loop."""
+
+    def __init__(self, path: str, database: str, databases: frozenset[str]) -> None:
+        self._path, self._database, self._databases = path, database, databases
+        self._free = asyncio.Semaphore(CONNECTIONS)
+        self._own: dict[str, asyncio.Semaphore] = {}
+        self._running: dict[str, asyncio.Future[Answer]] = {}
+        self._stuck: set[str] = set()
+
+    @classmethod
+    def open(cls, store: Store) -> Self:
+        """On the store's engine, which must be the embedded one."""
+        rows = store.rows("SELECT name FROM system.databases")
+        return cls(str(store.path), store.database, frozenset(row["name"].lower() for row in rows))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still answers; if not, only a new process will."""
+        return len(self._stuck) <= MOST_STUCK
+
+    async def close(self) -> None:
+        """Cancel what runs. What does not end within KILL_S ends with the process."""
+        running = dict(self._running)
+        await asyncio.gather(*(asyncio.to_thread(self._kill, query) for query in running))
+        if running:
+            await asyncio.wait(running.values(), timeout=KILL_S)
+
+    async def answer(self, question: Question, gone: Awaitable[object] | None = None) -> Answer:
+        """Run a statement. Raises Unanswered.
+
+        gone: ends once nobody waits for the answer any more; then the query is cancelled
+        """
+        if not self.alive:
+            text = f"{len(self._stuck)} queries cannot be ended: the service must start anew"
+            raise Unanswered(503, TOO_MANY_QUERIES, text)
+        async with self._turn(question.grant.name):
+            query = secrets.token_hex(8)
+            work = self._start(query, question)
+            leaving = asyncio.ensure_future(gone) if gone else None
+            ends: set[asyncio.Future[Any]] = {work, leaving} if leaving else {work}
+            try:
+                await asyncio.wait(
+                    ends, timeout=QUERY_S + KILL_S, return_when=asyncio.FIRST_COMPLETED
+                )
+                if not work.done():
+                    await asyncio.to_thread(self._kill, query)
+                    await asyncio.wait({work}, timeout=KILL_S)
+            finally:
+                if leaving:
+                    leaving.cancel()
+            if not work.done():
+                self._stuck.add(query)
+                log.warning("a query of %s cannot be ended", question.grant.name)
+                raise Unanswered(500, CANCELLED, "the query could not be ended in time")
+            return work.result()
+
+    @contextlib.asynccontextmanager
+    async def _turn(self, name: str) -> AsyncIterator[None]:
+        """One of the places for queries, and one of those that a reader may have."""
+        own = self._own.setdefault(name, asyncio.Semaphore(PER_READER))
+        async with contextlib.AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(WAIT_S):
+                    await held.enter_async_context(own)
+                    await held.enter_async_context(self._free)
+            except TimeoutError:
+                text = f"all connections were busy for {WAIT_S:.0f} s"
+                raise Unanswered(503, TOO_MANY_QUERIES, text) from None
+            yield
+
+    def _start(self, query: str, question: Question) -> asyncio.Future[Answer]:
+        """The query in a thread of its own; its future ends with it, whoever still waits."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._running[query] = future
+
+        def end(answer: Answer | None, error: BaseException | None) -> None:
+            self._running.pop(query, None)
+            self._stuck.discard(query)
+            if error is None and answer is not None:
+                future.set_result(answer)
+            elif error is not None:
+                future.set_exception(error)
+                future.exception()  # looked at, even if nobody waits any more
+
+        def run() -> None:
+            answer = error = None
+            try:
+                answer = self._run(query, question)
+            except BaseException as raised:
+                error = raised
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(end, answer, error)
+
+        threading.Thread(target=run, name="specscope-reader", daemon=True).start()
+        return future
+
+    def _run(self, query: str, question: Question) -> Answer:
+        params = dict(question.params)
+        connection: Any = None
+
+        def explain(text: str) -> str:
+            tree: bytes = connection.query(f"EXPLAIN AST {text}", "TSVRaw", params=params).bytes()
+            return tree.decode()
+
+        try:
+            connection = chdb.connect(self._path)  # type: ignore[no-untyped-call]
+            connection.query(f"USE `{self._database}`")
+            # EXPLAIN too is of a stranger's text.
+            _set(connection, {**SETTINGS, **LIMITS, "log_comment": query})
+            parsed = guarded(
+                question.sql, explain, database=self._database, databases=self._databases
+            )
+            _set(connection, _lowered({**question.settings, **parsed.settings}))
+            _set(connection, {**_own_rows(self._database, question.grant), "readonly": "1"})
+            chosen = parsed.format or question.format
+            return Answer(connection.query(parsed.sql, chosen, params=params).bytes(), chosen)
+        except QueryRefused as error:
+            raise Unanswered(403, ACCESS_DENIED, str(error)) from error
+        except RuntimeError as error:  # the engine's own
+            text = str(error).strip()
+            found = _CODE.search(text)
+            code = int(found[1]) if found else 0
+            raise Unanswered(500 if code in (159, 241, 394, 396) else 400, code, _bare(text)) from (
+                error
+            )
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _kill(self, query: str) -> None:
+        """Have the engine cancel a query, which it does between two blocks."""
+        with contextlib.suppress(RuntimeError):
+            connection = chdb.connect(self._path)  # type: ignore[no-untyped-call]
+            try:
+                connection.query(f"KILL QUERY WHERE Settings['log_comment'] = '{query}' ASYNC")
+            finally:
+                connection.close()
+
+
+def _set(connection: Any, settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        quoted = value if value.startswith("{") else "'" + _escaped(value) + "'"
+        connection.query(f"SET {name} = {quoted}")
+
+
+def _lowered(asked: Mapping[str, str]) -> dict[str, str]:
+    """The settings that a question may have: limits no higher than ours."""
+    settings = {}
+    for name, value in asked.items():
+        if name in allowed("limits"):
+            if not value.isascii() or not value.isdigit():
+                raise QueryRefused(f"{name} = {value[:40]!r} is not a whole number")
+            settings[name] = str(min(int(value) or int(LIMITS[name]), int(LIMITS[name])))
+        elif name in allowed("settings"):
+            settings[name] = value
+    return settings
+
+
+def _own_rows(database: str, grant: Grant) -> dict[str, str]:
+    """The setting that leaves a reader the rows of its own replicas; none if it sees all."""
+    if not grant.restricted:
+        return {}
+    own = " OR ".join(f"startsWith(replica, '{prefix}')" for prefix in grant.prefixes)
+    filters = {}
+    for table, record in RECORDS.items():
+        if "replica" in {stored_name(column.name) for column in columns(record)}:
+            filters[table] = own
+        elif table not in SHARED:
+            filters[table] = "0"  # pools replicas of all tenants
+    pairs = (f"'{database}.{table}': '{_escaped(text)}'" for table, text in filters.items())
+    return {"additional_table_filters": "{" + ", ".join(pairs) + "}"}
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
+def _bare(text: str) -> str:
+    return re.sub(r"^Code: \d+\. DB::Exception: ", "", text)

@@ -1,0 +1,267 @@
+"""Streams and connections that ask too much, or show the wrong certificate: each is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import threading
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import grpc
+import pytest
+from service.harness import service
+from service.sidecar import acknowledged, exchange, hello
+from service.tokens import CERTIFICATES, write_tokens
+from store.traffic import Traffic
+from waiting import PATIENCE_S, until
+
+from specscope.errors import UsageError
+from specscope.service import access as access_
+from specscope.service import ingest as ingest_
+from specscope.settings import ServiceSettings
+from specscope_agent import telemetry_pb2 as wire
+from specscope_agent.channel import Security
+from specscope_agent.telemetry_pb2_grpc import TelemetryStub
+
+OURS = Security(ca=CERTIFICATES / "ours-ca.pem")
+TLS = {
+    "tls_cert": CERTIFICATES / "ours-service.pem",
+    "tls_key": CERTIFICATES / "ours-service.key",
+}
+
+
+def code(running, *batches, sources, token, security=None):
+    with pytest.raises(grpc.RpcError) as raised:
+        exchange(running.port, batches, sources=sources, token=token, security=security)
+    return raised.value.code().name
+
+
+def client(who):
+    return Security(
+        ca=CERTIFICATES / "ours-ca.pem",
+        certificate=CERTIFICATES / f"{who}-client.pem",
+        key=CERTIFICATES / f"{who}-client.key",
+    )
+
+
+def test_mutual_tls_lets_in_nobody_without_a_certificate_of_ours(tmp_path):
+    told = {**TLS, "tls_client_ca": CERTIFICATES / "ours-ca.pem"}
+    with service(f"chdb://{tmp_path}/store", told=told) as running:
+        for stranger in (OURS, client("theirs")):
+            assert code(running, sources=[("a", "b")], token="", security=stranger) == (
+                "UNAVAILABLE"
+            )
+            with pytest.raises((urllib.error.URLError, ConnectionError)):
+                https(running, stranger)
+
+        exchange(running.port, [], security=client("ours"))
+        assert https(running, client("ours")) == b"ok\n"
+
+
+def https(running, security):
+    context = ssl.create_default_context(cafile=security.ca)
+    if security.certificate:
+        context.load_cert_chain(security.certificate, security.key)
+    url = f"https://127.0.0.1:{running.http_port}/health"
+    with urllib.request.urlopen(url, context=context, timeout=PATIENCE_S) as answer:
+        return answer.read()
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(tmp_path, monkeypatch):
+    from specscope.service import app
+
+    monkeypatch.setattr(app, "RENEW_S", 0.05)
+    cert, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+
+    def renew(whose):
+        key.write_bytes((CERTIFICATES / f"{whose}-service.key").read_bytes())
+        cert.write_bytes((CERTIFICATES / f"{whose}-service.pem").read_bytes())
+
+    theirs = Security(ca=CERTIFICATES / "theirs-ca.pem")
+    renew("ours")
+    told = {"tls_cert": cert, "tls_key": key}
+    with service(f"chdb://{tmp_path}/store", told=told) as running:
+        exchange(running.port, [], security=OURS)
+        renew("theirs")
+
+        exchange(running.port, [], security=theirs)
+        until(lambda: https_or_none(running, theirs))
+
+
+def https_or_none(running, security):
+    with contextlib.suppress(urllib.error.URLError):
+        return https(running, security)
+
+
+def test_a_stream_ends_once_its_token_is_taken_away(tmp_path, monkeypatch):
+    monkeypatch.setattr(access_, "LOOK_S", 0.0)
+    tokens = write_tokens(tmp_path / "tokens.toml", red="publish", blue="publish")
+    messages = [wire.FromAgent(batch=b) for b in Traffic().messages()]
+    taken = threading.Event()
+
+    def up():
+        yield hello()
+        yield messages[0]
+        taken.wait(PATIENCE_S)
+        yield messages[1]
+
+    with (
+        service(f"chdb://{tmp_path}/store", told={"tokens": tokens}) as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+    ):
+        given = [("authorization", "Bearer red")]
+        stream = TelemetryStub(channel).Publish(up(), timeout=PATIENCE_S, metadata=given)
+        assert next(stream).HasField("resume")
+        assert next(stream).ack.number == 1
+        write_tokens(tokens, blue="publish")
+        taken.set()
+        with pytest.raises(grpc.RpcError) as raised:
+            list(stream)
+        down = exchange(running.port, [m.batch for m in messages], token="blue")
+
+    assert raised.value.code().name == "UNAUTHENTICATED"
+    assert acknowledged(down)[-1] == messages[-1].batch.number
+
+
+def test_a_source_has_one_stream_and_it_is_the_newest(tmp_path):
+    over = threading.Event()
+
+    def up():
+        yield hello()
+        over.wait(PATIENCE_S)
+
+    with (
+        service(f"chdb://{tmp_path}/store") as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+    ):
+        stub = TelemetryStub(channel)
+        first = stub.Publish(up(), timeout=PATIENCE_S)
+        assert next(first).HasField("resume")
+        second = stub.Publish(up(), timeout=PATIENCE_S)
+        assert next(second).HasField("resume")
+        with pytest.raises(grpc.RpcError) as raised:
+            next(first)
+        over.set()
+        list(second)
+
+    assert raised.value.code().name == "ABORTED"
+
+
+def test_a_batch_of_a_source_that_was_not_named_is_refused(tmp_path):
+    other = Traffic(replica="r7").messages()[0]
+
+    with service(f"chdb://{tmp_path}/store") as running:
+        assert code(running, other, sources=[("r0", "b0")], token="", security=None) == (
+            "PERMISSION_DENIED"
+        )
+        stored = running.store.rows("SELECT count() AS n FROM batch")
+
+    assert stored == [{"n": 0}]
+
+
+def test_a_stream_that_says_nothing_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr(ingest_, "HELLO_S", 0.1)
+    over = threading.Event()
+
+    def up():
+        yield wire.FromAgent()
+        over.wait(PATIENCE_S)
+
+    with (
+        service(f"chdb://{tmp_path}/store") as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+    ):
+        with pytest.raises(grpc.RpcError) as raised:
+            list(TelemetryStub(channel).Publish(up(), timeout=PATIENCE_S))
+        over.set()
+
+    assert raised.value.code().name == "DEADLINE_EXCEEDED"
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [[("r", str(i)) for i in range(2000)], [("", "b")], [("r", "")], [("r" * 300, "b")]],
+    ids=["very many", "no replica", "no boot", "a long name"],
+)
+def test_a_hello_that_asks_too_much_is_refused(tmp_path, sources):
+    with service(f"chdb://{tmp_path}/store") as running:
+        assert code(running, sources=sources, token="", security=None) == "INVALID_ARGUMENT"
+
+
+def test_streams_are_limited(tmp_path, monkeypatch):
+    monkeypatch.setattr(ingest_, "MAX_STREAMS", 1)
+    over = threading.Event()
+
+    def up():
+        yield hello()
+        over.wait(PATIENCE_S)
+
+    with (
+        service(f"chdb://{tmp_path}/store") as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+    ):
+        first = TelemetryStub(channel).Publish(up(), timeout=PATIENCE_S)
+        assert next(first).HasField("resume")
+        refused = code(running, sources=[("r1", "b")], token="", security=None)
+        over.set()
+        list(first)
+        exchange(running.port, [])
+
+    assert refused == "RESOURCE_EXHAUSTED"
+
+
+def test_bytes_that_are_no_message_are_one_line_however_many_there_are(tmp_path, caplog):
+    with (
+        service(f"chdb://{tmp_path}/store") as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+    ):
+        publish = channel.stream_stream("/specscope.v1.Telemetry/Publish")
+        apply = channel.unary_unary("/specscope.v1.Telemetry/Apply")
+        for _ in range(20):
+            for call in (lambda: list(publish(iter([b"\xff\xff"]))), lambda: apply(b"\xff\xff")):
+                with pytest.raises(grpc.RpcError) as raised:
+                    call()
+                assert raised.value.code().name == "INVALID_ARGUMENT"
+        exchange(running.port, [])
+
+    assert len([r for r in caplog.records if r.name.startswith(("specscope", "grpc"))]) <= 2
+
+
+def test_a_compressed_message_is_not_expanded(tmp_path):
+    batch = wire.Batch(source=wire.Source(replica="r0", boot="b0"), number=1)
+    batch.tables.add(name="round", arrow=bytes(3 << 20))
+
+    with (
+        service(f"chdb://{tmp_path}/store") as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+    ):
+        stub = TelemetryStub(channel)
+        with pytest.raises(grpc.RpcError):
+            list(
+                stub.Publish(
+                    iter([hello(), wire.FromAgent(batch=batch)]),
+                    timeout=PATIENCE_S,
+                    compression=grpc.Compression.Gzip,
+                )
+            )
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:7070", "[::]:7070", "10.0.0.1:7070", "host:7070"])
+@pytest.mark.parametrize("port", ["listen", "http"])
+def test_beyond_this_machine_it_starts_with_tokens_and_tls_or_an_explicit_word(port, address):
+    given = {"store": "chdb:///x", port: address}
+    tokens, tls = {"tokens": Path("t")}, {"tls_cert": Path("c"), "tls_key": Path("k")}
+
+    for half in ({}, tokens, tls):
+        with pytest.raises(UsageError) as raised:
+            ServiceSettings(**given, **half)
+        assert len(str(raised.value).splitlines()) == 1
+    ServiceSettings(**given, **tokens, **tls)
+    ServiceSettings(**given, insecure=True)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "localhost:1", "127.9.9.9:1"])
+def test_on_this_machine_it_starts_without(address):
+    ServiceSettings(store="chdb:///x", listen=address, http=address)
