@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from specscope.engine.decode.checks import check_pair
 from specscope.engine.errors import BadCheckpoint, IncompatiblePair
 from specscope.engine.model.checkpoint import load_checkpoint, load_model
+from specscope.engine.model.config import read_config
 from specscope.engine.model.decoder import Decoder
 
 K_MAX = 8
@@ -76,14 +77,19 @@ def load_checkpoints(
 ) -> Pair:
     """A pair of Hugging Face checkpoints; `target` holds the tokenizer.json of both.
 
-    Raises UnsupportedModel, BadCheckpoint, or IncompatiblePair where the vocabularies or, if the
+    Vocabularies that differ only in padding are cut to the smaller one.
+
+    Raises UnsupportedModel, BadCheckpoint, or IncompatiblePair if the vocabularies or, if the
     draft brings one, the tokenizers differ.
     """
-    model = load_checkpoint(target, dtype, device)
-    drafting = load_checkpoint(draft, dtype, device) if draft is not None else None
-    if draft is not None and drafting is not None:
-        check_pair(model, drafting)
+    vocab = None
+    if draft is not None:
         check_tokenizers(target, draft)
+        vocab = shared_vocabulary(target, draft)
+    model = load_checkpoint(target, dtype, device, vocab)
+    drafting = load_checkpoint(draft, dtype, device, vocab) if draft is not None else None
+    if drafting is not None:
+        check_pair(model, drafting)
     path = target / "tokenizer.json"
     if not path.exists():
         raise BadCheckpoint(f"no tokenizer at {path}")
@@ -91,6 +97,25 @@ def load_checkpoints(
     ends = raw.get("eos_token_id")
     eos = tuple(ends) if isinstance(ends, list) else () if ends is None else (int(ends),)
     return Pair(model, drafting, Tokenizer.from_file(str(path)), K_MAX, eos, target.name)
+
+
+def shared_vocabulary(target: Path, draft: Path) -> int | None:
+    """Tokens to keep of both models, or None if their vocabularies are of one size.
+
+    Checkpoints of one family pad the vocabulary to different sizes (Qwen2.5 7B has 152,064 rows,
+    0.5B 151,936, and the tokenizer uses 151,665).
+    Raises IncompatiblePair if the tokenizer uses more tokens than the smaller model has.
+    """
+    sizes = [read_config(directory / "config.json").vocab for directory in (target, draft)]
+    path = target / "tokenizer.json"
+    if sizes[0] == sizes[1] or not path.exists():
+        return None
+    used = 1 + max(Tokenizer.from_file(str(path)).get_vocab().values())
+    if used > min(sizes):
+        raise IncompatiblePair(
+            f"target has {sizes[0]} tokens, draft {sizes[1]}, and the tokenizer uses {used}"
+        )
+    return min(sizes)
 
 
 def check_tokenizers(target: Path, draft: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +18,44 @@ from specscope.engine.model.device import check_device
 
 
 def load_checkpoint(
-    directory: Path, dtype: torch.dtype = torch.float32, device: str = "cpu"
+    directory: Path,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    vocab: int | None = None,
 ) -> Decoder:
     """The model in `directory`: config.json and model.safetensors, or an index of shards.
 
+    vocab: keep the first so many tokens; the rest is padding that no text uses.
     Raises UnsupportedModel for what we cannot compute and BadCheckpoint for what is damaged.
     """
-    return load_model(directory / "config.json", list(_shards(directory)), dtype, device)
+    return load_model(directory / "config.json", list(_shards(directory)), dtype, device, vocab)
 
 
 def load_model(
-    config: Path, weights: list[Path], dtype: torch.dtype = torch.float32, device: str = "cpu"
+    config: Path,
+    weights: list[Path],
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    vocab: int | None = None,
 ) -> Decoder:
-    """A model from its configuration and weight files; raises as `load_checkpoint` does."""
+    """A model from its configuration and weight files; as `load_checkpoint`."""
     check_device(device)
-    with torch.device("meta"):
-        model = Decoder(read_config(config))
+    shape = read_config(config)
     tensors: dict[str, Tensor] = {}
     for path in weights:
         tensors |= _read(path)
+    if vocab is not None:
+        tensors |= {name: tensors[name][:vocab] for name in _BY_TOKEN if name in tensors}
+        shape = replace(shape, vocab=vocab)
+    with torch.device("meta"):
+        model = Decoder(shape)
     model.load_state_dict(_fit(model, tensors, dtype), strict=False, assign=True)
     if model.config.tied:
         model.lm_head.weight = model.embed_tokens.weight
     return model.settle().to(device).ready()
+
+
+_BY_TOKEN = ("embed_tokens.weight", "lm_head.weight")
 
 
 def save_weights(model: Decoder, path: Path, dtype: torch.dtype) -> None:
