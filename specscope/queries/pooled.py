@@ -18,10 +18,10 @@ NEARLY_ALL = 0.9  # of a pair's request-rounds that share a bucket; as in evalua
 SPILL = 0.05  # proposals a round beyond an arm's draft length; as in evaluate.checks
 
 _NULLABLE = [c.name for c in columns(BlockTime) if c.nullable]
-_HISTOGRAMS = ("gap", "tpot")
+_COUNTED = (("gap", "bins"), ("tpot", "bins"), ("admitted", "kinds"))
 _OWN_RULE = {"epoch", "policy", "replica", "boot", "pair", "arm", "classes", "k", "first_at"}
 _OWN_RULE |= {"last_at", "computed_at", "version"} | {
-    f"{n}_{part}" for n in _HISTOGRAMS for part in ("bins", "counts")
+    f"{what}_{part}" for what, names in _COUNTED for part in (names, "counts")
 }
 _SUMMED = [c.name for c in columns(BlockTime) if c.name not in _OWN_RULE]
 
@@ -42,15 +42,15 @@ def pooled_blocks(where: str = EVERYTHING) -> str:
     """
     sums = ",\n            ".join(f"sum(b.{name}) AS {name}" for name in _SUMMED)
     histograms = ",\n            ".join(
-        f"(sumMap(b.{name}_bins, b.{name}_counts) AS {name}).1 AS {name}_bins,"
-        f" {name}.2 AS {name}_counts"
-        for name in _HISTOGRAMS
+        f"(sumMap(b.{what}_{names}, b.{what}_counts) AS {what}).1 AS {what}_{names},"
+        f" {what}.2 AS {what}_counts"
+        for what, names in _COUNTED
     )
     names = ", ".join(_SUMMED)
     return f"""
         SELECT epoch, policy, pool AS replica, '' AS boot, pair, arm, classes, k, {names},
-            gap_bins, gap_counts, tpot_bins, tpot_counts, first_at,
-            first_at + intDiv(spans, merged) AS last_at, merged
+            gap_bins, gap_counts, tpot_bins, tpot_counts, admitted_kinds, admitted_counts,
+            first_at, first_at + intDiv(spans, merged) AS last_at, merged
         FROM (
         SELECT epoch, policy, pool, pair, arm,
             arraySort(groupUniqArrayArray(b.classes)) AS classes, max(b.k) AS k,

@@ -68,6 +68,13 @@ GROUPED = "GROUP BY policy_, replica, boot, pair_, arm_"
 KEPT = "fromUnixTimestamp64Nano({kept_from:Int64}, 'UTC')"
 
 
+# The round with which each chosen block's burn-in is over.
+FIRST_SETTLED = f"""
+    SELECT {BLOCK_KEY}, min(seq) AS settled_seq, min(started_at) AS first_at
+    FROM ({SETTLED}) AS r
+    {GROUPED}"""
+
+
 def of_block(row: str) -> dict[str, str]:
     """The block that a row belongs to; rows of BLOCK_KEY call three of its columns otherwise."""
     return {"epoch": "ifNull(b.epoch, '')"} | {
@@ -102,6 +109,8 @@ OF_ROUNDS = {
             "waiting",
         )
     },
+    "waiting_first": "argMin(r.waiting, r.started_at)",
+    "waiting_last": "argMax(r.waiting, r.started_at)",
     "first_at": "min(r.started_at)",
     "last_at": "max(r.started_at)",
     "full_tokens": "sum(r.batch * (r.k + 1))",
@@ -112,6 +121,15 @@ OF_ROUNDS = {
 """Of a block, from its rounds."""
 
 TPOTS = f"sumMap(if({TIMED}, [{TPOT_BIN}], []), if({TIMED}, [toUInt64(1)], []))"
+
+# Requests admitted after the burn-in of their block, and what was known of each then: neither
+# depends on the arm, however long the queue is.
+SETTLED_ADMISSION = """(ifNull(block_ms, 0) = 0
+            OR toUnixTimestamp64Milli(admitted_at) % block_ms >= ifNull(burn_in_ms, 0))"""
+ADMITTED_KIND = f"""concat(toString(class), ' ', {CONTEXT.sql("prompt_tokens")}, ' ',
+            {OUTPUT.sql("requested_output")})"""
+MIX = f"""sumMap(if({SETTLED_ADMISSION}, [{ADMITTED_KIND}], []),
+            if({SETTLED_ADMISSION}, [toUInt64(1)], []))"""
 
 OF_REQUESTS = {
     "requests": "count()",
@@ -135,6 +153,8 @@ BLOCK_TIME = insert(
         "gap_counts": "g.gaps.2",
         "tpot_bins": "q.tpots.1",
         "tpot_counts": "q.tpots.2",
+        "admitted_kinds": "q.mix.1",
+        "admitted_counts": "q.mix.2",
         "computed_at": "now64(9)",
     },
     f"""FROM (
@@ -144,14 +164,19 @@ BLOCK_TIME = insert(
     HAVING first_at_ >= {KEPT}
 ) AS t
 LEFT ANY JOIN (
-    SELECT {BLOCK_KEY}, {named(OF_REQUESTS)}, {TPOTS} AS tpots
+    SELECT {BLOCK_KEY}, {named(OF_REQUESTS)}, {TPOTS} AS tpots, {MIX} AS mix
     FROM ({IN_BLOCKS}) AS r
     {GROUPED}
 ) AS q ON {same_block("t", "q")}
 LEFT ANY JOIN (
-    SELECT {BLOCK_KEY}, sumMap(gap_bins, arrayMap(x -> toUInt64(x), gap_counts)) AS gaps
-    FROM request_part FINAL
-    WHERE {SPAN} AND {CHOSEN}
+    SELECT p.policy_ AS policy_, p.replica AS replica, p.boot AS boot, p.pair_ AS pair_,
+        p.arm_ AS arm_, sumMap(p.gap_bins, arrayMap(x -> toUInt64(x), p.gap_counts)) AS gaps
+    FROM (
+        SELECT {BLOCK_KEY}, first_seq, gap_bins, gap_counts FROM request_part FINAL
+        WHERE {SPAN} AND {CHOSEN}
+    ) AS p
+    INNER JOIN ({FIRST_SETTLED}) AS s ON {same_block("p", "s")}
+    WHERE p.first_seq >= s.settled_seq
     {GROUPED}
 ) AS g ON {same_block("t", "g")}
 LEFT ANY JOIN {BOOTS} AS b ON t.replica = b.replica AND t.boot = b.boot
@@ -197,10 +222,7 @@ BLOCK_PART = insert(
         WHERE {SPAN} AND {CHOSEN}
     ) AS p
     INNER JOIN (
-        SELECT {BLOCK_KEY}, min(seq) AS settled_seq, min(started_at) AS first_at
-        FROM ({SETTLED}) AS r
-        {GROUPED}
-        HAVING first_at >= {KEPT}
+        SELECT * FROM ({FIRST_SETTLED}) WHERE first_at >= {KEPT}
     ) AS s ON {same_block("p", "s")}
     LEFT ANY JOIN (
         SELECT replica, boot, request, any(prompt_tokens) AS prompt_tokens,

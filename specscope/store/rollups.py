@@ -77,6 +77,14 @@ class BlockTime(_OfBlock):
     ttft_us: float | None = column("f64?", "us", "from arrival to the first token, sum")
     first_tokens: int | None = column("u64?", "requests", "whose first token that sum counts")
     waiting: int | None = column("u64?", "requests", "queued, sum over its rounds")
+    waiting_first: int | None = column("u64?", "requests", "queued in its first round")
+    waiting_last: int | None = column("u64?", "requests", "queued in its last round")
+    admitted_kinds: list[str] = column(
+        "label[]",
+        "1",
+        "kinds of requests admitted in it after its burn-in: class, context and output bucket",
+    )
+    admitted_counts: list[int] = column("u64[]", "requests", "of each kind")
     computed_at: int | None = column("time?", "ns", "when it was computed, by the service's clock")
     version: int = column("u64", "1", VERSION)
 

@@ -207,6 +207,7 @@ def test_a_block_keeps_what_may_explain_it(store):
     extra = {"invalid": 2, "preempted": 1, "waiting": 3, "model_bytes": 1000}
     rows = [traffic.round_row(round_) | extra for round_ in traffic.rounds]
     rows[0]["dram_active"], rows[1]["dram_active"] = 0.5, 0.25
+    rows[0]["waiting"], rows[-1]["waiting"] = 1, 5
     store.insert("round", table("round", rows))
 
     roll(store, everything=True)
@@ -215,6 +216,7 @@ def test_a_block_keeps_what_may_explain_it(store):
     count, (first, second) = len(rows), rows[:2]
     assert (block["invalid"], block["preempted"]) == (2 * count, count)
     assert block["waiting"] == 3 * count
+    assert (block["waiting_first"], block["waiting_last"]) == (1, 5)
     assert block["model_bytes"] == 1000 * count
     assert block["full_tokens"] == sum(row["batch"] * 5 for row in rows)
     assert block["dram_seen_us"] == pytest.approx(first["wall_us"] + second["wall_us"])
@@ -381,7 +383,10 @@ def blocks_of_5_s(burn_in_ms):
 
 def test_a_block_s_burn_in_is_left_out(store):
     traffic = Traffic(pairs=1, arms=(("k0", 0),))
-    put(store, traffic, only={"boot", "request", "request_part"})
+    put(store, traffic, only={"boot", "request"})
+    batches = traffic.batches(records=8)
+    parts = [part for tables in batches for part in tables["request_part"].to_pylist()]
+    store.insert("request_part", table("request_part", parts))
     rows = [
         traffic.round_row(round_) | {"block_age_ms": 100 * i}
         for i, round_ in enumerate(traffic.rounds)
@@ -394,6 +399,13 @@ def test_a_block_s_burn_in_is_left_out(store):
     (block,) = rolled(store, "block_time")
     assert block["rounds"] == len(rows) - 5
     assert ns(block["first_at"]) == traffic.rounds[5].started_at
+    # Gaps between chunks too: a part counts if it began after the burn-in.
+    gaps = Counter()
+    for part in parts:
+        if part["first_seq"] >= traffic.rounds[5].seq:
+            gaps.update(dict(zip(part["gap_bins"], part["gap_counts"], strict=True)))
+    assert dict(zip(block["gap_bins"], block["gap_counts"], strict=True)) == gaps
+    assert 0 < gaps.total() < sum(sum(part["gap_counts"]) for part in parts)
 
 
 def test_only_requests_admitted_well_within_a_block_are_timed(store):
@@ -417,6 +429,10 @@ def test_only_requests_admitted_well_within_a_block_are_timed(store):
     roll(store, everything=True)
 
     (block,), (part,) = rolled(store, "block_time"), rolled(store, "block_class")
+    # Of the mix, all that were admitted after the burn-in, whenever they end.
+    prompt, asked = rows[0]["prompt_tokens"], rows[0]["requested_output"]
+    kind = f"sql {CONTEXT.name(prompt)} {OUTPUT.name(asked)}"
+    assert (block["admitted_kinds"], block["admitted_counts"]) == ([kind], [5])
     assert block["tpot_bins"] == [ceil(log(10.0 * i) / log(1.01 / 0.99)) for i in (3, 4, 5)]
     assert (part["tpot_bins"], part["tpot_counts"]) == (block["tpot_bins"], [1, 1, 1])
     assert (block["requests"], block["ended_requests"], part["requests"]) == (7, 7, 7)

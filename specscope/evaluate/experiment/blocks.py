@@ -85,6 +85,10 @@ class BlockTime(OfBlock):
     ttft_us: float | None = None
     first_tokens: int | None = None
     waiting: int | None = None
+    waiting_first: int | None = None
+    waiting_last: int | None = None
+    admitted_kinds: tuple[str, ...] = ()
+    admitted_counts: tuple[int, ...] = ()
     void: LeftOut | None = None
     merged: int = 1
 
@@ -142,9 +146,8 @@ def merge_blocks(rows: Sequence[BlockTime]) -> BlockTime:
     for name in _SUMMED:
         values = [getattr(row, name) for row in rows]
         changes[name] = None if any(v is None for v in values) else sum(values)
-    for kind in ("gap", "tpot"):
-        bins, counts = _merge_histograms(rows, f"{kind}_bins", f"{kind}_counts")
-        changes |= {f"{kind}_bins": bins, f"{kind}_counts": counts}
+    for names, counts in _COUNTED:
+        changes[names], changes[counts] = _merge_counts(rows, names, counts)
     changes["classes"] = tuple(sorted({name for row in rows for name in row.classes}))
     changes["k"] = max(row.k for row in rows)
     changes["void"] = next((row.void for row in rows if row.void), None)
@@ -159,16 +162,22 @@ _SUMMED = tuple(
     if field.name.endswith(("_us", "_tokens"))
     or field.name in {"requests", "rounds", "request_rounds", "n_q", "n_kv"}
     or field.name in {"proposed", "accepted", "emitted", "invalid", "preempted"}
-    or field.name in {"model_bytes", "ended_requests", "waiting"}
+    or field.name in {"model_bytes", "ended_requests", "waiting", "waiting_first", "waiting_last"}
+)
+# What is counted, and how often.
+_COUNTED = (
+    ("gap_bins", "gap_counts"),
+    ("tpot_bins", "tpot_counts"),
+    ("admitted_kinds", "admitted_counts"),
 )
 
 
-def _merge_histograms(
-    rows: Sequence[BlockTime], bins: str, counts: str
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    merged: dict[int, int] = defaultdict(int)
+def _merge_counts(
+    rows: Sequence[BlockTime], names: str, counts: str
+) -> tuple[tuple[Any, ...], tuple[int, ...]]:
+    merged: dict[Any, int] = defaultdict(int)
     for row in rows:
-        for index, count in zip(getattr(row, bins), getattr(row, counts), strict=True):
-            merged[index] += count
+        for name, count in zip(getattr(row, names), getattr(row, counts), strict=True):
+            merged[name] += count
     ordered = sorted(merged)
-    return tuple(ordered), tuple(merged[index] for index in ordered)
+    return tuple(ordered), tuple(merged[name] for name in ordered)
