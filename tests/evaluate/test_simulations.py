@@ -191,11 +191,14 @@ def test_four_tied_segments_together_are_rarely_given_a_confident_verdict():
     assert wrong / 100 <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / 100)
 
 
-def test_often_looked_at_verdicts_wait_for_their_first_look():
+def test_often_looked_at_intervals_wait_for_their_first_look():
     early = decide(*rows({"x": GRID["loses"][0]}, pairs=15), Rules(looked_at_often=True))
     later = decide(*rows({"x": GRID["loses"][0]}, pairs=40), Rules(looked_at_often=True))
 
-    assert early[0].action == "inconclusive"
+    # Every pair loses: the order of the arms alone says so, before an interval may be shown.
+    assert (early[0].action, early[0].confidence) == ("disable", "low")
+    assert early[0].speedups[0].low is None
+    assert early[0].speedups[0].p < 0.01
     assert later[0].action == "disable"
 
 

@@ -136,6 +136,7 @@ BLOCK = dict.fromkeys(
 ) | {
     "epoch": "e", "policy": 1, "replica": "r", "boot": "b", "classes": ["x"], "first_at": BEGAN,
     "last_at": BEGAN, "gap_bins": [], "gap_counts": [], "tpot_bins": [], "tpot_counts": [],
+    "admitted_kinds": [], "admitted_counts": [],
     "n_q": 0, "n_kv": 0, "proposed": 0, "accepted": 0, "prefill_tokens": 0, "padded_tokens": 0,
     "requests": 4, "rounds": 100, "request_rounds": 400, "emitted": 400, "wall_us": 1e5,
     "version": BEGAN,

@@ -10,7 +10,7 @@ import numpy as np
 from specscope.evaluate.experiment.blocks import arm_k
 from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.pairs import Pair
-from specscope.evaluate.statistics import ratio, sequential
+from specscope.evaluate.statistics import randomisation, ratio, sequential
 from specscope.evaluate.statistics.ratio import LogRatio
 
 TOKENS, TIME = "emitted", "wall_us"
@@ -42,13 +42,23 @@ def log_ratio(
 def estimate(
     contrast: LogRatio, arm: str, baseline: str, level: float, looked_at_often: bool = False
 ) -> Estimate:
-    """The ratio and its interval: Student's t once, or a confidence sequence where peeked at."""
+    """The ratio, its interval (Student's t, or a sequence if looked at often) and its test."""
     if looked_at_often:
-        limits = sequential.interval(contrast, 1.0 - level)
+        limits = sequential.interval(contrast, (1.0 - sequential.SIGN_SHARE) * (1.0 - level))
     else:
         limits = contrast.interval(level)
     low, high = (None, None) if limits is None else (_exp(limits[0]), _exp(limits[1]))
-    return Estimate(arm, contrast.ratio, low, high, contrast.pairs, level, baseline, arm_k(arm))
+    return Estimate(
+        arm=arm,
+        value=contrast.ratio,
+        low=low,
+        high=high,
+        pairs=contrast.pairs,
+        level=level,
+        baseline=baseline,
+        k=arm_k(arm),
+        p=randomisation.p_value(contrast, looked_at_often),
+    )
 
 
 def pairs_needed(
@@ -65,7 +75,7 @@ def pairs_needed(
 
     def too_wide(pairs: int) -> bool:
         if looked_at_often:
-            width = sequential.margin(pairs, 1.0 - level)
+            width = sequential.margin(pairs, (1.0 - sequential.SIGN_SHARE) * (1.0 - level))
         else:
             width = ratio.t_quantile(level, pairs - 1) / math.sqrt(pairs)
         return width * (contrast.pair_sd or 0.0) >= aim

@@ -4,13 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from specscope.evaluate.experiment import contrast, objectives
 from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.objectives import Objective
 from specscope.evaluate.experiment.offered import Offered
 from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.statistics import randomisation
 from specscope.evaluate.statistics.ratio import LogRatio
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two arms over the pairs that ran both.
+
+    plain: as the sums came. adjusted: with `held` held equal; None where nothing is.
+    """
+
+    arm: str
+    baseline: str
+    plain: LogRatio
+    adjusted: LogRatio | None = None
+    held: str = ""
+    looked_at_often: bool = False
+
+    @property
+    def contrast(self) -> LogRatio:
+        """What decides."""
+        return self.adjusted or self.plain
+
+    @cached_property
+    def p(self) -> float | None:
+        """Of the test that the arm changes nothing; None for a single pair looked at once."""
+        return randomisation.p_value(self.contrast, self.looked_at_often)
+
+    def at(self, level: float) -> Estimate:
+        """The estimate, its interval and its claims at a level."""
+        arms, often = (self.arm, self.baseline), self.looked_at_often
+        raw = contrast.estimate(self.plain, *arms, level, often)
+        if self.adjusted is None:
+            return raw
+        better = contrast.estimate(self.adjusted, *arms, level, often)
+        return replace(better, raw=raw, held_equal=self.held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +56,12 @@ class Measure:
     objective: Objective = "throughput"
     offered: Offered | None = None
 
-    def contrast(self, pairs: Sequence[Pair], arm: str, baseline: str) -> LogRatio | None:
-        """log of how much better an arm is than the baseline; None where no pair knows both."""
+    def compare(
+        self, pairs: Sequence[Pair], arm: str, baseline: str, looked_at_often: bool = False
+    ) -> Comparison | None:
+        """An arm against a baseline, not yet held to a level. None where no pair knows both."""
         found = self._both(pairs, arm, baseline)
-        return found and (found[1] or found[0])
+        return found and Comparison(arm, baseline, *found, looked_at_often=looked_at_often)
 
     def estimate(
         self,
@@ -34,15 +72,8 @@ class Measure:
         looked_at_often: bool = False,
     ) -> Estimate | None:
         """The ratio with its interval; beside it the plain one, where traffic was held equal."""
-        found = self._both(pairs, arm, baseline)
-        if found is None:
-            return None
-        plain, adjusted, held = found
-        raw = contrast.estimate(plain, arm, baseline, level, looked_at_often)
-        if adjusted is None:
-            return raw
-        better = contrast.estimate(adjusted, arm, baseline, level, looked_at_often)
-        return replace(better, raw=raw, held_equal=held)
+        found = self.compare(pairs, arm, baseline, looked_at_often)
+        return None if found is None else found.at(level)
 
     def _both(
         self, pairs: Sequence[Pair], arm: str, baseline: str

@@ -36,4 +36,5 @@ def adjust(contrast: LogRatio, covariates: ArrayLike) -> LogRatio:
     scores = contrast.scores - centred @ slopes / pairs
     spent = contrast.spent + x.shape[1]
     se = math.sqrt(pairs / (pairs - 1 - spent) * float(scores @ scores))
-    return LogRatio(contrast.delta - float(x.mean(axis=0) @ slopes), se, scores, spent)
+    delta = contrast.delta - float(x.mean(axis=0) @ slopes)
+    return LogRatio(delta, se, scores, spent, own=contrast.own)

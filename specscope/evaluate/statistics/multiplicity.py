@@ -14,6 +14,24 @@ def bonferroni(level: float, comparisons: int) -> float:
     return 1.0 - (1.0 - level) / comparisons
 
 
+def holm_levels(p_values: Sequence[float], level: float) -> list[float]:
+    """Level of each of several tests so that all claims together hold at `level`.
+
+    A test at its level rejects exactly where Holm's procedure does: the j-th smallest p-value is
+    held against alpha / (m - j + 1) until one fails, and all others against the limit that failed.
+    Holds however the tests depend on each other. Source: Holm 1979.
+    """
+    count = len(p_values)
+    order = sorted(range(count), key=lambda i: p_values[i])
+    levels = [level] * count
+    alpha, failed = 1.0 - level, None
+    for rank, i in enumerate(order):
+        if failed is None and p_values[i] > alpha / (count - rank):
+            failed = alpha / (count - rank)
+        levels[i] = 1.0 - (failed if failed is not None else alpha / (count - rank))
+    return levels
+
+
 def benjamini_hochberg(p_values: Sequence[float], q: float) -> list[bool]:
     """Which to list so that at most the share q of the list is false, in the order given.
 

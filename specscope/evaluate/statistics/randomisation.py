@@ -10,31 +10,21 @@ Source: Fisher, The Design of Experiments; Lugannani & Rice 1980 for the tail.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from specscope.evaluate.statistics.ratio import Floats
+from specscope.evaluate.statistics import sequential
+from specscope.evaluate.statistics.ratio import Floats, LogRatio
 
 # Up to so many pairs every assignment of signs is counted.
 ENUMERATED = 14
+# Pairs from which the exact test resolves any level that many comparisons ask for.
+EXACT_FROM = 20
 # Bets of the e-value, in root mean squares of a pair's contrast: weak effects to overwhelming ones.
 _BETS = np.geomspace(0.05, 6.0, 14)
-
-
-def null_scores(x1: ArrayLike, y1: ArrayLike, x0: ArrayLike, y0: ArrayLike) -> Floats:
-    """[pairs] contrasts whose signs alone depend on the order, if both ratios are equal.
-
-    x1 / y1 against x0 / y0, ratios of sums. The pooled ratio of a pair's blocks is the same in
-    either order, so exchanging the arms of a pair turns its score's sign and nothing else.
-    """
-    a, b, c, d = (np.asarray(column, dtype=np.float64) for column in (x1, y1, x0, y0))
-    pooled = (a.sum() + c.sum()) / (b.sum() + d.sum())
-    scores: Floats = (a - pooled * b) - (c - pooled * d)
-    return scores
 
 
 def sign_flip_p(scores: ArrayLike) -> float:
@@ -108,19 +98,23 @@ def sign_e_value(contrasts: ArrayLike) -> float:
     return float(np.exp(min(700.0, special.logsumexp(logs) - math.log(len(logs)))))
 
 
-def holm_levels(p_values: Sequence[float], level: float) -> list[float]:
-    """Level of each of several tests so that all claims together hold at `level`.
+def p_value(contrast: LogRatio, looked_at_often: bool = False) -> float | None:
+    """Of "the arm changes nothing", two-sided. [0..1] None for a single pair looked at once.
 
-    A test at its level rejects exactly where Holm's procedure does: the j-th smallest p-value is
-    held against alpha / (m - j + 1) until one fails, and all others against the limit that failed.
-    Holds however the tests depend on each other. Source: Holm 1979.
+    Looked at once: by random signs from 20 pairs on, before that by Student's t, whose
+    distribution these signs approach and which small samples resolve. looked_at_often: valid at
+    every look, from the exact capital of bets on signs and the confidence sequence, which have a
+    tenth and nine tenths of the error.
     """
-    count = len(p_values)
-    order = sorted(range(count), key=lambda i: p_values[i])
-    levels = [level] * count
-    alpha, failed = 1.0 - level, None
-    for rank, i in enumerate(order):
-        if failed is None and p_values[i] > alpha / (count - rank):
-            failed = alpha / (count - rank)
-        levels[i] = 1.0 - (failed if failed is not None else alpha / (count - rank))
-    return levels
+    if looked_at_often:
+        signs = 1.0 / sign_e_value(contrast.own)
+        if float(np.sum(contrast.own)) * contrast.delta <= 0.0:
+            signs = 1.0
+        sums = sequential.p_value(contrast)
+        p = min(1.0, signs / sequential.SIGN_SHARE, sums / (1.0 - sequential.SIGN_SHARE))
+        return max(p, math.ldexp(1.0, 1 - contrast.pairs))  # no order of so many is rarer
+    if contrast.pairs < EXACT_FROM:
+        return contrast.p_value()
+    if len(contrast.null):
+        return sign_flip_p(contrast.null)
+    return sign_flip_p(contrast.delta + contrast.pairs * contrast.scores)

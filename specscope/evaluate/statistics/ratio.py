@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeVar
 
@@ -42,13 +42,17 @@ class LogRatio:
     """log(theta_1 / theta_0) of two ratios of sums over the same pairs.
 
     scores: [pairs] linearised contribution of each pair, summing to 0. se: of `delta`; None
-    for a single pair. spent: degrees of freedom that estimates beside the mean took.
+    for a single pair. spent: degrees of freedom that estimates beside the mean took. own: [pairs]
+    log ratio of each pair alone. null: [pairs] contrasts around the pooled ratio. Exchanging the
+    arms of a pair turns the sign of its `own` and its `null`, and changes nothing else in them.
     """
 
     delta: float
     se: float | None
     scores: Floats
     spent: int = 0
+    own: Floats = field(default_factory=lambda: np.zeros(0))
+    null: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
     def pairs(self) -> int:
@@ -122,7 +126,17 @@ def paired_log_ratio(x1: ArrayLike, y1: ArrayLike, x0: ArrayLike, y0: ArrayLike)
     scores = (x1s - rate1 * y1s) / sum1 - (x0s - rate0 * y0s) / sum0
     pairs = len(scores)
     se = None if pairs < 2 else math.sqrt(pairs / (pairs - 1) * float(scores @ scores))
-    return LogRatio(math.log(rate1 / rate0), se, scores)
+    pooled = (sum1 + sum0) / float(y1s.sum() + y0s.sum())
+    known = (x1s > 0) & (y1s > 0) & (x0s > 0) & (y0s > 0)
+    own = np.zeros(pairs)
+    own[known] = np.log(x1s[known] / y1s[known]) - np.log(x0s[known] / y0s[known])
+    return LogRatio(
+        delta=math.log(rate1 / rate0),
+        se=se,
+        scores=scores,
+        own=own,
+        null=(x1s - pooled * y1s) - (x0s - pooled * y0s),
+    )
 
 
 def jackknife(

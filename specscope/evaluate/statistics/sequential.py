@@ -18,6 +18,10 @@ from specscope.evaluate.statistics.ratio import Floats, LogRatio
 FIRST_LOOK = 20
 FIRST_LOOK_SKEWED = 30
 TIGHTEST_AT = 100
+# Share of the error of the test of signs, which needs no first look; the sequence has the rest.
+SIGN_SHARE = 0.1
+# Where a p-value is searched: alpha, and log of alpha.
+_WEAKEST, _STRONGEST = 0.3, -300.0
 
 
 def tightest_rho2(look: float, alpha: float, exact: bool = True) -> float:
@@ -75,20 +79,29 @@ def half_width_of_sum(parts: Sequence[tuple[float | None, Floats]], alpha: float
     return math.fsum(known) if len(known) == len(found) else None
 
 
-def p_value(contrast: LogRatio, alpha: float = 0.05) -> float:
-    """Smallest level at which the sequence tuned for `alpha` excludes no difference. [0..1]
+def p_value(contrast: LogRatio) -> float:
+    """Smallest alpha at which the sequence excludes no difference. [0..1]
 
-    1 where looking is not yet allowed. Its inverse is an e-value.
+    1 before 20 pairs. Without an effect the order of a pair's arms makes its contrast symmetric,
+    so skewed scores, which delay an interval, do not delay the test.
     """
-    if contrast.pair_sd is None or contrast.freedom + 1 < first_look(contrast):
+    if contrast.pair_sd is None or contrast.freedom + 1 < FIRST_LOOK:
         return 1.0
     if contrast.pair_sd == 0:
         return 1.0 if contrast.delta == 0 else 0.0
-    rho = tightest_rho2(TIGHTEST_AT, alpha)
-    scaled = contrast.pairs * rho + 1.0
-    distance = contrast.delta / contrast.pair_sd
-    exponent = distance**2 * contrast.pairs**2 * rho / (2.0 * scaled)
-    return min(1.0, math.exp(0.5 * math.log(scaled) - exponent))
+    distance = abs(contrast.delta) / contrast.pair_sd
+    if margin(contrast.pairs, _WEAKEST) >= distance:
+        return 1.0
+    low, high = _STRONGEST, math.log(_WEAKEST)
+    if margin(contrast.pairs, math.exp(low)) < distance:
+        return math.exp(low)
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        if margin(contrast.pairs, math.exp(middle)) < distance:
+            high = middle
+        else:
+            low = middle
+    return math.exp(high)
 
 
 def first_look(contrast: LogRatio) -> int:

@@ -6,17 +6,13 @@ that stops at the first decrease stops too early. An untried k is never chosen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate.experiment import contrast
-from specscope.evaluate.experiment.blocks import BASELINE, arm_k
 from specscope.evaluate.experiment.estimate import Estimate
-from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.objectives import Objective
-from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.segments import Segment
-from specscope.evaluate.statistics.multiplicity import bonferroni
+from specscope.evaluate.verdict.comparisons import Estimates
 from specscope.evaluate.verdict.verdict import Action
 
 
@@ -24,12 +20,12 @@ from specscope.evaluate.verdict.verdict import Action
 class Rules:
     """How a decision is made.
 
-    level: of all intervals of one call together. smallest_effect: differences below this share
-    do not matter. looked_at_often: the evidence is read while it grows, so confidence
-    sequences take the place of intervals. min_*: what an arm needs before its verdict may
-    change a gate. current: draft length in force for a segment at a mean batch, or one for
-    all; None if unknown. objective: None to let the design choose. tpot_allowance_ms: by class,
-    the allowed 95th percentile of time per output token.
+    level: of all claims of one kind in one call together (`comparisons`). smallest_effect:
+    differences below this share do not matter. looked_at_often: the evidence is read while it
+    grows, so confidence sequences take the place of intervals. min_*: what an arm needs before
+    its verdict may change a gate. current: draft length in force for a segment at a mean batch,
+    or one for all; None if unknown. objective: None to let the design choose. tpot_allowance_ms:
+    by class, the allowed 95th percentile of time per output token.
     """
 
     level: float = 0.95
@@ -60,6 +56,7 @@ class Choice:
     action: keep, set_k, disable, no_difference, route, collect_baseline or inconclusive. k: draft
     length to run; None where nothing is decided. best: arms that cannot be told from the
     fastest. speedups: of every arm against k0. point_k: the fastest arm by point estimate.
+    undecided: arms of which nothing is sure, neither a difference nor that it is small.
     """
 
     action: Action
@@ -71,94 +68,36 @@ class Choice:
     undecided: tuple[str, ...] = ()
 
 
-def arms_of(pairs: Sequence[Pair]) -> list[str]:
-    """Arms compared with k0, shortest draft first, tables last; no twins, no one-cell arms."""
-    names = {arm for pair in pairs for arm in pair.blocks}
-    names -= {BASELINE, "clean"}
-    plain = [arm for arm in names if "+" not in arm and not arm.endswith("'")]
-    return sorted(plain, key=lambda arm: (arm_k(arm) is None, arm_k(arm) or 0, arm))
-
-
-def choose(
-    pairs: Sequence[Pair],
-    rules: Rules,
-    comparisons: int,
-    current: int | None = None,
-    measure: Measure | None = None,
-) -> Choice:
-    """Decide a segment, each interval at the level at which `comparisons` hold together.
+def choose(found: Estimates, rules: Rules, current: int | None = None) -> Choice:
+    """Decide a segment.
 
     keep: the current draft length is among the best and beats target-only. set_k: another
     does. disable: speculation loses in every arm, or in the current one while no other wins.
     no_difference: nothing that matters either way. collect_baseline: no pair ran k0 beside an
-    arm. inconclusive: not decided yet. measure: by default throughput, with nothing held equal.
+    arm. inconclusive: not decided yet.
     """
-    measure = measure or Measure()
-    level = bonferroni(rules.level, max(1, comparisons))
-    speedups = []
-    for arm in arms_of(pairs):
-        found = measure.estimate(pairs, arm, BASELINE, level, rules.looked_at_often)
-        if found is not None:
-            speedups.append(found)
-    if not arms_of(pairs):
+    speedups = found.speedups
+    if not found.arms:
         return Choice(Action.INCONCLUSIVE, None, None, (), (), 0)
-    if not speedups and any(contrast.log_ratio(pairs, a, BASELINE) for a in arms_of(pairs)):
-        return Choice(Action.INCONCLUSIVE, None, None, (), (), 0, tuple(arms_of(pairs)))
+    if not speedups and found.together:
+        return Choice(Action.INCONCLUSIVE, None, None, (), (), 0, found.arms)
     if not speedups:
         return Choice(Action.COLLECT_BASELINE, None, None, (), (), 0)
     fastest = max(speedups, key=lambda e: (e.value, -(e.k or 0)))
-    rivals = bonferroni(rules.level, max(1, len(speedups) - 1))
-    best = _best_set(pairs, fastest, speedups, rivals, rules.looked_at_often, measure)
+    best = _best_set(fastest, speedups, found.between)
     point_k = (fastest.k or 0) if fastest.value > 1.0 else 0
-    verdict = _judge(speedups, best, rules.smallest_effect, current)
+    action, chosen = _judge(speedups, best, rules.smallest_effect, current)
     return Choice(
-        action=verdict[0],
-        arm=verdict[1].arm if verdict[1] else None,
-        k=verdict[1].k if verdict[1] else 0 if verdict[0] is Action.DISABLE else None,
+        action=action,
+        arm=chosen.arm if chosen else None,
+        k=chosen.k if chosen else 0 if action is Action.DISABLE else None,
         best=tuple(e.arm for e in best),
-        speedups=tuple(speedups),
+        speedups=speedups,
         point_k=point_k,
         undecided=tuple(
-            e.arm for e in speedups if not (e.wins or e.loses or e.within(rules.smallest_effect))
+            e.arm for e in speedups if not (e.differs or e.within(rules.smallest_effect))
         ),
     )
-
-
-def cells_of(pairs: Sequence[Pair]) -> list[str]:
-    """Arms that change one cell of the table in force, compared with `current`."""
-    return sorted({a for pair in pairs for a in pair.blocks if a.startswith("current+")})
-
-
-def count_comparisons(segments: Iterable[Sequence[Pair]]) -> int:
-    """Segments times arms: how many intervals must hold together."""
-    return sum(len(arms_of(pairs)) + len(cells_of(pairs)) for pairs in segments)
-
-
-def estimate_cells(
-    pairs: Sequence[Pair], rules: Rules, comparisons: int, measure: Measure
-) -> list[Estimate]:
-    """What each changed cell does to the whole replica, all else as it is."""
-    level = bonferroni(rules.level, max(1, comparisons))
-    found = [
-        measure.estimate(pairs, arm, "current", level, rules.looked_at_often)
-        for arm in cells_of(pairs)
-    ]
-    return [one for one in found if one is not None]
-
-
-def estimate_between(
-    pairs: Sequence[Pair], rules: Rules, comparisons: int, measure: Measure
-) -> list[Estimate]:
-    """Each two draft lengths that ran against each other, both ways."""
-    level = bonferroni(rules.level, max(1, comparisons))
-    lengths = [arm for arm in arms_of(pairs) if arm_k(arm)]
-    found = [
-        measure.estimate(pairs, arm, other, level, rules.looked_at_often)
-        for arm in lengths
-        for other in lengths
-        if arm != other
-    ]
-    return [one for one in found if one is not None]
 
 
 def _judge(
@@ -181,20 +120,15 @@ def _judge(
 
 
 def _best_set(
-    pairs: Sequence[Pair],
-    fastest: Estimate,
-    speedups: Sequence[Estimate],
-    level: float,
-    looked_at_often: bool,
-    measure: Measure,
+    fastest: Estimate, speedups: Sequence[Estimate], between: Sequence[Estimate]
 ) -> list[Estimate]:
-    """Arms that the pairs cannot tell from the fastest, shortest draft first."""
-    kept = []
-    for one in speedups:
-        if one.arm == fastest.arm:
-            kept.append(one)
-            continue
-        behind = measure.estimate(pairs, one.arm, fastest.arm, level, looked_at_often)
-        if behind is not None and not behind.loses:
-            kept.append(one)
-    return kept
+    """Arms that a test cannot tell from the fastest, shortest draft first.
+
+    An arm that never met the fastest in a pair is not known to equal it.
+    """
+    behind = {two.arm: two for two in between if two.baseline == fastest.arm}
+    return [
+        one
+        for one in speedups
+        if one.arm == fastest.arm or (one.arm in behind and not behind[one.arm].loses)
+    ]

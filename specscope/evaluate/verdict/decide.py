@@ -17,22 +17,15 @@ from specscope.evaluate.experiment import checks, objectives
 from specscope.evaluate.experiment.blocks import BlockPart, BlockTime, arm_k
 from specscope.evaluate.experiment.checks import Design
 from specscope.evaluate.experiment.measures import Measure
-from specscope.evaluate.experiment.offered import Offered, offered_to
+from specscope.evaluate.experiment.offered import offered_to
 from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.experiment.summary import base_batch, summarise
 from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck, changed_outputs
 from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.verdict.allowance import keep_to_allowance
-from specscope.evaluate.verdict.choice import (
-    Choice,
-    Rules,
-    arms_of,
-    choose,
-    count_comparisons,
-    estimate_between,
-    estimate_cells,
-)
+from specscope.evaluate.verdict.choice import Choice, Rules, choose
+from specscope.evaluate.verdict.comparisons import Comparisons, Estimates, compare, hold
 from specscope.evaluate.verdict.enough import lacking, pairs_needed
 from specscope.evaluate.verdict.flags import find_flags, overruled
 from specscope.evaluate.verdict.reasons import of_cause, of_outputs, reasons_of
@@ -57,9 +50,9 @@ def decide(
 ) -> list[Verdict]:
     """One verdict for every segment of every epoch that any block served.
 
-    The error rate of `rules` holds over all segments and arms together (Bonferroni): of speedups,
-    and of delays against allowances. Order of rows does not matter; a row given twice counts
-    once. Empty where there are no blocks.
+    The error rate of `rules` holds over all segments and arms together: of speedups, of comparisons
+    between arms, and of delays against allowances. Order of rows does not matter; a row given twice
+    counts once. Empty where there are no blocks.
     machines: by epoch, for the causes that need a model card or a device's peaks. outputs: an
     arm that changes what requests get is a fault, whatever it gains.
     """
@@ -69,7 +62,15 @@ def decide(
     offered = offered_to(found) if design == "switchback" else None
     segments = by_segment(found)
     usable = {name: checks.usable_pairs(pairs, design) for name, pairs in segments.items()}
-    comparisons = count_comparisons(u.pairs for u in usable.values())
+    objective = {
+        name: rules.objective or objectives.objective_for(design, _blocks(u.pairs))
+        for name, u in usable.items()
+    }
+    compared = {
+        name: compare(u.pairs, Measure(objective[name], offered), rules.looked_at_often)
+        for name, u in usable.items()
+    }
+    held = hold(compared, rules.level)
     allowed = sum(
         len(_all_arms(u.pairs))
         for (_, segment), u in usable.items()
@@ -77,17 +78,17 @@ def decide(
     )
     verdicts = [
         _verdict(
-            epoch,
-            segment,
-            usable[epoch, segment],
+            *name,
+            usable[name],
+            compared[name],
+            held[name],
             rules,
-            comparisons,
             bonferroni(rules.level, max(1, allowed)),
             design,
-            offered,
-            changed_outputs(outputs, epoch, segment),
+            objectives.METRICS[objective[name]],
+            changed_outputs(outputs, *name),
         )
-        for epoch, segment in sorted(segments, key=_order)
+        for name in sorted(segments, key=_order)
     ]
     around: dict[str, Surroundings] = defaultdict(Surroundings)
     for verdict in verdicts:
@@ -107,28 +108,25 @@ def _verdict(
     epoch: str,
     segment: Segment,
     usable: checks.Usable,
+    compared: Comparisons,
+    held: Estimates,
     rules: Rules,
-    comparisons: int,
     p95_level: float,
     design: Design,
-    offered: Offered | None,
+    metric: str,
     changed: Sequence[OutputCheck],
 ) -> Verdict:
     pairs = usable.pairs
-    objective = rules.objective or objectives.objective_for(
-        design, [block for pair in pairs for block in pair.blocks.values()]
-    )
-    measure = Measure(objective, offered)
     summaries = (
         summarise(pairs, arm, p95_level, rules.looked_at_often) for arm in _all_arms(pairs)
     )
     arms = [one for one in summaries if one]
     current = rules.current_k(segment, base_batch(arms))
-    choice = choose(pairs, rules, comparisons, current, measure)
+    choice = choose(held, rules, current)
     allowance = rules.allowance(segment.class_)
     choice = keep_to_allowance(choice, arms, allowance)
-    level = bonferroni(rules.level, max(1, comparisons))
-    seen = find_flags(pairs, arms_of(pairs), design, level)
+    level = min((one.level for one in held.speedups), default=rules.level)
+    seen = find_flags(pairs, compared.arms, design, level)
     if any(check.state == DIFFERS and check.arm == choice.arm for check in changed):
         seen.add(Flag.OUTPUTS_DIFFER)
     flags = tuple(sorted(seen))
@@ -139,7 +137,7 @@ def _verdict(
         thin.append(because(Why.THIN_OUTPUTS, choice.arm))
     action = overruled(choice.action, flags)
     decided = action is choice.action and action.settles
-    needed = pairs_needed(pairs, choice, rules, comparisons, decided, measure)
+    needed = pairs_needed(compared, choice, rules, decided, current)
     sure = Confidence.LOW if thin or grade is Grade.NONE else Confidence.HIGH
     verdict = Verdict(
         epoch=epoch,
@@ -150,15 +148,15 @@ def _verdict(
         confidence=sure if decided else Confidence.NONE,
         current=current,
         speedups=choice.speedups,
-        metric=objectives.METRICS[objective],
+        metric=metric,
         arms=tuple(arms),
         best=choice.best,
         pairs=count,
-        pairs_needed=needed if needed is not None and needed > count else None,
+        pairs_needed=needed if needed > count else None,
         flags=flags,
         left_out=tuple(sorted(usable.left_out.items())),
-        cells=tuple(estimate_cells(pairs, rules, comparisons, measure)),
-        between=tuple(estimate_between(pairs, rules, comparisons, measure)),
+        cells=held.cells,
+        between=held.between,
     )
     return _with_reasons(verdict, choice, thin, rules, allowance, changed)
 
@@ -197,6 +195,10 @@ def _with_causes(
         return replace(verdict, diagnoses=diagnoses)
     reasons = (*verdict.reasons, of_cause(found))
     return replace(verdict, diagnoses=diagnoses, primary=found.primary, reasons=reasons)
+
+
+def _blocks(pairs: Sequence[Pair]) -> list[BlockTime]:
+    return [block for pair in pairs for block in pair.blocks.values()]
 
 
 def _all_arms(pairs: Sequence[Pair]) -> list[str]:

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from specscope.evaluate.experiment import contrast
 from specscope.evaluate.experiment.blocks import BASELINE
-from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.pairs import Pair
-from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.verdict.choice import Choice, Rules
+from specscope.evaluate.verdict.comparisons import Comparisons
 from specscope.evaluate.verdict.verdict import Reason, Why, because
 
 
@@ -29,26 +28,32 @@ def lacking(pairs: Sequence[Pair], choice: Choice, rules: Rules) -> list[Reason]
 
 
 def pairs_needed(
-    pairs: Sequence[Pair],
-    choice: Choice,
-    rules: Rules,
-    comparisons: int,
-    decided: bool,
-    measure: Measure,
-) -> int | None:
-    """Pairs that a decision should take in all, or enough evidence for one that is made."""
-    if not choice.speedups:
+    found: Comparisons, choice: Choice, rules: Rules, decided: bool, current: int | None = None
+) -> int:
+    """Pairs in all after which an action should be decided, if everything stays as it looks.
+
+    One winner is enough, and so is a loss of the draft length in force. Only without both must
+    every arm be settled: an arm that cannot change the action asks for nothing.
+    """
+    if decided or not choice.speedups:
         return rules.min_pairs
-    if decided:
-        return rules.min_pairs
-    level = bonferroni(rules.level, max(1, comparisons))
-    needs = [
-        contrast.pairs_needed(
-            measure.contrast(pairs, arm, BASELINE),
-            level,
-            rules.smallest_effect,
-            rules.looked_at_often,
+    compared = {one.arm: one for one in found.speedups}
+    needs = {
+        one.arm: contrast.pairs_needed(
+            compared[one.arm].contrast, one.level, rules.smallest_effect, rules.looked_at_often
         )
-        for arm in choice.undecided
+        for one in choice.speedups
+        if one.arm in choice.undecided
+    }
+    known = {arm: need for arm, need in needs.items() if need is not None}
+    gains = [
+        known[one.arm]
+        for one in choice.speedups
+        if one.arm in known and one.arm in choice.best and one.value > 1.0 + rules.smallest_effect
     ]
-    return max([rules.min_pairs, *(need for need in needs if need is not None)])
+    in_force = [known[one.arm] for one in choice.speedups if one.arm in known and one.k == current]
+    if gains:
+        return max(rules.min_pairs, min(gains))
+    if current and in_force and max(one.value for one in choice.speedups) < 1.0:
+        return max(rules.min_pairs, min(in_force))
+    return max([rules.min_pairs, *known.values()])

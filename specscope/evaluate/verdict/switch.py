@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,15 @@ from specscope.evaluate.experiment import checks
 from specscope.evaluate.experiment.blocks import BASELINE, BlockPart, BlockTime, arm_k
 from specscope.evaluate.experiment.checks import Design
 from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.objectives import objective_for
 from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.statistics import sequential
+from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.statistics.ratio import welch_half_width
-from specscope.evaluate.verdict.choice import Choice, Rules, choose, count_comparisons
+from specscope.evaluate.verdict.choice import Rules, choose
+from specscope.evaluate.verdict.comparisons import compare, hold
 
 Floats = NDArray[np.float64]
 _FOLDS = 20
@@ -80,22 +83,21 @@ def tell(
         key: checks.usable_pairs(pairs, design).pairs
         for key, pairs in by_segment(pairs_found).items()
     }
-    comparisons = count_comparisons(grouped.values())
+    # The level of a gate that would be chosen segment by segment, over all of them.
+    each = replace(rules, level=bonferroni(rules.level, max(1, len(grouped))))
     loads: dict[tuple[str, str | None], list[_Traffic]] = defaultdict(list)
     for (epoch, segment), pairs in sorted(grouped.items(), key=lambda item: str(item[0])):
         blocks_ = [block for pair in pairs for block in pair.blocks.values()]
         if objective_for(design, blocks_) != "throughput":
             continue
-        traffic = _traffic(segment, pairs, rules, comparisons)
+        traffic = _traffic(segment, pairs, each)
         if traffic is not None:
             loads[epoch, segment.load].append(traffic)
     stories = (_story(epoch, load, group, rules) for (epoch, load), group in loads.items())
     return [story for story in stories if story is not None]
 
 
-def _traffic(
-    segment: Segment, pairs: Sequence[Pair], rules: Rules, comparisons: int
-) -> _Traffic | None:
+def _traffic(segment: Segment, pairs: Sequence[Pair], rules: Rules) -> _Traffic | None:
     names = {arm for pair in pairs for arm in pair.blocks if arm_k(arm) is not None}
     arms = sorted(names, key=lambda arm: arm_k(arm) or 0)
     whole = [pair for pair in pairs if names <= set(pair.blocks)]
@@ -106,14 +108,14 @@ def _traffic(
     chosen = []
     for fold in range(folds):
         others = [pair for index, pair in enumerate(whole) if index % folds != fold]
-        chosen.append(arms.index(f"k{_gate_k(choose(others, rules, comparisons, current))}"))
+        chosen.append(arms.index(f"k{_gate_k(segment, others, rules, current)}"))
     return _Traffic(
         segment=segment,
         arms=tuple(arms),
         tokens=np.array([[p.blocks[arm].emitted for p in whole] for arm in arms], dtype=float),
         time=np.array([[p.blocks[arm].wall_us for p in whole] for arm in arms], dtype=float),
         picks=tuple(chosen[index % folds] for index in range(len(whole))),
-        k=_gate_k(choose(whole, rules, comparisons, current)),
+        k=_gate_k(segment, whole, rules, current),
     )
 
 
@@ -123,11 +125,11 @@ def _batch(pairs: Sequence[Pair]) -> float:
     return max(1.0, sum(block.request_rounds for block in base) / rounds) if rounds else 1.0
 
 
-def _gate_k(choice: Choice) -> int:
+def _gate_k(segment: Segment, pairs: Sequence[Pair], rules: Rules, current: int | None) -> int:
     """What a gate would run: the decided k, or the best guess where nothing is decided."""
-    if choice.action.settles:
-        return choice.k or 0
-    return choice.point_k
+    found = hold({segment: compare(pairs, Measure(), rules.looked_at_often)}, rules.level)
+    choice = choose(found[segment], rules, current)
+    return (choice.k or 0) if choice.action.settles else choice.point_k
 
 
 def _story(epoch: str, load: str | None, group: Sequence[_Traffic], rules: Rules) -> Story | None:

@@ -1,0 +1,131 @@
+"""The comparisons that can change an action, and the level at which each is held.
+
+Two kinds of claim have an error rate of their own each, over all segments of one call (Holm): that
+an arm is faster or slower than target-only, which switches speculation, and that one arm is faster
+than another, which chooses among those that win.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import TypeVar
+
+from specscope.evaluate.experiment import contrast
+from specscope.evaluate.experiment.blocks import BASELINE, arm_k
+from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.experiment.measures import Comparison, Measure
+from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.statistics.multiplicity import holm_levels
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparisons:
+    """Of one segment.
+
+    arms: all that ran. together: whether a pair ran k0 beside an arm, be the metric known of it or
+    not. speedups: against k0. cells: one cell changed against `current`. between: each two arms
+    once, the longer draft or the table first.
+    """
+
+    arms: tuple[str, ...]
+    together: bool
+    speedups: tuple[Comparison, ...]
+    cells: tuple[Comparison, ...]
+    between: tuple[Comparison, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """The same with intervals and claims. between: both ways."""
+
+    arms: tuple[str, ...]
+    together: bool
+    speedups: tuple[Estimate, ...]
+    cells: tuple[Estimate, ...]
+    between: tuple[Estimate, ...]
+
+
+def arms_of(pairs: Sequence[Pair]) -> list[str]:
+    """Arms compared with k0, shortest draft first, tables last; no twins, no one-cell arms."""
+    names = {arm for pair in pairs for arm in pair.blocks}
+    names -= {BASELINE, "clean"}
+    plain = [arm for arm in names if "+" not in arm and not arm.endswith("'")]
+    return sorted(plain, key=lambda arm: (arm_k(arm) is None, arm_k(arm) or 0, arm))
+
+
+def cells_of(pairs: Sequence[Pair]) -> list[str]:
+    """Arms that change one cell of the table in force, compared with `current`."""
+    return sorted({a for pair in pairs for a in pair.blocks if a.startswith("current+")})
+
+
+def compare(pairs: Sequence[Pair], measure: Measure, looked_at_often: bool) -> Comparisons:
+    """Everything about a segment that a decision may rest on."""
+    arms = arms_of(pairs)
+
+    def against(names: Sequence[tuple[str, str]]) -> tuple[Comparison, ...]:
+        found = (measure.compare(pairs, *two, looked_at_often) for two in names)
+        return tuple(one for one in found if one is not None)
+
+    return Comparisons(
+        arms=tuple(arms),
+        together=any(contrast.log_ratio(pairs, arm, BASELINE) for arm in arms),
+        speedups=against([(arm, BASELINE) for arm in arms]),
+        cells=against([(arm, "current") for arm in cells_of(pairs)]),
+        between=against([(later, earlier) for earlier, later in combinations(arms, 2)]),
+    )
+
+
+def hold(segments: Mapping[Key, Comparisons], level: float) -> dict[Key, Estimates]:
+    """Estimates of all segments; each kind of claim holds at `level` over all of them."""
+    speedups = _held({key: (*one.speedups, *one.cells) for key, one in segments.items()}, level)
+    between = _held({key: one.between for key, one in segments.items()}, level)
+    found = {}
+    for key, one in segments.items():
+        first = len(one.speedups)
+        both = (way for two in between[key] for way in (two, two.reversed()))
+        ways = tuple(sorted(both, key=lambda two: _place(one.arms, two)))
+        found[key] = Estimates(
+            arms=one.arms,
+            together=one.together,
+            speedups=_with_implied(speedups[key][:first], ways),
+            cells=speedups[key][first:],
+            between=ways,
+        )
+    return found
+
+
+def _held(
+    comparisons: Mapping[Key, Sequence[Comparison]], level: float
+) -> dict[Key, tuple[Estimate, ...]]:
+    everything = [(key, one) for key, many in comparisons.items() for one in many]
+    # A single pair tests nothing, so it takes no share of the error.
+    levels = holm_levels([1.0 if one.p is None else one.p for _, one in everything], level)
+    found: dict[Key, list[Estimate]] = {key: [] for key in comparisons}
+    for (key, one), own in zip(everything, levels, strict=True):
+        found[key].append(one.at(own))
+    return {key: tuple(many) for key, many in found.items()}
+
+
+def _with_implied(
+    speedups: Sequence[Estimate], between: Sequence[Estimate]
+) -> tuple[Estimate, ...]:
+    """Speedups that follow: faster than an arm that is faster than k0, or slower than a slower."""
+    found = {one.arm: one for one in speedups}
+    for _ in found:
+        for two in between:
+            one, other = found.get(two.arm), found.get(two.baseline)
+            if one is None or other is None or one.differs:
+                continue
+            up = two.wins and other.wins and one.value > 1.0
+            down = two.loses and other.loses and one.value < 1.0
+            if up or down:
+                found[two.arm] = replace(one, implied=True)
+    return tuple(found.values())
+
+
+def _place(arms: Sequence[str], two: Estimate) -> tuple[int, int]:
+    return arms.index(two.arm), arms.index(two.baseline)
