@@ -194,3 +194,35 @@ def test_faster_than_what_is_faster_than_target_only_is_faster():
     assert not by_arm["k2"].implied
     ways = [(two.arm, two.baseline, two.wins) for two in found.between]
     assert ways == [("k2", "k4", False), ("k4", "k2", True)]
+
+
+def test_independent_estimates_add_their_variances_in_one_sequence():
+    random = np.random.default_rng(10)
+    one = random.normal(0, 1, 40)
+    scores = (one - one.mean()) / 40
+    se = math.sqrt(40 / 39 * float(scores @ scores))
+
+    alone = sequential.half_width(se, scores, 0.05)
+    two = sequential.half_width_of_sum([(se, scores)] * 2, 0.05)
+    eight = sequential.half_width_of_sum([(se, scores)] * 8, 0.05)
+
+    assert sequential.half_width_of_sum([(se, scores)], 0.05) == pytest.approx(alone)
+    assert two / alone == pytest.approx(math.sqrt(2), rel=0.05)  # 2.2 with shares of the error
+    assert eight / alone == pytest.approx(math.sqrt(8), rel=0.15)
+    assert sequential.half_width_of_sum([(se, scores), (se, scores[:4])], 0.05) is None
+
+
+def test_a_stacked_sequence_holds_at_all_looks_together():
+    random = np.random.default_rng(11)
+    missed = 0
+    for _ in range(200):
+        drawn = random.standard_t(4, (2, 30))
+        for look in range(10, 61, 5):
+            halves = [drawn[0][: min(look, 30)], drawn[1][: max(0, look - 30)]]
+            parts = [(d.std(ddof=1) / math.sqrt(len(d)), d - d.mean()) for d in halves if len(d)]
+            half = sequential.half_width_of_sum(parts, 0.05)
+            if half is not None and abs(sum(d.mean() for d in halves if len(d))) > half:
+                missed += 1
+                break
+
+    assert missed <= 10

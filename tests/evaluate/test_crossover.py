@@ -117,7 +117,7 @@ def test_looking_after_every_pair_is_rarely_wrong():
 
 
 def test_a_sequential_look_too_early_has_no_interval():
-    one = found(blocks(SWAPPED, pairs=10), looked_at_often=True)
+    one = found(blocks(SWAPPED, pairs=9), looked_at_often=True)
 
     assert (one.of("k4", "clean").low, one.of("k4", "clean").high) == (None, None)
 

@@ -18,6 +18,7 @@ from specscope.evaluate.statistics.ratio import Floats, LogRatio
 FIRST_LOOK = 20
 FIRST_LOOK_SKEWED = 30
 TIGHTEST_AT = 100
+_FEWEST_OF_A_PART = 5
 # Share of the error of the test of signs, which needs no first look; the sequence has the rest.
 SIGN_SHARE = 0.1
 # Where a p-value is searched: alpha, and log of alpha.
@@ -69,14 +70,23 @@ def half_width(
 
 
 def half_width_of_sum(parts: Sequence[tuple[float | None, Floats]], alpha: float) -> float | None:
-    """Half-width around a sum of independent estimates. None before each may be looked at.
+    """Half-width around a sum of independent estimates. None before they may be looked at.
 
-    parts: se and scores of each, as for `half_width`. They grow each at its own pace, so each
-    has its share of the error.
+    parts: se and scores of each, as for `half_width`. All pairs are one sequence, stacked: the
+    variances add, and the sequence is as long as the pairs that such a variance is known from
+    (Satterthwaite). Each part needs five pairs, all together as many as one sequence.
     """
-    found = [half_width(se, scores, alpha / len(parts)) for se, scores in parts]
-    known = [half for half in found if half is not None]
-    return math.fsum(known) if len(known) == len(found) else None
+    if any(se is None or len(scores) < _FEWEST_OF_A_PART for se, scores in parts):
+        return None
+    variances = [(se or 0.0) ** 2 for se, _ in parts]
+    total = math.fsum(variances)
+    if sum(len(scores) for _, scores in parts) < max(_first_look(scores) for _, scores in parts):
+        return None
+    if total == 0.0:
+        return 0.0
+    spread = math.fsum(v**2 / len(scores) for v, (_, scores) in zip(variances, parts, strict=True))
+    length = total**2 / spread
+    return math.sqrt(total * length) * margin(length, alpha)
 
 
 def p_value(contrast: LogRatio) -> float:
