@@ -2,7 +2,8 @@
 
 Pairs of a `blocks` policy are numbered by time: pair p of n arms begins p · n · block_ms
 after 1970, on a clock that was compared with the wall's once, when the hook attached. So no
-state is kept, and ranks that step together agree.
+state is kept, and ranks that step together agree. After its last pair the policy's fallback
+table is in force. A policy that says `detach` turns the hook off until the process starts again.
 """
 
 from __future__ import annotations
@@ -84,6 +85,10 @@ class Blocks:
             self.refused = str(error)
             return
         self.refused = ""
+        if gate.detach:
+            self.fail(f"policy {gate.policy} detaches the hook")
+            self.gate = self._waiting = None
+            return
         self._waiting = gate
         self._until_ns = 0
 
@@ -106,6 +111,11 @@ class Blocks:
         block_ns = gate.block_ms * 1_000_000
         number = unix_ns // block_ns
         pair, within = divmod(number, len(gate.arms))
+        if gate.over(pair):
+            # Nobody needs to be there for it: the end is the policy's own.
+            self.gate = gate.ended()
+            self._enter(gate.policy if self._follows else 0, 0, "")
+            return _NEVER_NS
         if gate.experimental(self._replica, self._boot, pair):
             self._enter(gate.policy, pair, gate.order(self._replica, self._boot, pair)[within])
         else:

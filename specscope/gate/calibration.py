@@ -11,9 +11,11 @@ from specscope.gate.swap import Swap, crossover_policy
 from specscope.policy.remote import Remote
 from specscope.policy.stored import (
     HoldOut,
+    checked,
     newest_with_table,
     next_table,
     read_policies,
+    until,
     write_policy,
 )
 from specscope.policy.table import GateTable
@@ -92,9 +94,11 @@ def run(
     table = GateTable((), default_k or 0) if before is None else before.table
     if window.swap is not None:
         started = crossover_policy(policies, window.swap, now=clock(), default_k=default_k)
+        last = until(started["first_pair"], 2 * window.pairs, table)
+        started = checked({**started, **last})
     else:
         arms = tuple(f"k{k}" for k in window.lengths)
-        hold_out = HoldOut(1.0, window.block_s, window.block_s / 4, arms)
+        hold_out = HoldOut(1.0, window.block_s, window.block_s / 4, arms, window.pairs)
         started = next_table(policies, table, now=clock(), hold_out=hold_out)
     note = f"calibration, {window.minutes:.0f} minutes"
     number = write_policy(store, started, note, clock(), service)

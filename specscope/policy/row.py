@@ -28,6 +28,8 @@ def policy_row(body: Mapping[str, Any], note: str, created_at: int) -> pa.Table:
         "block_ms": gate.block_ms,
         "burn_in_ms": body.get("burn_in_ms"),
         "first_pair": gate.first_pair,
+        "last_pair": gate.last_pair,
+        "author": body.get("author"),
         "note": note,
     }
     try:

@@ -103,12 +103,17 @@ def unread(policies: Sequence[StoredPolicy]) -> list[str]:
 
 
 def next_table(
-    policies: Sequence[StoredPolicy], table: GateTable, *, now: int, hold_out: HoldOut | None = None
+    policies: Sequence[StoredPolicy],
+    table: GateTable,
+    *,
+    now: int,
+    hold_out: HoldOut | None = None,
+    author: str = "",
 ) -> dict[str, Any]:
     """A policy that puts a table in force; what the one before says besides is kept.
 
     hold_out: a share of pairs that go on comparing the table with target-only, so that its
-    evidence does not end; None for none.
+    evidence does not end; None for none. author: who wants it.
     """
     before = newest_with_table(policies)
     kept = {} if before is None else {k: v for k, v in before.body.items() if k == "guardrail"}
@@ -133,12 +138,33 @@ def next_table(
             "first_pair": first_pair(now, hold_out.block_s, len(hold_out.arms)),
             "share": hold_out.share,
         }
+        if hold_out.pairs is not None:
+            body |= until(body["first_pair"], hold_out.pairs, table)
+    if author:
+        body["author"] = author
     return checked(body)
+
+
+def until(first: int, pairs: int, table: GateTable) -> dict[str, Any]:
+    """The parts of a policy that end it: its last pair, and the table that holds after it.
+
+    Hooks obey them by themselves, so an experiment ends when nobody is left to end it.
+    """
+    return {"last_pair": first + max(pairs, 1) - 1, "fallback": table.as_json()}
+
+
+def detached(policies: Sequence[StoredPolicy], *, author: str = "") -> dict[str, Any]:
+    """A policy that turns every hook off until its process starts again; the table stays."""
+    before = newest_with_table(policies)
+    table = GateTable() if before is None else before.table
+    return checked({**next_table(policies, table, now=0, author=author), "detach": True})
 
 
 @dataclass(frozen=True, slots=True)
 class HoldOut:
     """Blocks that keep comparing. share: of pairs; block_s, burn_in_s: of a block. [s]
+
+    pairs: after so many the policy ends by itself, and its table holds; None: it goes on.
 
     Raises UsageError for blocks so short or so long that no hook can number them.
     """
@@ -147,6 +173,7 @@ class HoldOut:
     block_s: float
     burn_in_s: float
     arms: tuple[str, ...] = ("current", "k0")
+    pairs: int | None = None
 
     def __post_init__(self) -> None:
         if self.block_s * len(self.arms) < 1.0 or self.block_s > LONGEST_BLOCK_S:

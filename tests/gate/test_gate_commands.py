@@ -414,7 +414,7 @@ def test_a_policy_that_no_hook_can_read_is_named_and_was_never_in_force(tmp_path
     code, rolled, _ = run(capsys, "rollback", "--store", where)
     _, after, _ = run(capsys, "show", "--store", where)
 
-    said = "policy 3 cannot be read (k is -4, not a whole number): engines keep the one before"
+    said = "policy 3 cannot be read (k is -4, not within 0 and 255): engines keep the one before"
     assert shown.splitlines()[0] == "policy 2 (table): no note"
     assert said in shown
     assert said in advised

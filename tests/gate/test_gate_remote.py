@@ -141,7 +141,7 @@ def test_whoever_read_before_another_applied_must_look_again(running, where, gat
 def test_what_the_service_cannot_follow_is_a_usage_error(running):
     remote = Remote(f"127.0.0.1:{running.port}", TOKEN)
 
-    with pytest.raises(UsageError, match="more than any engine drafts"):
+    with pytest.raises(UsageError, match="default_k"):
         remote.apply({"policy": 1, "default_k": 999}, "")
 
 

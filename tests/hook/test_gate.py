@@ -259,3 +259,143 @@ def test_a_forked_child_which_has_no_ring_runs_no_experiment(rig):
 def test_a_policy_nested_without_end_is_refused():
     with pytest.raises(PolicyError):
         Gate.from_policy("[" * 100_000)
+
+
+def test_after_the_last_pair_the_fallback_holds_whoever_is_left_to_say_so(rig):
+    two = [{"name": "k0"}, {"name": "k4"}]
+    first = rig.clock.unix_ns() // 2_000_000_000 + 1
+    fallback = {"table": [{"class": "sql", "k": 7}], "default_k": 3}
+    policy = blocks(arms=two, first_pair=first, last_pair=first + 1, fallback=fallback)
+    rig.reader.control_write(json.dumps(policy))
+    rig.blocks.turn()
+    rig.clock.now_ns += first * 2_000_000_000 - rig.clock.unix_ns()
+
+    ran = []
+    for _ in range(6):
+        ran.append((rig.arm_now()[:2], rig.blocks.k("sql", 1, 1, 1, 1)))
+        rig.clock.pass_ms(1000)
+
+    assert [pair for (_, pair), _ in ran] == [first, first, first + 1, first + 1, 0, 0]
+    assert {k for _, k in ran[:4]} == {0, 4}
+    assert [marked for marked, _ in ran[4:]] == [(5, 0), (5, 0)]
+    assert [k for _, k in ran[4:]] == [7, 7]
+    assert rig.blocks.k("chat", 1, 1, 1, 1) == 3
+
+
+def test_a_policy_that_has_ended_before_it_arrives_puts_its_fallback_in_force_at_once(rig):
+    policy = blocks(first_pair=1, last_pair=2, fallback={"default_k": 6})
+    rig.reader.control_write(json.dumps(policy))
+
+    assert rig.arm_now() == (5, 0, "")
+    assert rig.blocks.k("sql", 1, 1, 1, 1) == 6
+
+
+def test_without_a_fallback_the_policy_s_own_table_holds_at_the_end():
+    gate = Gate.from_policy(blocks(last_pair=9))
+
+    assert gate.ended().k("sql", 10, 64, 1, 0) == 4
+    assert not gate.ended().arms
+
+
+def test_an_arm_may_be_a_table_of_its_own():
+    arm = {"name": "gate-b", "table": [{"class": "sql", "k": 6}], "default_k": 2}
+    gate = Gate.from_policy(TABLE | {"arms": [arm, {"name": "k0"}]})
+
+    assert gate.k("sql", 10, 64, 1, 0, "gate-b") == 6
+    assert gate.k("chat", 10, 512, 1, 0, "gate-b") == 2
+    assert gate.k("chat", 10, 512, 1, 0) == 3
+
+
+def test_a_policy_may_detach_the_hook_and_the_engine_goes_on_by_itself(rig):
+    rig.reader.control_write(json.dumps(TABLE))
+    rig.arm_now()
+    rig.reader.control_write(json.dumps(TABLE | {"policy": 6, "detach": True}))
+
+    rig.blocks.turn()
+    rig.recorder.round(**a_round())
+
+    assert not rig.recorder.on
+    assert rig.blocks.k("sql", 1, 1, 1, 1) is None
+    assert "policy 6" in rig.reader.fault_text
+
+
+NUMBERS = [
+    *("policy", "seed", "block_ms", "burn_in_ms", "first_pair", "last_pair", "share", "default_k"),
+    *("guardrail.gap_p95_ms", "guardrail.ttft_p95_ms", "guardrail.tokens_per_round"),
+    *(f"table.{axis}.{end}" for axis in ("context", "output", "batch", "queue") for end in (0, 1)),
+    *("table.k", "arms.k", "arms.default_k", "fallback.default_k"),
+]
+
+
+def with_number(path, value):
+    """A policy with a value in one place, and the name that a refusal must say."""
+    first, *rest = path.split(".")
+    match first, rest:
+        case "guardrail" | "fallback", [name]:
+            return blocks(**{first: {name: value}}), name
+        case "arms", ["default_k"]:
+            return blocks(arms=[{"name": "x", "table": [], "default_k": value}]), "default_k"
+        case "arms", _:
+            return blocks(arms=[{"name": "x", "k": value}, {"name": "k0"}]), "k"
+        case "table", [axis, end]:
+            limits = [value if int(end) == place else None for place in (0, 1)]
+            return blocks(table=[{axis: limits, "k": 1}]), axis
+        case "table", _:
+            return blocks(table=[{"k": value}]), "k"
+    return blocks(**{first: value}), first
+
+
+@pytest.mark.parametrize(
+    "value",
+    [10**400, -(10**400), -1, float("inf"), float("nan"), True, "7", [7]],
+    ids=["huge", "hugely negative", "negative", "inf", "nan", "true", "text", "list"],
+)
+@pytest.mark.parametrize("path", NUMBERS)
+def test_every_number_of_a_policy_is_bounded_and_refused_by_name(path, value):
+    policy, name = with_number(path, value)
+
+    with pytest.raises(PolicyError, match=name) as refused:
+        Gate.from_policy(policy)
+
+    assert len(str(refused.value)) < 120
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "9" * 5000, "1e999"])
+def test_numbers_that_json_does_not_know_are_refused(word):
+    text = json.dumps(TABLE | {"share": 7.5}).replace("7.5", word)
+
+    with pytest.raises(PolicyError):
+        Gate.from_policy(text)
+
+
+@pytest.mark.parametrize(
+    "long",
+    [
+        {"table": [{"class": str(n), "k": 1} for n in range(513)]},
+        {"table": [{"class": "sql", "batch": [n, n + 1], "k": 1} for n in range(65)]},
+        {"table": [{"batch": [n, n + 1], "k": 1} for n in range(65)]},
+        {"arms": [{"name": f"k{n}"} for n in range(33)]},
+        {"arms": [{"name": "k1"}, {"name": "k1"}]},
+        {"arms": [{"name": "x" * 65, "k": 1}]},
+        {"author": "x" * 201},
+        {"note": "x" * 2001},
+        {"last_pair": 3, "first_pair": 4},
+        {"burn_in_ms": 1001},
+        {"block_ms": 8 * 86_400_000},
+        {"detach": 1},
+        {"fallback": []},
+        {"guardrail": 3},
+    ],
+    ids=lambda long: ", ".join(long),
+)
+def test_what_is_too_long_or_contradicts_itself_is_refused(long):
+    with pytest.raises(PolicyError):
+        Gate.from_policy(blocks(**long))
+
+
+def test_a_sequence_is_compared_only_with_cells_that_its_class_can_match():
+    cells = [{"class": f"c{n % 50}", "batch": [n, n + 1], "k": n % 9} for n in range(500)]
+    gate = Gate.from_policy(TABLE | {"table": cells})
+
+    assert max(len(rows) for rows in gate.rules.by_class.values()) == 10
+    assert [gate.k(f"c{n % 50}", 1, 1, n, 1) for n in range(500)] == [n % 9 for n in range(500)]
