@@ -7,16 +7,11 @@ from dataclasses import dataclass
 
 from specscope.evaluate.experiment.blocks import BlockTime
 from specscope.evaluate.statistics.planning import affordable_share, hours_to_verdict
-from specscope.evaluate.verdict.untried import Untried, Worth
+from specscope.evaluate.verdict.untried import Untried, worth_trying
 from specscope.evaluate.verdict.verdict import Verdict
 
 CAPACITY_BUDGET = 0.01
 DEFAULT_BLOCK_S = 120.0
-WORTH: dict[Worth, str] = {
-    "worth_exploring": "worth exploring",
-    "below_best": "less than a length that ran",
-    "cannot_pay": "cannot pay",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +105,11 @@ def plan_lines(steps: Sequence[Step]) -> list[str]:
 
 
 def untried_lines(found: Sequence[Untried]) -> list[str]:
-    """A draft length that never ran a line, with what it could reach at best."""
+    """A line a segment: draft lengths that may be worth a trial, the most promising first."""
     return [
-        f"{one.segment}: k = {one.k} was not tried; at best {one.at_best:.2f}x; {WORTH[one.worth]}"
-        for one in found
+        f"{name}: untried, and at best "
+        + ", ".join(f"k = {one.k} {one.at_best:.2f}x" for one in lengths)
+        for name, lengths in worth_trying(found).items()
     ]
 
 

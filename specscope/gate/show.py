@@ -36,7 +36,7 @@ def recommendation_lines(found: Recommendation) -> list[str]:
         lines += crossover_lines(verdict) + _cost_lines(verdict, found)
     if not found.moves and not judged.crossovers:
         lines.append("no experiment has run: nothing to recommend")
-    lines += untried_lines([one for one in judged.untried if one.worth == "worth_exploring"])
+    lines += untried_lines(judged.untried)
     lines += list(found.flags)
     lines += [f"{one.class_}: {one.action} ({one.reason})" for one in found.delays]
     lines += [f"route {name}: to a pool of its own" for name in found.routes]

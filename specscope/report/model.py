@@ -13,6 +13,33 @@ SCHEMA = "specscope.report/1"
 
 
 @dataclass(frozen=True, slots=True)
+class Percentile:
+    """A percentile with its interval; None if unknown."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TradeoffRow:
+    """One metric of an arm beside its baseline; ratio: after over before, > 1 is worse.
+
+    worsens: whether the interval lies above 1.
+    """
+
+    metric: str
+    arm: str
+    baseline: str
+    before: float
+    after: float
+    ratio: float
+    low: float | None
+    high: float | None
+    worsens: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ArmRow:
     """One draft length within a segment. speedup, low and high are NULL for target-only.
 
@@ -20,6 +47,10 @@ class ArmRow:
     without a price, and where the engine was not busy, since paid idle time is nobody's token.
     cost_difference: that less target-only's, None for target-only. held_equal: traffic that was
     held equal between the arms, in words; unadjusted: the plain speedup beside it.
+
+    Views of the arm, which never stratify a speedup because the arm itself changes them:
+    acceptance, accepted over proposed; queue, mean requests that wait during a round;
+    queue_delay_ms, mean time from arrival to the first token; token_time_p95_ms, of requests.
     """
 
     arm: str
@@ -39,6 +70,10 @@ class ArmRow:
     cost_difference: float | None = None
     held_equal: str = ""
     unadjusted: float | None = None
+    acceptance: float | None = None
+    queue: float | None = None
+    queue_delay_ms: float | None = None
+    token_time_p95_ms: Percentile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +161,9 @@ class SegmentRow:
     causes: list[LossCauses] = field(default_factory=list)  # of every arm that loses
     metric: str = ""
     flags: list[FlagRow] = field(default_factory=list)
+    current: int | None = None  # draft length in force; None if unknown
+    pairs: int = 0
+    tradeoffs: list[TradeoffRow] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

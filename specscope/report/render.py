@@ -14,7 +14,7 @@ from specscope.report import plots
 from specscope.report.model import SCHEMA, ArmRow, FleetRow, LossCauses, Report, SegmentRow
 
 # Said of every arm; the table has room for the deciding one's.
-ABOUT_ARMS = frozenset({Why.BREAK_EVEN, Why.THIN})
+ABOUT_ARMS = frozenset({Why.BREAK_EVEN, Why.THIN, Why.WORSENS})
 
 
 def write(report: Report, folder: Path) -> Path:
@@ -184,12 +184,14 @@ def metrics_said(report: Report) -> list[str]:
 
 
 def worth_trying(report: Report) -> list[str]:
-    """Draft lengths that nobody ran and that a trial may show to be better, a line each."""
+    """A line a segment: draft lengths that may be worth a trial, the most promising first."""
+    lengths: dict[str, list[str]] = {}
+    for row in sorted(report.untried, key=lambda row: (-row.at_best, row.k)):
+        if row.worth == "worth_exploring":
+            lengths.setdefault(row.segment, []).append(f"k = {row.k} {number(row.at_best)}x")
     return [
-        f"{row.segment}: k = {row.k} was not tried; at best {number(row.at_best)}x of target-only "
-        "at its batch, worth exploring"
-        for row in report.untried
-        if row.worth == "worth_exploring"
+        f"{segment}: untried, and at best {', '.join(said)} of target-only at its batch"
+        for segment, said in sorted(lengths.items())
     ]
 
 

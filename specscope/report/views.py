@@ -8,6 +8,7 @@ from specscope.evaluate.causes.diagnosis import Diagnosis
 from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.summary import ArmSummary
 from specscope.evaluate.outputs.copies import OutputCheck
+from specscope.evaluate.statistics.quantiles import QuantileEstimate
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.fleet import FleetVerdict
 from specscope.evaluate.verdict.prices import Cost, costs
@@ -24,15 +25,19 @@ def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
     """The answer in two sentences."""
     if not verdicts:
         return words.FLEET[fleet.action]
-    total, gain, fail = len(verdicts), len(fleet.gain), len(fleet.fail)
+    gain, fail = len(fleet.gain), len(fleet.fail)
+    # A segment without a pair is no evidence either way.
+    empty = sum(not (v.pairs or v.action.settles) for v in verdicts)
+    total = len(verdicts) - empty
     rest = total - gain - fail
     undecided = f", {rest} undecided" if rest else ""
+    without = f" {empty} more {'have' if empty != 1 else 'has'} no pair yet." if empty else ""
     faults = sum(v.action is Action.ENGINE_FAULT for v in verdicts)
     answer = words.GAINS_SO_FAR if gain and rest and not fail else words.FLEET[fleet.action]
     return (
         f"{answer} Of {total} kind{'s' if total != 1 else ''} of traffic "
         f"{gain} {'gain' if gain != 1 else 'gains'}, {fail} "
-        f"{'do' if fail != 1 else 'does'} not{undecided}."
+        f"{'do' if fail != 1 else 'does'} not{undecided}.{without}"
         + (f" In {faults}, speculation changes outputs or counters cannot be." if faults else "")
     )
 
@@ -59,6 +64,22 @@ def segment_row(
         primary=verdict.primary,
         causes=_losses(verdict.diagnoses),
         metric=verdict.metric,
+        current=verdict.current,
+        pairs=verdict.pairs,
+        tradeoffs=[
+            model.TradeoffRow(
+                metric=str(one.metric),
+                arm=one.arm,
+                baseline=one.baseline,
+                before=one.before,
+                after=one.after,
+                ratio=one.ratio,
+                low=one.low,
+                high=one.high,
+                worsens=one.worsens,
+            )
+            for one in verdict.tradeoffs
+        ],
     )
 
 
@@ -138,6 +159,10 @@ def story_row(story: Story, loads: LoadNames) -> model.Story:
     )
 
 
+def _percentile(found: QuantileEstimate | None) -> model.Percentile | None:
+    return None if found is None else model.Percentile(found.value, found.low, found.high)
+
+
 def _switch(one: Estimate) -> model.Ratio:
     return model.Ratio(k=one.k, value=one.value, low=one.low, high=one.high)
 
@@ -161,4 +186,8 @@ def _arm(arm: ArmSummary, speedup: Estimate | None, cost: Cost | None) -> model.
         cost_difference=cost.difference if cost else None,
         held_equal=speedup.held_equal if speedup else "",
         unadjusted=speedup.raw.value if speedup and speedup.raw else None,
+        acceptance=arm.accepted / arm.proposed if arm.proposed else None,
+        queue=arm.queue,
+        queue_delay_ms=arm.queue_delay_ms,
+        token_time_p95_ms=_percentile(arm.tpot_p95_ms),
     )

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from specscope.demo.plan import FULL, LOADS, replicate
+from specscope.evaluate.verdict.choice import Rules
 
 ARMS = FULL.arms
 PROMPTS = {"json": 40, "prose": 48, "python": 33, "sql": 40}
@@ -46,14 +47,18 @@ def test_each_arm_comes_first_about_equally_often():
 
 
 def test_replicates_read_different_prompts_until_all_were_read():
-    light = [
-        blocks[0].prompts
-        for number in range(PROMPTS["python"])
+    light = LOADS[0]
+    replicates = PROMPTS["python"] // light.requests
+
+    read = [
+        prompt
+        for number in range(replicates)
         for blocks in pairs(number).values()
-        if blocks[0].label == "python" and blocks[0].load.requests == 1
+        if blocks[0].label == "python" and blocks[0].load == light
+        for prompt in blocks[0].prompts
     ]
 
-    assert len(set(light)) == PROMPTS["python"]
+    assert len(set(read)) == len(read) == replicates * light.requests
 
 
 def test_the_same_seed_plans_the_same_blocks():
@@ -61,3 +66,14 @@ def test_the_same_seed_plans_the_same_blocks():
 
     assert list(replicate(2, PROMPTS, seed=9, arms=ARMS)) == again
     assert list(replicate(2, PROMPTS, seed=10, arms=ARMS)) != again
+
+
+def test_the_full_demonstration_gathers_enough_for_its_own_gate():
+    bars = Rules()
+
+    assert FULL.replicates >= bars.min_pairs
+    for load in LOADS:
+        assert FULL.replicates * load.requests >= bars.min_requests
+        # Even if every draft of the longest length were kept whole.
+        rounds = load.output_tokens / (max(FULL.arms) + 1)
+        assert FULL.replicates * load.requests * rounds >= 0.7 * bars.min_rounds

@@ -54,7 +54,7 @@ def test_several_lengths_that_ran_hold_together():
     known = true_survival(4)
     truth = 1.0 + sum(known) + 2 * known[-1]
     covered = [
-        most_tokens([survival(*clusters(random, k, 20, 200)) for k in (2, 4)], 6) >= truth
+        most_tokens([(survival(*clusters(random, k, 20, 200)), 1.0) for k in (2, 4)], 6) >= truth
         for _ in range(400)
     ]
 
@@ -73,10 +73,12 @@ def test_a_position_that_was_never_kept_may_be_kept_elsewhere():
 def test_a_shorter_draft_may_meet_easier_text():
     long = survival([[100, 70, 49, 34]] * 30, [[70, 49, 34, 24]] * 30)
 
-    assert most_tokens([long], 2) == pytest.approx(1 + (0.7 + 0.49) / 0.79)
-    assert most_tokens([long], 1) == pytest.approx(1 + 0.7 / 0.79)
-    assert most_tokens([survival([[10]] * 20, [[9]] * 20)], 1) == pytest.approx(1.9)
-    assert most_tokens([survival([[10, 9]] * 20, [[9, 9]] * 20)], 1) == 2.0  # no more than k + 1
+    assert most_tokens([(long, 1.0)], 2) == pytest.approx(1 + (0.7 + 0.49) / 0.79)
+    assert most_tokens([(long, 1.0)], 1) == pytest.approx(1 + 0.7 / 0.79)
+    assert most_tokens([(survival([[10]] * 20, [[9]] * 20), 1.0)], 1) == pytest.approx(1.9)
+    assert (
+        most_tokens([(survival([[10, 9]] * 20, [[9, 9]] * 20), 1.0)], 1) == 2.0
+    )  # no more than k + 1
 
 
 def test_what_requests_gain_by_smaller_batches_hides_no_length_worth_a_trial():

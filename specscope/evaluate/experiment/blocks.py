@@ -92,6 +92,11 @@ class BlockTime(OfBlock):
     void: LeftOut | None = None
     merged: int = 1
 
+    @property
+    def busy_us(self) -> float | None:
+        """Time in which the device worked; None if the gaps between its parts are unknown."""
+        return None if self.idle_us is None else max(0.0, self.wall_us - self.idle_us)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockPart(OfBlock):

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import stats
 
 from specscope.evaluate.experiment.blocks import BlockTime, LeftOut, arm_k
+from specscope.evaluate.experiment.compliance import ShortArm, with_arms_that_ran
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.statistics import ratio
 
@@ -30,10 +31,14 @@ SPILL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Usable:
-    """Pairs that can be compared, and how many could not, by reason."""
+    """Pairs that can be compared, and how many could not, by reason.
+
+    short: arms that drafted less than their length; the pairs are without their blocks.
+    """
 
     pairs: tuple[Pair, ...]
     left_out: Mapping[LeftOut, int]
+    short: tuple[ShortArm, ...] = ()
 
 
 def usable_pairs(pairs: Iterable[Pair], design: Design) -> Usable:
@@ -57,7 +62,8 @@ def usable_pairs(pairs: Iterable[Pair], design: Design) -> Usable:
             left_out[LeftOut.UNEQUAL_REQUESTS] += 1
         else:
             kept.append(pair)
-    return Usable(tuple(kept), dict(left_out))
+    ran, short = with_arms_that_ran(kept)
+    return Usable(tuple(ran), dict(left_out), tuple(short))
 
 
 def _drafted_beyond(arm: str, block: BlockTime) -> bool:

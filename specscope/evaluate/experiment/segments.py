@@ -63,10 +63,7 @@ def segments_of(mixes: Sequence[Mix], closed_loop: bool = False) -> list[Segment
     closed_loop: a faster arm is asked more; how many ask at once is the clients' to say, or the
     slots'.
     """
-    classes = [
-        tuple(sorted({name for block in mix.blocks.values() for name in block.classes}))
-        for mix in mixes
-    ]
+    classes = _classes(mixes)
     traffic = [(mix.epoch, names) for mix, names in zip(mixes, classes, strict=True)]
     contexts = _shared(mixes, traffic, "context_bucket")
     outputs = _shared(mixes, traffic, "output_bucket")
@@ -76,6 +73,46 @@ def segments_of(mixes: Sequence[Mix], closed_loop: bool = False) -> list[Segment
         Segment(names[0] if len(names) == 1 else None, context, output, load)
         for names, context, output, load in zip(classes, contexts, outputs, loads, strict=True)
     ]
+
+
+def _classes(mixes: Sequence[Mix]) -> list[tuple[str, ...]]:
+    """The classes of each pair's traffic.
+
+    On a replica whose blocks mix classes, a block that happened to hold one class is no traffic of
+    its own: all its pairs are of the classes that have nearly all of its request-rounds. A replica
+    on which no block mixes them ran them apart by design.
+    """
+    own = [
+        tuple(sorted({name for block in mix.blocks.values() for name in block.classes}))
+        for mix in mixes
+    ]
+    sources = [_source(mix) for mix in mixes]
+    found = list(own)
+    for members in _groups(sources):
+        if all(len(own[i]) < 2 for i in members):
+            continue
+        shared = _nearly_all([mixes[i] for i in members])
+        for i in members:
+            found[i] = shared or own[i]
+    return found
+
+
+def _source(mix: Mix) -> Hashable:
+    block = next(iter(mix.blocks.values()))
+    return mix.epoch, block.policy, block.replica
+
+
+def _nearly_all(mixes: Sequence[Mix]) -> tuple[str, ...]:
+    """The one class of nearly all request-rounds, else every class; empty if no part tells."""
+    weights: Counter[str] = Counter()
+    for mix in mixes:
+        for rows in mix.parts.values():
+            for part in rows:
+                weights[part.class_] += part.request_rounds
+    if not weights:
+        return tuple(sorted({n for m in mixes for b in m.blocks.values() for n in b.classes}))
+    name, most = max(sorted(weights.items()), key=lambda item: item[1])
+    return (name,) if most >= _NEARLY_ALL * weights.total() else tuple(sorted(weights))
 
 
 def _loads(mixes: Sequence[Mix], kinds: Sequence[Hashable], closed_loop: bool) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 
 from specscope.evaluate.experiment import objectives
-from specscope.evaluate.experiment.blocks import BASELINE, arm_k
+from specscope.evaluate.experiment.blocks import BASELINE, BlockTime, arm_k
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.statistics import acceptance
 from specscope.evaluate.statistics.acceptance import Survival
@@ -24,7 +24,9 @@ class ArmSummary:
     tokens_per_round: emitted over request-rounds, clustered by block. tokens_per_s: of the
     whole batch. shares: of wall time by part, 0..1, known parts only; `unseen` is the rest.
     ms_per_token: the same in milliseconds an emitted token. survival: None at k = 0.
-    batch: mean sequences a round. slots: query positions computed, padding included.
+    queue: mean requests that wait during a round; queue_delay_ms: mean time from arrival to the
+    first token; both None if unknown. batch: mean sequences a round. slots: query positions
+    computed, padding included.
     """
 
     arm: str
@@ -46,6 +48,8 @@ class ArmSummary:
     padded_share: float
     gap_p95_ms: QuantileEstimate | None
     tpot_p95_ms: QuantileEstimate | None
+    queue: float | None = None
+    queue_delay_ms: float | None = None
 
 
 def summarise(
@@ -93,6 +97,8 @@ def summarise(
         padded_share=padded / (n_q + padded) if n_q + padded else 0.0,
         gap_p95_ms=objectives.gap_p95(pairs, arm, level, looked_at_often),
         tpot_p95_ms=objectives.tpot_p95(pairs, arm, level, looked_at_often),
+        queue=_mean(blocks, "waiting", "rounds", 1.0),
+        queue_delay_ms=_mean(blocks, "ttft_us", "first_tokens", 1e-3),
     )
 
 
@@ -100,6 +106,15 @@ def base_batch(arms: Sequence[ArmSummary]) -> float:
     """Mean sequences a round at k = 0, or in the first arm that ran; at least 1."""
     first = min(arms, key=lambda arm: arm.arm != BASELINE, default=None)
     return 1.0 if first is None else max(1.0, first.batch)
+
+
+def _mean(blocks: Sequence[BlockTime], quantity: str, per: str, unit: float) -> float | None:
+    """Sum of one column over that of another; None if a block does not know both."""
+    rows = [(getattr(block, quantity), getattr(block, per)) for block in blocks]
+    if any(amount is None or count is None for amount, count in rows):
+        return None
+    total = sum(count for _, count in rows)
+    return unit * sum(amount for amount, _ in rows) / total if total else None
 
 
 def _survival(pairs: Sequence[Pair], arm: str) -> Survival | None:

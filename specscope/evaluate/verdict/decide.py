@@ -16,6 +16,7 @@ from specscope.evaluate.costs.machine import Machine
 from specscope.evaluate.experiment import checks, objectives
 from specscope.evaluate.experiment.blocks import BlockPart, BlockTime, arm_k
 from specscope.evaluate.experiment.checks import Design
+from specscope.evaluate.experiment.compliance import ShortArm
 from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.offered import offered_to
 from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
@@ -29,6 +30,7 @@ from specscope.evaluate.verdict.comparisons import Comparisons, Estimates, compa
 from specscope.evaluate.verdict.enough import lacking, pairs_needed
 from specscope.evaluate.verdict.flags import find_flags, overruled
 from specscope.evaluate.verdict.reasons import of_cause, of_outputs, reasons_of
+from specscope.evaluate.verdict.tradeoffs import reasons_of_tradeoffs, tradeoffs_of
 from specscope.evaluate.verdict.verdict import (
     Confidence,
     Flag,
@@ -127,6 +129,8 @@ def _verdict(
     choice = keep_to_allowance(choice, arms, allowance)
     level = min((one.level for one in held.speedups), default=rules.level)
     seen = find_flags(pairs, compared.arms, design, level)
+    if usable.short and not choice.speedups:
+        seen.add(Flag.NOT_DRAFTED)
     if any(check.state == DIFFERS and check.arm == choice.arm for check in changed):
         seen.add(Flag.OUTPUTS_DIFFER)
     flags = tuple(sorted(seen))
@@ -147,6 +151,7 @@ def _verdict(
         grade=grade,
         confidence=sure if decided else Confidence.NONE,
         current=current,
+        tradeoffs=tuple(tradeoffs_of(pairs, arms, level, rules.looked_at_often)),
         speedups=choice.speedups,
         metric=metric,
         arms=tuple(arms),
@@ -158,7 +163,7 @@ def _verdict(
         cells=held.cells,
         between=held.between,
     )
-    return _with_reasons(verdict, choice, thin, rules, allowance, changed)
+    return _with_reasons(verdict, choice, thin, rules, allowance, changed, usable.short)
 
 
 def _with_reasons(
@@ -168,6 +173,7 @@ def _with_reasons(
     rules: Rules,
     allowance: float | None,
     changed: Sequence[OutputCheck],
+    short: Sequence[ShortArm],
 ) -> Verdict:
     reasons = reasons_of(
         action=verdict.action,
@@ -180,7 +186,9 @@ def _with_reasons(
         allowance_ms=allowance,
     )
     outputs = [of_outputs(check) for check in changed if check.state in (DIFFERS, UNDECIDED)]
-    return replace(verdict, reasons=(*outputs, *reasons))
+    drafted = [because(Why.DRAFTED_LESS, s.arm, drafted=s.drafted, k=s.k) for s in short]
+    worse = reasons_of_tradeoffs(verdict.tradeoffs)
+    return replace(verdict, reasons=(*outputs, *drafted, *reasons, *worse))
 
 
 def _with_causes(

@@ -20,7 +20,7 @@ def lacking(pairs: Sequence[Pair], choice: Choice, rules: Rules) -> list[Reason]
         for have, least, unit in (
             (one.pairs, rules.min_pairs, "pairs"),
             (sum(block.requests for block in mine), rules.min_requests, "requests"),
-            (sum(block.rounds for block in mine), rules.min_rounds, "rounds"),
+            (sum(block.request_rounds for block in mine), rules.min_rounds, "rounds"),
         ):
             if have < least:
                 lacking.append(because(Why.THIN, one.arm, have=have, least=least, unit=unit))

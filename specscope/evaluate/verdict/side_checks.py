@@ -98,7 +98,7 @@ def lacking(
         if arm.arm in (deciding.arm, deciding.baseline):
             for have, least, unit in (
                 (arm.requests, rules.min_requests, "requests"),
-                (arm.rounds, rules.min_rounds, "rounds"),
+                (arm.request_rounds, rules.min_rounds, "rounds"),
             ):
                 if have < least:
                     missing.append(because(Why.THIN, arm.arm, have=have, least=least, unit=unit))

@@ -21,6 +21,8 @@ from specscope.evaluate.experiment.blocks import BASELINE, BlockPart, BlockTime,
 from specscope.evaluate.experiment.checks import Design, usable_pairs
 from specscope.evaluate.experiment.objectives import METRICS
 from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
+from specscope.evaluate.experiment.summary import ArmSummary
+from specscope.evaluate.outputs.copies import wilson
 from specscope.evaluate.statistics.acceptance import Survival
 from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.verdict.verdict import Action, Verdict
@@ -50,6 +52,15 @@ class Untried:
     tokens_high: float
     at_best: float
     worth: Worth
+
+
+def worth_trying(found: Iterable[Untried]) -> dict[str, list[Untried]]:
+    """By segment, the lengths that a trial may show to be better, the most promising first."""
+    ranked: dict[str, list[Untried]] = {}
+    for one in sorted(found, key=lambda one: (-one.at_best, one.k)):
+        if one.worth == "worth_exploring":
+            ranked.setdefault(str(one.segment), []).append(one)
+    return dict(sorted(ranked.items()))
 
 
 def untried(
@@ -83,7 +94,7 @@ def untried(
 def _of_segment(verdict: Verdict, pairs: Sequence[Pair], model: StepModel) -> list[Untried]:
     rounds = _rounds(pairs)
     tried = {k for arm in rounds if (k := arm_k(arm)) is not None}
-    curves = [arm.survival for arm in verdict.arms if arm.survival is not None]
+    curves = [(arm.survival, _coverage(arm)) for arm in verdict.arms if arm.survival is not None]
     drafted = {
         k: block
         for arm, block in rounds.items()
@@ -141,17 +152,28 @@ def _surely(verdict: Verdict) -> float:
     return max([1.0, *(e.low for e in verdict.speedups if e.low is not None)])
 
 
-def most_tokens(curves: Sequence[Survival], k: int, level: float = LEVEL) -> float:
+def most_tokens(curves: Sequence[tuple[Survival, float]], k: int, level: float = LEVEL) -> float:
     """Tokens per round at a draft length that nobody ran, at most. [tokens, 1..k + 1]
 
-    curves: of the lengths that ran. The least of what each of them allows, at a level at which
-    all of these hold together.
+    curves: survival at the lengths that ran, which holds in rounds that drafted, with the share
+    of rounds that did. The least that each of them allows, at a level at which all hold together.
     """
     each = bonferroni(level, len(curves))
     accepted = [
-        (one.at_most(k, each) - 1.0) / (1.0 - EASIER if k < one.k_tried else 1.0) for one in curves
+        drafting
+        * min(float(k), (one.at_most(k, each) - 1.0) / (1.0 - EASIER if k < one.k_tried else 1.0))
+        for one, drafting in curves
     ]
-    return 1.0 + min(float(k), *accepted)
+    return 1.0 + min(accepted)
+
+
+def _coverage(arm: ArmSummary) -> float:
+    """Share of request-rounds that drafted, at most: a lookup that finds nothing drafts nothing,
+    and a shorter draft finds no more. [0..1]"""
+    tested = arm.survival.at_risk[0] if arm.survival and arm.survival.at_risk else 0
+    if not 0 < tested < arm.request_rounds:
+        return 1.0
+    return wilson(tested, arm.request_rounds, LEVEL)[1]
 
 
 def draft_time(drafts: Mapping[int, float], k: int) -> float:

@@ -81,6 +81,7 @@ class Flag(StrEnum):
     SAMPLE_RATIO = "SAMPLE_RATIO"
     TWINS_DIFFER = "TWINS_DIFFER"
     NOT_SWAPPED = "NOT_SWAPPED"
+    NOT_DRAFTED = "NOT_DRAFTED"
     FAILURES = "FAILURES"
     LATE = "LATE"
     SYNTHETIC_PROMPTS = "SYNTHETIC_PROMPTS"
@@ -92,6 +93,7 @@ OVERRULES_ALL: Mapping[Flag, Action] = {
     Flag.SAMPLE_RATIO: Action.NOT_COMPARABLE,
     Flag.TWINS_DIFFER: Action.NOT_COMPARABLE,
     Flag.NOT_SWAPPED: Action.NOT_COMPARABLE,
+    Flag.NOT_DRAFTED: Action.NOT_COMPARABLE,
     Flag.FAILURES: Action.NOT_COMPARABLE,
     Flag.LENGTHS_DIFFER: Action.NOT_COMPARABLE,
 }
@@ -100,6 +102,36 @@ OVERRULES_GAINS: Mapping[Flag, Action] = {
     Flag.OUTPUTS_DIFFER: Action.ENGINE_FAULT,
     Flag.BASELINE_DRAFTS: Action.NOT_COMPARABLE,
 }
+
+
+class Metric(StrEnum):
+    """What a bargain may cost. More of each is worse."""
+
+    TOKEN_TIME_P95 = "token_time_p95_ms"
+    DEVICE_TIME = "device_ms_per_token"
+    PREEMPTIONS = "preemptions_per_request"
+
+
+@dataclass(frozen=True, slots=True)
+class Tradeoff:
+    """One metric of an arm beside its baseline, both in the metric's unit.
+
+    ratio: after over before, > 1 is worse; low, high: its interval, None if unknown.
+    """
+
+    metric: Metric
+    arm: str
+    baseline: str
+    before: float
+    after: float
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def worsens(self) -> bool:
+        """Whether it surely gets worse."""
+        return self.low is not None and self.low > 1.0
 
 
 class Why(StrEnum):
@@ -133,6 +165,8 @@ class Why(StrEnum):
     IDLE_SPECULATION = "idle_speculation"
     NO_PAIRS = "no_pairs"
     AMBIGUOUS = "ambiguous"
+    DRAFTED_LESS = "drafted_less"
+    WORSENS = "worsens"
     REPLAY_GAIN = "replay_gain"
     FEW_REQUESTS = "few_requests"
     FEW_PARTS = "few_parts"
@@ -175,7 +209,8 @@ class Verdict:
     best-covered arm, or the requests of a replay. pairs_needed: in all, for a decision or for
     enough evidence; None where enough, or where nobody can say. best: arms that cannot be told
     from the fastest. left_out: pairs not used, by code. diagnoses: of every arm; primary: the
-    cause behind the least loss, None where speculation does not lose. cells: one changed cell
+    cause behind the least loss, None where speculation does not lose. tradeoffs: every arm's
+    other metrics against k0. cells: one changed cell
     against the table in force, measured on the whole replica. between: each two draft lengths
     that ran against each other. scope: what else an input says about the traffic.
     """
@@ -198,6 +233,7 @@ class Verdict:
     left_out: tuple[tuple[LeftOut, int], ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
     primary: str | None = None
+    tradeoffs: tuple[Tradeoff, ...] = ()
     cells: tuple[Estimate, ...] = ()
     between: tuple[Estimate, ...] = ()
     scope: Mapping[str, str | int] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from specscope.evaluate.experiment.blocks import LeftOut
 from specscope.evaluate.experiment.estimate import Estimate
-from specscope.evaluate.verdict.verdict import Action, Flag, Reason, Verdict, Why
+from specscope.evaluate.verdict.verdict import Action, Flag, Metric, Reason, Verdict, Why
 
 ACTIONS: Mapping[Action, str] = {
     Action.KEEP: "keep, {what}",
@@ -84,6 +84,11 @@ FLAGS: Mapping[Flag, FlagWords] = {
         "no deploy separates the sides' hardware from their configurations",
         "a deploy with the configurations of the sides swapped",
     ),
+    Flag.NOT_DRAFTED: FlagWords(
+        "no arm drafted as many tokens as its length says, so no draft length was measured; look "
+        "for a cap of the engine, a guardrail or a schedule",
+        "an engine that drafts as many tokens as the arm says",
+    ),
     Flag.FAILURES: FlagWords(
         "a side left more than 1 % of the requests without a whole answer",
         "a side that answers every request",
@@ -99,6 +104,12 @@ FLAGS: Mapping[Flag, FlagWords] = {
         "the sides wrote texts of different length to the same requests",
         "sides that write texts of equal length",
     ),
+}
+
+METRICS: Mapping[Metric, tuple[str, str]] = {
+    Metric.TOKEN_TIME_P95: ("95th percentile of time per token", "ms"),
+    Metric.DEVICE_TIME: ("busy device time per output token", "ms"),
+    Metric.PREEMPTIONS: ("preemptions per request", ""),
 }
 
 LEFT_OUT: Mapping[LeftOut, str] = {
@@ -202,6 +213,15 @@ def _outputs(one: Reason) -> str:
     return f"{one.arm} changes outputs: {counts}, {twins}"
 
 
+def _worsens(one: Reason) -> str:
+    name, unit = METRICS[one["metric"]]
+    gap = " " if unit else ""
+    return (
+        f"{one.arm}: {name} rises from {one['before']:.3g} to {one['after']:.3g}{gap}{unit} "
+        f"({one['ratio']:.2f} times, {one['low']:.3g} to {one['high']:.3g})"
+    )
+
+
 def _cause(one: Reason) -> str:
     if one["speedup"] is None:
         return f"primary cause: {one['cause']} ({one['evidence']})"
@@ -280,6 +300,10 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
     Why.AMBIGUOUS: lambda r: (
         f"{r.arm} covers two configurations, {' and '.join(r['ways'])}: compare one at a time"
     ),
+    Why.DRAFTED_LESS: lambda r: (
+        f"{r.arm} is left out: it drafted {r['drafted']:.2g} tokens a round, its length is {r['k']}"
+    ),
+    Why.WORSENS: _worsens,
     Why.NO_PAIRS: lambda _: "no pair of blocks yet",
     Why.REPLAY_GAIN: _replay_gain,
     Why.FEW_REQUESTS: lambda r: f"{r['have']} of {r['least']} requests",

@@ -1,0 +1,69 @@
+"""Whether an arm ran: an engine's cap, a guardrail or a schedule may draft less than its length.
+
+A block is named after its arm by the hook, so only its proposals tell what the engine did. They
+are counted per request-round that drafted: a lookup drafter that finds nothing proposes nothing
+in that round and still follows its length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from specscope.evaluate.experiment.blocks import arm_k
+from specscope.evaluate.experiment.pairs import Pair
+
+# Text that ends, and a lookup that matches near the end of its text, shorten some drafts. Below
+# this share of the arm's length it was another length, or a mixture of lengths, that ran.
+COMPLIES = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class ShortArm:
+    """An arm that drafted less than its length. drafted: tokens per round that drafted."""
+
+    arm: str
+    k: int
+    drafted: float
+
+
+def with_arms_that_ran(pairs: Sequence[Pair]) -> tuple[list[Pair], list[ShortArm]]:
+    """The pairs without the blocks of arms that did not run, and these arms.
+
+    Pairs are of one segment. Pairs that lose all but one block stay.
+    """
+    short = [one for arm in _arms(pairs) if (one := _short(pairs, arm)) is not None]
+    if not short:
+        return list(pairs), []
+    gone = {one.arm for one in short}
+    kept = [
+        replace(pair, blocks={arm: block for arm, block in pair.blocks.items() if arm not in gone})
+        for pair in pairs
+    ]
+    return [pair for pair in kept if pair.blocks], short
+
+
+def drafted_per_round(pairs: Sequence[Pair], arm: str) -> float | None:
+    """Tokens proposed per request-round that drafted; None where the arm has no round."""
+    ran = [pair for pair in pairs if arm in pair.blocks]
+    proposed = sum(pair.blocks[arm].proposed for pair in ran)
+    rounds = sum(pair.blocks[arm].request_rounds for pair in ran)
+    drafting = sum(_first_tested(part.tested) for pair in ran for part in pair.parts.get(arm, ()))
+    if not rounds:
+        return None
+    return proposed / min(drafting or rounds, rounds)
+
+
+def _short(pairs: Sequence[Pair], arm: str) -> ShortArm | None:
+    k, drafted = arm_k(arm), drafted_per_round(pairs, arm)
+    if not k or drafted is None or drafted >= COMPLIES * k:
+        return None
+    return ShortArm(arm, k, drafted)
+
+
+def _first_tested(tested: Sequence[int]) -> int:
+    return tested[0] if tested else 0
+
+
+def _arms(pairs: Sequence[Pair]) -> list[str]:
+    return sorted({arm for pair in pairs for arm in pair.blocks})
