@@ -2,7 +2,7 @@
 
 statistics    ratios of sums, confidence sequences, quantiles, survival, multiplicity
 experiment    blocks, pairs, segments; which pairs compare, and how an arm contrasts with k0
-costs         what a round costs: closed forms, roofline, fits of the step time
+costs         what a round costs: phase times, roofline, fits of the step time
 causes        why an arm loses: a table of causes, looked through in order
 outputs       whether speculation left the output alone
 verdict       one verdict a segment, and one on all traffic

@@ -111,6 +111,7 @@ def as_block(stretch: Stretch, arm: str, k: int, pair: int, batch: int) -> Block
         k=k,
         wall_us=1e3 * stretch.wall_ms,
         emitted=stretch.tokens,
+        proposed=k * stretch.rounds * batch,
     )
 
 

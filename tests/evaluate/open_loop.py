@@ -111,6 +111,7 @@ def as_block(found: Recorded, replica: int, number: int, arm: str) -> BlockTime:
     return BlockTime(
         epoch="e", policy=1, replica="r", boot="b", pair=1 + number // 2, arm=arm,
         requests=requests, rounds=1000, request_rounds=40_000, classes=("chat",), k=int(arm[1:]),
+        proposed=40_000 * int(arm[1:]),
         wall_us=1e6 * (BLOCK_S - BURN_IN_S), emitted=tokens, waiting=300,
         first_at=begun, last_at=begun + int(1e9 * (BLOCK_S - BURN_IN_S)),
         ended_requests=requests, output_tokens=tokens,

@@ -184,7 +184,8 @@ def test_acceptance_that_cannot_be_draws_no_curve(store):
     part |= {"kind_emitted": [800], "kind_tested": [10], "kind_kept": [90]}
     part |= {"tested": [10], "kept": [90, 20]}  # more was kept than was tested
     pairs = (1, 2, 3)
-    blocks = [a_block(p, arm, emitted=800) for p in pairs for arm in ("k0", "k4")]
+    drafts = {"k0": 0, "k4": 1600}
+    blocks = [a_block(p, arm, emitted=800, proposed=n) for p in pairs for arm, n in drafts.items()]
 
     values = looked_at(
         report_on(store, {"block_time": blocks, "block_part": [part | {"pair": p} for p in pairs]})

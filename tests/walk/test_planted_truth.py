@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 import torch
+from evaluate.theory import tokens_per_round
 from pipeline import Pipeline
 
 from specscope.engine.api import RequestInfo, SamplingParams
@@ -18,7 +19,6 @@ from specscope.engine.decode.drafters.replay import ReplayDrafter
 from specscope.engine.decode.engine import Engine
 from specscope.engine.model.config import ModelConfig
 from specscope.engine.model.decoder import Decoder
-from specscope.evaluate.costs.closed_forms import tokens_per_round
 from specscope.report.collect import collect
 from specscope.store.connection import Store
 from specscope.store.roll import roll

@@ -35,19 +35,6 @@ def union_threshold(experts: int, active: int, share: float = 0.95) -> int:
     return math.ceil(math.log(1.0 - share) / math.log1p(-active / experts))
 
 
-def tokens_per_expert(experts: int, active: int, tokens: float) -> float:
-    """Query tokens that share a woken expert's weights. [tokens, >= 1]"""
-    _check(experts, active)
-    if tokens <= 0:
-        raise ValueError(f"tokens must be positive, got {tokens}")
-    return tokens * active / expert_union(experts, active, tokens)
-
-
-def full_share_tokens(share: float, k: int) -> float:
-    """Tokens per round from the share of a full round that came out: share * (k + 1). [tokens]"""
-    return share * (k + 1)
-
-
 def _check(experts: int, active: int) -> None:
     if not 1 <= active <= experts:
         raise ValueError(f"active experts must be within 1..{experts}, got {active}")

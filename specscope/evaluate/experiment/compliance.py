@@ -44,14 +44,24 @@ def with_arms_that_ran(pairs: Sequence[Pair]) -> tuple[list[Pair], list[ShortArm
 
 
 def drafted_per_round(pairs: Sequence[Pair], arm: str) -> float | None:
-    """Tokens proposed per request-round that drafted; None where the arm has no round."""
+    """Tokens proposed per request-round that drafted, or in the longest draft of a round if that
+    is more: drafters that stop by themselves differ within a round, a cap does not.
+
+    None if the arm has no round; 0 if it never proposed.
+    """
     ran = [pair for pair in pairs if arm in pair.blocks]
-    proposed = sum(pair.blocks[arm].proposed for pair in ran)
-    rounds = sum(pair.blocks[arm].request_rounds for pair in ran)
-    drafting = sum(_first_tested(part.tested) for pair in ran for part in pair.parts.get(arm, ()))
+    blocks = [pair.blocks[arm] for pair in ran]
+    proposed = sum(block.proposed for block in blocks)
+    rounds = sum(block.request_rounds for block in blocks)
     if not rounds:
         return None
-    return proposed / min(drafting or rounds, rounds)
+    if not proposed:
+        return 0.0
+    drafting = sum(_first_tested(part.tested) for pair in ran for part in pair.parts.get(arm, ()))
+    own = proposed / min(drafting or rounds, rounds)
+    slots = [block.full_tokens for block in blocks]
+    longest = sum(slot or 0 for slot in slots) / rounds - 1.0 if None not in slots else 0.0
+    return max(own, longest)
 
 
 def _short(pairs: Sequence[Pair], arm: str) -> ShortArm | None:
