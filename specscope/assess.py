@@ -13,6 +13,7 @@ from typing import Any
 
 from specscope.evaluate.experiment.blocks import BASELINE
 from specscope.evaluate.experiment.checks import Design, usable_pairs
+from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.pairs import by_segment, pairs_of
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.outputs.copies import OutputCheck
@@ -97,6 +98,12 @@ class Assessment:
         """One a segment: of every experiment, then of crossovers by router."""
         judged = [verdict for one in self.experiments for verdict in one.verdicts]
         return [*judged, *self.crossovers]
+
+    @property
+    def by_design(self) -> list[tuple[Verdict, str]]:
+        """Each verdict with the kind of its experiment, in the order of `verdicts`."""
+        judged = [(verdict, one.kind) for one in self.experiments for verdict in one.verdicts]
+        return [*judged, *((verdict, "crossover") for verdict in self.crossovers)]
 
     @property
     def stories(self) -> list[Story]:
@@ -209,6 +216,12 @@ def answer(verdict: Verdict) -> SegmentAnswer:
         pairs_needed=verdict.pairs_needed,
         primary=verdict.primary,
     )
+
+
+def deciding(verdict: Verdict) -> Estimate | None:
+    """The speedup that a verdict rests on: of the length it chose, else the best that ran."""
+    chosen = [one for one in verdict.speedups if verdict.k and one.k == verdict.k]
+    return max(chosen or verdict.speedups, key=lambda one: one.value, default=None)
 
 
 def segments_json(assessment: Assessment) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ def dashboard() -> Dashboard:
         .with_variable(replica())
         .with_variable(class_())
         .with_row(panels.row("Does it pay?"))
+        .with_panel(verdicts())
         .with_panel(break_even())
         .with_panel(throughput_by_arm())
         .with_row(panels.row("What speculation yields"))
@@ -41,6 +42,21 @@ def dashboard() -> Dashboard:
         .with_row(panels.row("What these numbers leave out"))
         .with_panel(losses())
     )
+
+
+def verdicts() -> table.Panel:
+    panel = panels.rows(
+        "Verdicts",
+        "The newest verdict on each kind of traffic: what to do, the draft length, and the speedup "
+        "that it rests on with its interval. The service judges the evidence of the last seven "
+        "days under the table in force, as the report and the gate do. A speedup below 1 "
+        "means that speculation costs there. A gate may change on a verdict of high confidence; "
+        "the others say how many pairs they still need.",
+        queries.verdicts,
+        during("assessed_at", "class"),
+        width=24,
+    )
+    return panels.in_unit(panel, "none", "k", "pairs", "pairs_needed")
 
 
 def break_even() -> timeseries.Panel:

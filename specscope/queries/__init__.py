@@ -5,6 +5,7 @@ of time differently, and returns the whole statement. Its docstring says the tab
 column of time that a condition can use, and ends its first paragraph with the unit.
 """
 
+from specscope.queries.assessments import evidence_state, verdicts
 from specscope.queries.blocks import block_classes, block_parts, blocks, throughput_by_arm
 from specscope.queries.copies import output_count, outputs
 from specscope.queries.delivery import (
@@ -46,8 +47,8 @@ __all__ = [
     "EVERYTHING", "PARTS", "acceptance_by_position", "acceptance_rate", "accepted_lengths",
     "bandwidth", "batch_and_waiting", "block_classes", "block_count", "block_parts", "blocks",
     "boots", "break_even", "classes", "context", "device", "ended_requests", "endings",
-    "guardrails", "losses", "losses_by_minute", "output_count", "outputs", "policies",
-    "pooled_blocks", "pooled_classes", "pooled_parts", "reconciliation", "replicas",
+    "evidence_state", "guardrails", "losses", "losses_by_minute", "output_count", "outputs",
+    "policies", "pooled_blocks", "pooled_classes", "pooled_parts", "reconciliation", "replicas",
     "request_latency", "residence", "round_time", "round_time_by_k", "silence", "stored_rounds",
-    "stored_rows", "throughput", "throughput_by_arm", "tokens_per_round",
+    "stored_rows", "throughput", "throughput_by_arm", "tokens_per_round", "verdicts",
 ]  # fmt: skip

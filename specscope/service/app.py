@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from specscope.errors import ServiceError, StoreError, UsageError
 from specscope.service.access import Access
+from specscope.service.assessor import Assessor
 from specscope.service.ingest import Ingest
 from specscope.service.limits import raise_descriptor_limit
 from specscope.service.metrics import Metrics
@@ -34,6 +35,7 @@ from specscope.store.roll import Roller
 log = logging.getLogger(__name__)
 
 ROLL_S = 5.0  # a closed minute shows on a dashboard that soon
+ASSESS_S = 300.0  # a judgement of a large fleet takes seconds of a core
 RENEW_S = 10.0  # how often certificates are looked at
 POLICY_S = 2.0  # a gate change reaches sidecars that soon; blocks last longer
 END_S = 20.0  # from the signal; Kubernetes kills after 30
@@ -121,6 +123,7 @@ async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> Async
         serving = [asyncio.create_task(web.serve(sockets=[socket])) for web, socket in webs]
         turning = [
             asyncio.create_task(_roll(roller, metrics)),
+            asyncio.create_task(_assess(Assessor(store.session()))),
             asyncio.create_task(_push(ingest, store.session())),
             asyncio.create_task(_show_health(server, alive)),
         ]
@@ -179,6 +182,15 @@ async def _roll(roller: Roller, metrics: Metrics) -> None:
             continue
         for grain, count in rolled._asdict().items():
             metrics.rolled.labels(grain=grain).inc(count)
+
+
+async def _assess(assessor: Assessor) -> None:
+    while True:
+        await asyncio.sleep(ASSESS_S)
+        try:
+            await asyncio.to_thread(assessor.tick)
+        except (StoreError, ImportError) as error:
+            log.warning("%s; verdicts on dashboards are behind", error)
 
 
 async def _push(ingest: Ingest, store: Store) -> None:

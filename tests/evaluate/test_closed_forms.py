@@ -71,14 +71,6 @@ def test_mixture_of_experts_speedups(target, speculative, ratio):
 
 
 @pytest.mark.parametrize(
-    ("layers", "kv_heads", "expected"),
-    [(32, 32, 524288), (32, 8, 131072), (80, 8, 327680), (64, 8, 262144)],
-)
-def test_kv_bytes_of_published_models(layers, kv_heads, expected):
-    assert roofline.kv_bytes_per_token(layers, kv_heads, 128, 2) == expected
-
-
-@pytest.mark.parametrize(
     ("clean", "k0", "tax"), [(14.374, 15.317, 0.0656), (77.164, 93.820, 0.2159)]
 )
 def test_the_tax_of_a_speculative_engine_at_k_zero(clean, k0, tax):

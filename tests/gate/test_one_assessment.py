@@ -7,9 +7,11 @@ import pytest
 from gate.test_gate_commands import LOSE, WIN, put_blocks
 from gate.test_gate_crossover import SWAPPED, stored
 
+from specscope import queries
 from specscope.cli import main
 from specscope.policy.stored import next_table, read_policies, write_policy
 from specscope.policy.table import Basis, Cell, GateTable
+from specscope.service.assessor import STALE_NS, Assessor
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
 
@@ -25,6 +27,14 @@ def answers(capsys, where, *options):
         segments = json.loads(capsys.readouterr().out)["segments"]
         found.append([tuple(segment[name] for name in ANSWER) for segment in segments])
     return found
+
+
+def answers_of_the_panel(where, at=None):
+    """What the service writes down and the verdict panel's query reads."""
+    with Store.open(where) as store:
+        Assessor(store).tick()
+        rows = store.rows(queries.verdicts())
+    return [tuple(row[name] for name in ANSWER) for row in rows]
 
 
 def put_in_force(store, table):
@@ -43,6 +53,8 @@ def test_report_recommend_and_plan_give_one_answer_for_each_segment(tmp_path, ca
     report, recommend, plan = answers(capsys, where, *options)
 
     assert report == recommend == plan
+    if default_k is None:
+        assert sorted(answers_of_the_panel(where)) == sorted(report)
     actions = {label: action for label, _, _, _, action, *_ in report}
     assert actions == {"sql": "keep" if default_k == 4 else "set_k", "prose": "disable"}
 
@@ -56,6 +68,7 @@ def test_a_length_in_force_that_wins_is_kept_by_every_screen(tmp_path, capsys):
     report, recommend, plan = answers(capsys, where)
 
     assert report == recommend == plan
+    assert answers_of_the_panel(where) == report
     ((*_, action, k, grade, confidence),) = report
     assert (action, k, grade, confidence) == ("keep", 4, "measured", "high")
 
@@ -75,6 +88,8 @@ def test_an_allowance_reaches_every_screen_from_the_options_or_the_table(
 
     assert found[0] == found[1] == found[2]
     assert [one[4] for one in found[0]] == ["route"]
+    if by_table:
+        assert answers_of_the_panel(where) == found[0]
 
 
 @pytest.mark.parametrize("options", [[], ["--closed-loop"]])
@@ -85,3 +100,20 @@ def test_a_crossover_by_router_has_one_answer_too(tmp_path, capsys, options):
 
     assert report == recommend == plan
     assert len(report) == 1
+    if not options:
+        assert answers_of_the_panel(where) == report
+
+
+def test_answers_are_written_when_evidence_changes_and_once_an_hour(tmp_path):
+    now = time.time_ns()
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        migrate(store)
+        assessor = Assessor(store)
+        assert assessor.tick(now) == 0  # nothing ran
+        put_blocks(store, {"sql": WIN})
+        assert assessor.tick(now) == 1
+        assert assessor.tick(now + 10**9) == 0
+        assert assessor.tick(now + STALE_NS) == 1
+        put_blocks(store, {"sql": WIN, "prose": LOSE})
+        assert assessor.tick(now + STALE_NS + 10**9) == 2
+        assert [row["label"] for row in store.rows(queries.verdicts())] == ["prose", "sql"]

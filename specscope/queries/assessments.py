@@ -1,0 +1,31 @@
+"""The verdicts that the service wrote down. Part of `queries`, by the same rules."""
+
+from __future__ import annotations
+
+from specscope.queries.delivery import EVERYTHING
+
+
+def verdicts(where: str = EVERYTHING) -> str:
+    """The newest verdict on each segment, as the report and the gate give it. [1]
+
+    Table `assessment`, time `assessed_at`. Speedup: of the arm that decides over its baseline.
+    """
+    return f"""
+        SELECT if(class = '', 'mixed', class) AS label,
+            if(context = '', 'mixed', context) AS context,
+            if(output = '', 'mixed', output) AS output, if(load = '', 'unknown', load) AS load,
+            action, k, speedup, low, high, pairs, pairs_needed, grade, confidence, cause, epoch
+        FROM assessment AS a FINAL
+        WHERE {where} AND assessed_at = (SELECT max(assessed_at) FROM assessment WHERE {where})
+        ORDER BY a.design, epoch, label, context, output, load"""
+
+
+def evidence_state() -> str:
+    """What changes when evidence does: blocks, their newest computation, the newest policy. [1]
+
+    Table `block_time`, times `first_at` and `last_at`.
+    """
+    return """
+        SELECT count() AS blocks, max(version) AS newest,
+            (SELECT max(policy) FROM policy) AS policy
+        FROM block_time"""
