@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +32,14 @@ def add_parser(subparsers: Any) -> None:
 
 def _show(verbs: Any) -> None:
     parser = _verb(verbs, "show", "the table in force and where it came from")
-    _run(parser, "advice", "show")
+    parser.set_defaults(run=_run_show)
 
 
 def _recommend(verbs: Any) -> None:
     parser = _verb(verbs, "recommend", "what should be in force, and why")
     _evidence(parser)
     parser.add_argument("--out", type=Path, help="write the recommendation to a file for `apply`")
-    _run(parser, "advice", "recommend")
+    parser.set_defaults(run=_run_recommend)
 
 
 def _plan(verbs: Any) -> None:
@@ -61,7 +60,7 @@ def _plan(verbs: Any) -> None:
         help="where the router finds a replica",
     )
     parser.add_argument("--out", type=Path, help="folder for the router's files")
-    _run(parser, "experiments", "plan")
+    parser.set_defaults(run=_run_plan)
 
 
 def _crossover(parser: ArgumentParser) -> None:
@@ -80,7 +79,7 @@ def _diff(verbs: Any) -> None:
     parser = _verb(verbs, "diff", "what would change")
     _evidence(parser)
     parser.add_argument("table", type=Path, nargs="?", help="a file; the recommendation by default")
-    _run(parser, "advice", "diff")
+    parser.set_defaults(run=_run_diff)
 
 
 def _apply(verbs: Any) -> None:
@@ -97,14 +96,14 @@ def _apply(verbs: Any) -> None:
         "--over-budget", action="store_true", help="a hold-out that may cost over 1 %% of capacity"
     )
     _through(parser)
-    _run(parser, "changes", "apply")
+    parser.set_defaults(run=_run_apply)
 
 
 def _rollback(verbs: Any) -> None:
     parser = _verb(verbs, "rollback", "put the table before in force again")
     parser.add_argument("--note", default="", help="why, for those who read it later")
     _through(parser)
-    _run(parser, "changes", "rollback")
+    parser.set_defaults(run=_run_rollback)
 
 
 def _calibrate(verbs: Any) -> None:
@@ -128,7 +127,7 @@ def _calibrate(verbs: Any) -> None:
         "--approve", action="store_true", help="without this it only says what it would do"
     )
     _through(parser)
-    _run(parser, "experiments", "calibrate")
+    parser.set_defaults(run=_run_calibrate)
 
 
 def _export(verbs: Any) -> None:
@@ -138,7 +137,7 @@ def _export(verbs: Any) -> None:
     parser.add_argument(
         "--largest-batch", type=count, default=1024, help="most sequences that the engine runs"
     )
-    _run(parser, "advice", "export")
+    parser.set_defaults(run=_run_export)
 
 
 def _verb(verbs: Any, name: str, text: str) -> ArgumentParser:
@@ -172,10 +171,52 @@ def _through(parser: ArgumentParser) -> None:
     )
 
 
-def _run(parser: ArgumentParser, room: str, command: str) -> None:
-    """The function of that name in a module of the gate, imported when it is asked for."""
+# The commands load numpy and more, so each is imported when it runs.
 
-    def run(args: Namespace) -> int:
-        return int(getattr(import_module(f"specscope.gate.{room}"), command)(args))
 
-    parser.set_defaults(run=run)
+def _run_show(args: Namespace) -> int:
+    from specscope.gate.advice import show
+
+    return show(args)
+
+
+def _run_recommend(args: Namespace) -> int:
+    from specscope.gate.advice import recommend
+
+    return recommend(args)
+
+
+def _run_diff(args: Namespace) -> int:
+    from specscope.gate.advice import diff
+
+    return diff(args)
+
+
+def _run_export(args: Namespace) -> int:
+    from specscope.gate.advice import export
+
+    return export(args)
+
+
+def _run_apply(args: Namespace) -> int:
+    from specscope.gate.changes import apply
+
+    return apply(args)
+
+
+def _run_rollback(args: Namespace) -> int:
+    from specscope.gate.changes import rollback
+
+    return rollback(args)
+
+
+def _run_plan(args: Namespace) -> int:
+    from specscope.gate.experiments import plan
+
+    return plan(args)
+
+
+def _run_calibrate(args: Namespace) -> int:
+    from specscope.gate.experiments import calibrate
+
+    return calibrate(args)
