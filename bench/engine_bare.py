@@ -43,9 +43,8 @@ class BareModel:
         cos, sin = self.model.rotation[start : start + t].unbind(1)
         mask = self.causal[start : start + t, : start + t]
         mask = mask[:, None].expand(-1, self.group, -1).reshape(t * self.group, -1)
-        for number, layer in enumerate(self.model.blocks):
-            attention, mlp = layer.self_attn, layer.mlp
-            joint = attention.joint(layer.input_layernorm(x)).view(t, -1, c.head_dim)
+        for number, layer in enumerate(self.model.fused):
+            joint = layer.attention.qkv(layer.norm(x)).view(t, -1, c.head_dim)
             turned, v = joint.split((c.heads + c.kv_heads, c.kv_heads), 1)
             turned = torch.addcmul(turned * cos, turned.roll(c.head_dim // 2, -1), sin)
             q, k = turned.split((c.heads, c.kv_heads), 1)
@@ -56,11 +55,10 @@ class BareModel:
             q = q.view(t, c.kv_heads, self.group, -1).transpose(0, 1).flatten(1, 2)
             scores = torch.baddbmm(mask, q, keys.transpose(1, 2), alpha=c.head_dim**-0.5)
             out = torch.bmm(scores.softmax(-1), values)
-            out = out.view(c.kv_heads, t, -1).transpose(0, 1).reshape(t, -1)
-            attention.out.add(x, out)
-            gate, up = mlp.joint(layer.post_attention_layernorm(x)).chunk(2, -1)
-            mlp.down.add(x, F.silu(gate) * up)
-        return self.model.norm(x)
+            layer.out.add(x, out.view(c.kv_heads, t, -1).transpose(0, 1).reshape(t, -1))
+            gate, up = layer.gate_up(layer.ff_norm(x)).chunk(2, -1)
+            layer.down.add(x, F.silu(gate) * up)
+        return self.model.final_norm(x)
 
     def greedy(self, ids, start, last=None):
         """The most probable token after each of the last `last` of `ids`."""

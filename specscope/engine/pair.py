@@ -34,8 +34,12 @@ class Pair:
     name: str
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`."""
-        return list(self.tokenizer.encode(text).ids)
+        """Token ids of `text`. Other threads run meanwhile, as only a batch releases the GIL."""
+        return list(self.tokenizer.encode_batch_fast([text])[0].ids)
+
+    def longest_token(self) -> int:
+        """Bytes of the longest token: no text of n tokens is longer than n times this."""
+        return max(len(token.encode()) for token in self.tokenizer.get_vocab())
 
     def decode(self, ids: list[int]) -> str:
         """The text of `ids`, special tokens left out."""

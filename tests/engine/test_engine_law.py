@@ -126,7 +126,7 @@ def test_a_stream_shared_by_draft_and_acceptance_is_caught(monkeypatch):
         race = torch.exp(-noise.gather(2, drafted[:, :, None]).squeeze(2))
         u = 1 - torch.exp(-race)
         p = probable[:, :-1].gather(2, drafted[:, :, None]).squeeze(2)
-        q = proposal.probable[:, :width].gather(2, drafted[:, :, None]).squeeze(2)
+        q = proposal.laws[:rows, :width].gather(2, drafted[:, :, None]).squeeze(2)
         return u * q < p
 
     monkeypatch.setattr(verify, "_rejection_test", planted)
@@ -138,19 +138,19 @@ def test_a_draft_law_before_its_filters_is_caught(monkeypatch):
     class Unfiltered(ModelDrafter):
         def propose(self, batch, ks):
             proposal = super().propose(batch, ks)
-            flat = torch.full_like(proposal.probable, 1 / VOCAB)
-            return replace(proposal, probable=flat)
+            flat = torch.full_like(proposal.laws, 1 / VOCAB)
+            return replace(proposal, laws=flat)
 
     assert chi_square_p(Unfiltered(DRAFTS), replace(LAWS["nucleus"], mode="rejection")) < 1e-9
 
 
 def test_a_bonus_taken_from_the_place_before_is_caught(monkeypatch):
-    sound = verify.choose
+    sound = verify.sample
 
     def planted(scores, noise):
         return sound(scores, noise).roll(1)
 
-    monkeypatch.setattr(verify, "choose", planted)
+    monkeypatch.setattr(verify, "sample", planted)
 
     assert chi_square_p(ModelDrafter(DRAFTS), replace(SAMPLED, mode="coupled")) < 1e-9
 

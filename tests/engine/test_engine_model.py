@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from specscope.engine.model.config import Rope
 from specscope.engine.model.kv_cache import KVCache
-from specscope.engine.model.layout import lay_out, pack
+from specscope.engine.model.layers import split_attend, splits_of
+from specscope.engine.model.layout import causal_mask, hidden, lay_out, lay_out_row, pack
 
 
 @settings(max_examples=30)
@@ -50,14 +51,41 @@ def test_a_block_gives_what_its_tokens_give_one_by_one():
         torch.testing.assert_close(logits[0], whole[place], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("splits", [1, 2, 8])
+@pytest.mark.parametrize("queries", [1, 5])
+def test_attention_in_splits_is_attention(splits, queries):
+    generator = torch.Generator().manual_seed(3)
+    cache = torch.randn(2, 3, 96, 8, generator=generator, dtype=torch.float64)
+    q = torch.randn(3, queries, 8, generator=generator, dtype=torch.float64)
+    keys, values = cache[0, :, :64], cache[1, :, :64]
+    # Of the last row the first split is all that any query sees.
+    reach = torch.tensor([40, 63, 3])[:, None, None]
+    mask = (
+        torch.where(torch.arange(64) <= reach, 0.0, hidden(torch.float64))
+        .double()
+        .expand(-1, queries, -1)
+    )
+
+    out = split_attend(q, keys, values, mask.contiguous(), splits)
+
+    expected = torch.nn.functional.scaled_dot_product_attention(q, keys, values, mask)
+    torch.testing.assert_close(out, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("rows", "extent", "splits"), [(1, 8192, 32), (1, 512, 2), (1, 256, 1)])
+def test_a_single_sequence_keeps_a_whole_gpu_busy(rows, extent, splits):
+    assert splits_of(rows * 8, 4, extent) == splits
+    assert splits_of(64 * 8, 4, extent) == 1
+
+
 def test_a_packing_counts_what_it_pads():
     packing = pack((2, 0, 3), "cpu", first=4)
 
     assert packing.token_rows.tolist() == [4, 4, 6, 6, 6]
     assert packing.offsets.tolist() == [0, 1, 0, 1, 2]
     assert packing.places.tolist() == [0, 1, 6, 7, 8]
-    assert (packing.shape.tokens, packing.padded) == (5, 4)
-    assert pack((2, 2), "cpu").padded == 0
+    assert (packing.shape.tokens, packing.padding) == (5, 4)
+    assert pack((2, 2), "cpu").padding == 0
 
 
 HF = {
@@ -69,6 +97,29 @@ HF = {
     "qwen2": replace(TINY, vocab=97, family="qwen2", qkv_bias=True),
     "qwen3": replace(TINY, vocab=97, family="qwen3", qk_norm=True, head_dim=16, tied=False),
 }
+
+
+@pytest.mark.parametrize("kind", HF)
+@pytest.mark.parametrize("first", [0, 1])
+def test_cached_passes_of_every_family_give_the_logits_of_whole_texts(kind, first):
+    model, text = tiny_model(4, HF[kind]), prompts((12,), vocab=97)[0]
+    for parameter in model.parameters():
+        if parameter.dim() == 1:
+            parameter.add_(torch.linspace(-0.3, 0.3, len(parameter), dtype=torch.float64))
+    model.ready()
+    whole = model.score(torch.tensor([text]))[0]
+    cache = KVCache(model.config, 2, 16, "cpu", model.dtype)
+
+    for start, stop in ((0, 5), (5, 6), (6, 12)):
+        packing = pack((stop - start,), "cpu", first)
+        mask = None
+        if stop - start > 1:
+            mask = causal_mask(stop - start, cache.capacity, model.config, model.dtype, "cpu")
+        row_plan = lay_out_row(packing, start, cache.positions, mask)
+        plan = lay_out(packing, cache.positions[start:stop], 14, model.config, model.dtype)
+        for one in (row_plan, plan):
+            logits = model.logits(model(torch.tensor(text[start:stop]), cache, one))
+            torch.testing.assert_close(logits, whole[start:stop], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", HF)

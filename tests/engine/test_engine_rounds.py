@@ -138,13 +138,13 @@ def test_every_round_emits_one_token_more_than_it_accepts_until_the_text_ends(ta
 
 
 def test_a_dropped_bonus_token_is_seen_by_the_count(target, monkeypatch):
-    import specscope.engine.decode.model_runner as rounds
+    import specscope.engine.decode.round as rounds
 
     sound = rounds.commit
 
-    def dropping(verified, state):
+    def dropping(verified, state, *rest):
         full = verified.accepted.clamp(max=verified.block.shape[1] - 2)
-        return sound(replace(verified, accepted=full), state)
+        return sound(replace(verified, accepted=full), state, *rest)
 
     monkeypatch.setattr(rounds, "commit", dropping)
 

@@ -8,16 +8,20 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from specscope.engine.api import SamplingParams
+from specscope.engine.decode import sampler
 from specscope.engine.decode.batch import BatchState, SamplingNeeds, sampling_needs
 from specscope.engine.decode.sampler import (
     COUPLED,
-    choose,
+    draw_noise,
+    filtered,
     gumbel,
     key,
-    sampling_noise,
+    noise_of,
+    sample,
     sampling_scores,
     uniform,
 )
+from specscope.engine.model.layout import pack
 
 
 def state_with(*params):
@@ -50,6 +54,20 @@ def test_filters_keep_what_a_plain_reading_keeps(logits, top_k, top_p, temperatu
     assert torch.isfinite(scores[0]).tolist() == (p >= floor * (1 - 1e-9)).tolist()
 
 
+@pytest.mark.parametrize("scale", [0.0, 0.1, 1.0, 8.0])
+def test_a_large_vocabulary_keeps_the_same_tokens_without_a_sort(scale, monkeypatch):
+    generator = torch.Generator().manual_seed(7)
+    scores = (scale * torch.randn(12, 9000, generator=generator)).round(decimals=2)
+    top_k = torch.tensor([0, 1, 5, 300, 9000, 20_000] * 2)
+    top_p = torch.tensor([1.0, 0.9, 0.3, 0.999, 1.0, 0.01] + [0.5] * 6)
+
+    by_digits = filtered(scores, top_k, top_p)
+    monkeypatch.setattr(sampler, "SORTED_VOCAB", 1 << 20)
+
+    assert by_digits.equal(filtered(scores, top_k, top_p))
+    assert by_digits.isfinite().any(1).all()
+
+
 def test_ties_go_to_the_first_token_on_every_path():
     logits = torch.zeros(2, 5)
     state = state_with(SamplingParams(), SamplingParams(temperature=1.0, mode="greedy"))
@@ -61,8 +79,9 @@ def test_ties_go_to_the_first_token_on_every_path():
         SamplingNeeds(noise=True, filters=True, greedy=True),
     ):
         scores = sampling_scores(logits, rows, state, needs)
-        noise = sampling_noise(rows, rows, state, needs, 1, 5)
-        assert choose(scores, noise).tolist() == [0, 0]
+        draw_noise(pack((1, 1), "cpu"), state, needs, 5)
+        noise = noise_of(pack((1, 1), "cpu"), state, needs, 5)
+        assert sample(scores, noise).tolist() == [0, 0]
 
 
 def test_temperature_zero_is_greedy_whatever_the_mode():

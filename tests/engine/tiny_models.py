@@ -14,6 +14,7 @@ from specscope.engine.api import (
     SamplingParams,
     fixed_gate,
 )
+from specscope.engine.decode import graphs as graphs_module
 from specscope.engine.decode.drafters.drafter import Drafter
 from specscope.engine.decode.engine import Engine
 from specscope.engine.model.config import ModelConfig
@@ -108,20 +109,45 @@ def run(
     capacity: int = 120,
     **more: object,
 ) -> Record:
+    """Everything that happened; with graphs, in a second pass, whose rounds are all replayed."""
     record = Record()
     chosen = fixed_gate(gate) if isinstance(gate, int) else gate
     engine = Engine(
         target, drafter, k_max=k_max, slots=slots, capacity=capacity, gate=chosen,
         observers=[record], **more,
     )  # fmt: skip
-    for index, text in enumerate(texts):
-        own = params(index) if callable(params) else params
-        engine.submit(str(index), text, own)
-    while engine.step():
-        pass
+    for again in (False, True) if engine.graphs else (False,):
+        if again:
+            engine.capture()
+            engine.graphs.eager = 0
+            record.rounds.clear()
+            record.ends.clear()
+            record.admissions.clear()
+        if isinstance(chosen, RandomGate):
+            chosen.reset()
+        for index, text in enumerate(texts):
+            own = params(index) if callable(params) else params
+            engine.submit(str(index), text, own)
+        while engine.step():
+            pass
+        if again and not engine.graphs.broken:
+            assert not engine.graphs.eager or len(engine.graphs.shapes) == graphs_module.MOST_SHAPES
     return record
 
 
-def random_gate(k_max: int, seed: int = 3) -> Gate:
-    rng = random.Random(seed)
-    return lambda sequences, _: [rng.randint(0, k_max) for _ in sequences]
+class RandomGate:
+    """A random k in 0..k_max for every row and round, the same after every reset."""
+
+    def __init__(self, k_max: int, seed: int) -> None:
+        self.k_max, self.seed = k_max, seed
+        self.reset()
+
+    def reset(self) -> None:
+        self.rng = random.Random(self.seed)
+
+    def __call__(self, sequences: Sequence[object], waiting: int) -> list[int]:
+        return [self.rng.randint(0, self.k_max) for _ in sequences]
+
+
+def random_gate(k_max: int, seed: int = 3) -> RandomGate:
+    return RandomGate(k_max, seed)

@@ -52,8 +52,8 @@ def _wait(device: str) -> None:
 
 DRAFTERS = ("none", "model", "ngram")
 REHEARSALS = 2
-"""The same requests give the same shapes: the first time they run as they are, the second time
-they are captured, once or for the last round that is unread as well."""
+"""The same requests give the same shapes, so the graphs that a rehearsal lacked are captured after
+it; the second shows which need another copy, for the rounds that are unread at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +210,7 @@ def _run(
             engine.submit(str(index), prompt, params)
         while engine.step():
             pass
+        engine.capture()
     return rounds.kept
 
 

@@ -18,12 +18,13 @@ MAX_EOS = 8
 
 @dataclass(frozen=True, slots=True)
 class SamplingNeeds:
-    """What the rows of a batch ask of sampling, known on the host so that the rest is skipped."""
+    """The kinds of sampling in a batch; the host knows them, so that the rest is skipped."""
 
     noise: bool = False
     filters: bool = False
     rejection: bool = False
     greedy: bool = False
+    eos: bool = False
 
     def __or__(self, other: "SamplingNeeds") -> "SamplingNeeds":
         return SamplingNeeds(
@@ -31,19 +32,24 @@ class SamplingNeeds:
             self.filters or other.filters,
             self.rejection or other.rejection,
             self.greedy or other.greedy,
+            self.eos or other.eos,
         )
 
 
 def sampling_needs(params: SamplingParams) -> SamplingNeeds:
-    """What one request asks of sampling."""
+    """The needs of one request."""
+    ends = bool(params.eos)
     if params.greedy:
-        return SamplingNeeds(greedy=True)
+        return SamplingNeeds(greedy=True, eos=ends)
     filters = params.top_k > 0 or params.top_p < 1
-    return SamplingNeeds(True, filters, params.mode == "rejection")
+    return SamplingNeeds(True, filters, params.mode == "rejection", False, ends)
 
 
 class BatchState:
-    """Device tensors of `rows` sequences; addresses never change."""
+    """Device tensors of `rows` sequences; addresses never change.
+
+    Proposals of the round that runs lie in `tokens` as well, behind each row's length.
+    """
 
     def __init__(self, rows: int, capacity: int, k_max: int, device: str) -> None:
         def zeros(*shape: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -51,6 +57,7 @@ class BatchState:
 
         self.device, self.capacity, self.k_max = device, capacity, k_max
         self.tokens = zeros(rows, capacity + k_max + 2)
+        self.places = torch.arange(k_max + 1, device=device)
         self.lengths = zeros(rows)
         self.limit = zeros(rows)
         self.eos = zeros(rows, MAX_EOS)
@@ -61,7 +68,18 @@ class BatchState:
         self.top_k = zeros(rows)
         self.greedy = zeros(rows, dtype=torch.bool)
         self.rejection = zeros(rows, dtype=torch.bool)
+        self._noise: Tensor | None = None
         self.clear()
+
+    def noise(self, vocab: int) -> Tensor:
+        """[rows, k_max + 1, vocab] float32: the noise of the places that a round may fill.
+
+        Allocated once, when the first sampled request comes.
+        """
+        if self._noise is None:
+            shape = (self.lengths.shape[0], self.k_max + 1, vocab)
+            self._noise = torch.zeros(shape, device=self.device)
+        return self._noise
 
     def clear(self) -> None:
         """No row holds anything; each counts one token, so that a pass may run over it."""
@@ -111,11 +129,10 @@ class Batch:
     texts: Sequence[Sequence[int]]
     extent: int  # bound on every row's length
     graphs: Graphs | None = None
-    noise: Tensor | None = None  # [sum of k + 1, vocab] that draft and verifier share
+    lengths: Sequence[int] | None = None  # exact, if no round is in flight and none is a graph
 
     def for_graph(self, graphs: Graphs, ahead: int) -> "Batch":
-        """What of it work in a graph may see, if it looks `ahead` positions beyond the texts."""
-        needs = self.needs
-        if needs.noise:  # what leaves greedy rows alone costs little, another graph for it more
-            needs = replace(needs, greedy=True)
+        """The part of it that captured work may see, up to `ahead` positions beyond the texts."""
+        # Greedy rows and ends of text cost little, a graph for each combination more.
+        needs = replace(self.needs, eos=True, greedy=self.needs.greedy or self.needs.noise)
         return Batch(self.state, needs, (), (), graphs.buckets.extent(self.extent + ahead))

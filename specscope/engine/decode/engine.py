@@ -110,8 +110,7 @@ class Engine:
 
         Raises BadRequest if it can never run or its id is in use.
         """
-        vocab = self.target.model.config.vocab
-        check_request(prompt_ids, params, vocab, self.capacity, self.detokenize is not None)
+        self.check(prompt_ids, params)
         if id in self.known:
             raise BadRequest(f"request {id!r} is running already")
         self.known.add(id)
@@ -119,6 +118,11 @@ class Engine:
         info = RequestInfo(id, label, len(prompt), params, self.clock.unix_ns(), session, prompt)
         limit = min(len(prompt_ids) + params.max_new_tokens, self.capacity)
         self.queue.append(Request(info, list(prompt_ids), limit, listener, self.clock))
+
+    def check(self, prompt_ids: Sequence[int], params: SamplingParams) -> None:
+        """Raises BadRequest if such a request can never run."""
+        vocab = self.target.model.config.vocab
+        check_request(prompt_ids, params, vocab, self.capacity, self.detokenize is not None)
 
     def abort(self, id: str) -> None:
         """End a request before the next round; unknown or ended ones are ignored.
@@ -136,9 +140,9 @@ class Engine:
     ) -> int:
         """Capture CUDA graphs before the first request; how many there are, 0 without graphs.
 
-        For rounds in which all rows draft the same number of tokens, one of `ks`, of all lengths,
-        sampled as in `sampling` (greedy, if not given), of as many rows as `rows` says or of any
-        number. Others are captured when they come by the second time, while requests wait.
+        For rounds that draft `ks`, or any mixture of them, of all lengths, sampled as in
+        `sampling` (greedy if not given), of as many rows as `rows` says or of any number. Other
+        rounds run eagerly until `capture` is called.
 
         Raises BadSetting where requests are there already.
         """
@@ -148,6 +152,16 @@ class Engine:
         needs = list(dict.fromkeys(sampling_needs(own) for own in sampling or [SamplingParams()]))
         with self.on_device:
             return self.pipeline.warm_up(ks, needs, counts, self.depth)
+
+    def capture(self, most: int | None = None) -> int:
+        """Capture the CUDA graphs that rounds lacked, at most `most`; how many there were.
+
+        Does nothing while a request runs or waits.
+        """
+        if self.graphs is None or not self.idle:
+            return 0
+        with self.on_device:
+            return self.graphs.capture(most)
 
     def step(self) -> bool:
         """Run one round; False if there was nothing to run."""

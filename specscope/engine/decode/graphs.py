@@ -1,16 +1,19 @@
 """CUDA graphs: the parts of a round are captured once per shape and replayed.
 
-The first round of a shape runs eagerly on the graph's static inputs, which warms the kernels up.
-The second is captured; later rounds copy their inputs and replay. RoundPipeline.warm_up does this
-for the usual shapes before the first request.
+A shape that is not captured runs eagerly, on the graph's static inputs. Graphs are captured only
+while no request is there: by RoundPipeline.warm_up before the first request, and by Engine.capture
+whenever the engine is idle, for the shapes that ran eagerly. So no request waits for a capture, and
+no round's time contains one.
 
 Everything that differs between two rounds of one shape must be an input, or lie in a tensor that
 keeps its address. Random numbers need no generator, see sampler.py.
 
-On a CPU, EagerReplay stands in for a graph, so padding and copying are tested without a GPU."""
+On a CPU, EagerReplay stands in for a graph, so padding and copying are tested without a GPU.
+"""
 
+import contextlib
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -18,13 +21,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from specscope.engine.decode.timing import CAPTURE, LAUNCH, EventTimer, InGraph, Parts, Timer
+from specscope.engine.decode.timing import LAUNCH, EventTimer, InGraph, Parts, Timer
 from specscope.engine.errors import EngineError
 from specscope.engine.model.device import is_gpu
 from specscope.engine.model.layout import Buckets
 
-MOST_SHAPES = 512
-"""Beyond them rounds run as they are: each graph holds memory for its results and its nodes."""
+MOST_SHAPES = 2048
+"""Further shapes always run eagerly: each graph holds memory for its results and its nodes."""
 STREAM_CAPTURE = range(900, 909)
 """cudaErrorStreamCaptureUnsupported .. cudaErrorStreamCaptureWrongThread of the CUDA runtime."""
 
@@ -33,7 +36,7 @@ Work = Callable[[Sequence[Tensor], Parts], tuple[Tensor, ...]]
 
 
 class CaptureFailed(EngineError):
-    """The work cannot be a CUDA graph here; as it is it runs."""
+    """The work cannot be a CUDA graph here; eagerly it runs."""
 
 
 def forbids_capture(error: RuntimeError) -> bool:
@@ -133,69 +136,101 @@ Capture = Callable[[Callable[[Parts], tuple[Tensor, ...]]], Replay]
 
 
 @dataclass(slots=True)
-class Replayed:
+class GraphEntry:
     """One shape: its static inputs, and its graph in as many copies as are unread at once."""
 
     work: Work
     inputs: tuple[Tensor, ...]
     copies: list[Replay] = field(default_factory=list)
+    warm: bool = False
+    """Whether it ran eagerly before, so that its kernels are loaded."""
+    missing: bool = False
+    """Whether it ran eagerly for want of a copy since the last capture."""
 
     def fill(self, given: Sequence[Tensor]) -> None:
-        """Copy the round's inputs in; they may be smaller, what lies behind them is stale."""
+        """Copy the round's inputs in; they may be smaller, the rest of a static input is stale."""
         for static, tensor in zip(self.inputs, given, strict=True):
             if tensor.numel():
                 corner = tuple(slice(size) for size in tensor.shape)
                 static[corner].copy_(tensor, non_blocking=True)
 
-    def free(self, capture: Capture, timer: Timer) -> Replay:
-        """A copy whose last replay has been read, captured now if there is none."""
-        copy = next((copy for copy in self.copies if copy.ready()), None)
-        if copy is None:
-            with timer.part(CAPTURE):
-                copy = capture(lambda parts: self.work(self.inputs, parts))
-            self.copies.append(copy)
-        return copy
+    def ready_copy(self) -> Replay | None:
+        """A copy whose last replay has been read, if there is one."""
+        return next((copy for copy in self.copies if copy.ready()), None)
 
 
 class Graphs:
     """Everything captured so far, by shape."""
 
     def __init__(self, buckets: Buckets, capture: Capture, timer: Timer) -> None:
-        self.buckets, self.capture, self.timer = buckets, capture, timer
-        self.shapes: dict[Hashable, Replayed] = {}
-        self.broken = False
+        self.buckets, self.timer = buckets, timer
+        self._capture = capture
+        self.shapes: dict[Hashable, GraphEntry] = {}
+        self.broken = self._capturing = False
+        self.replayed = self.eager = 0
+
+    @contextlib.contextmanager
+    def capturing(self) -> Iterator[None]:
+        """A context in which `run` captures warm shapes that lack a copy."""
+        self._capturing = True
+        try:
+            yield
+        finally:
+            self._capturing = False
 
     def run(
         self, key: Hashable, work: Work, inputs: Sequence[tuple[Tensor, tuple[int, ...]]]
     ) -> tuple[Tensor, ...]:
-        """The outputs of `work` on `inputs`, each given with the size that it is filled up to.
+        """The outputs of `work` on `inputs`, each given with the size that it is padded to.
 
-        key: all that work depends on besides its inputs' values and tensors that keep their
-        place. Outputs share memory with what other graphs compute on the way: they must be used
-        up, in the stream, before the next is replayed.
-
-        What cannot be captured is said once and runs as it is from then on; other errors of the
-        device are raised.
+        key: all that `work` depends on besides its inputs' values and tensors that keep their
+        address. Outputs share memory with other graphs' intermediate results: they must be used
+        up, in the stream, before the next replay.
         """
         sizes = tuple(size for _, size in inputs)
-        given = [tensor for tensor, _ in inputs]
-        known = self.shapes.get((key, sizes))
-        if known is None:
-            statics = tuple(tensor.new_zeros(size) for tensor, size in inputs)
-            known = Replayed(work, statics)
+        entry = self.shapes.get((key, sizes))
+        if entry is None:
+            entry = GraphEntry(work, tuple(tensor.new_zeros(size) for tensor, size in inputs))
             if len(self.shapes) < MOST_SHAPES and not self.broken:
-                self.shapes[key, sizes] = known
-            known.fill(given)
-            return work(known.inputs, self.timer)
-        known.fill(given)
-        if not self.broken:
-            try:
-                return known.free(self.capture, self.timer).replay(self.timer)
-            except CaptureFailed as error:
-                self.broken = True
-                self.shapes.clear()
-                warnings.warn(f"CUDA graphs are off: {error}", stacklevel=2)
-        return work(known.inputs, self.timer)
+                self.shapes[key, sizes] = entry
+        entry.fill([tensor for tensor, _ in inputs])
+        copy = entry.ready_copy()
+        if copy is None and self._capturing and entry.warm:
+            copy = self._add_copy(entry)
+        if copy is not None:
+            self.replayed += 1
+            return copy.replay(self.timer)
+        self.eager += 1
+        entry.warm = entry.missing = True
+        return entry.work(entry.inputs, self.timer)
+
+    def capture(self, most: int | None = None) -> int:
+        """Capture the shapes that ran eagerly since, at most `most`; how many there were.
+
+        Only while no request is there.
+        """
+        missing = [entry for entry in self.shapes.values() if entry.missing][:most]
+        for entry in missing:
+            self._add_copy(entry)
+        return len(missing)
+
+    def _add_copy(self, entry: GraphEntry) -> Replay | None:
+        """A new copy. What may not be captured turns graphs off with a warning, once.
+
+        Other errors of the device are raised.
+        """
+        entry.missing = False
+        if self.broken:
+            return None
+        try:
+            copy = self._capture(lambda parts: entry.work(entry.inputs, parts))
+        except CaptureFailed as error:
+            self.broken = True
+            self.shapes.clear()
+            warnings.warn(f"CUDA graphs are off: {error}", stacklevel=2)
+            return None
+        entry.copies.append(copy)
+        return copy
 
 
 def graphs_for(

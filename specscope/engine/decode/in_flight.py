@@ -16,11 +16,12 @@ from specscope.engine.api import RoundReport
 from specscope.engine.decode.batch import Batch, BatchState, SamplingNeeds
 from specscope.engine.decode.drafters.drafter import Drafter
 from specscope.engine.decode.graphs import MOST_SHAPES, Graphs, graphs_for
-from specscope.engine.decode.model_runner import ModelRunner, Outcome, rehearse_round, run_round
+from specscope.engine.decode.model_runner import ModelRunner
+from specscope.engine.decode.round import Outcome, rehearse_round, run_round
 from specscope.engine.decode.scheduler import Decode, PrefillChunk, Request
 from specscope.engine.decode.timing import LAUNCH, Clock, Durations, Measured, Timer, timer_for
 from specscope.engine.model.decoder import Decoder
-from specscope.engine.model.kv_cache import KVCache
+from specscope.engine.model.kv_cache import KVCache, rounded
 from specscope.engine.model.layout import Buckets
 
 
@@ -91,7 +92,7 @@ def build_report(
         timing_source=timing_source,
         waiting=launched.waiting,
         prefill_tokens=sum(chunk.tokens for chunk in launched.chunks),
-        padded_tokens=launched.outcome.padded,
+        padded_tokens=launched.outcome.padding,
         preempted=sum(end == "preempt" for end in ends.values()),
         requests=[share.request.info.id for share in shares],
         contexts=[share.context for share in shares],
@@ -154,6 +155,7 @@ class RoundPipeline:
             [request.text for request in requests],
             min(max(contexts) + self.tokens_in_flight, self.state.capacity),
             self.graphs,
+            contexts if self.graphs is None and not self.in_flight else None,
         )
         outcome = run_round(self.target, self.drafter, batch, ks, self.timer, self.forced)
         self.drafter.advanced(ks)
@@ -177,30 +179,32 @@ class RoundPipeline:
         rows: Sequence[int],
         depth: int,
     ) -> int:
-        """Capture the graphs of rounds with all rows at one k; how many shapes there are now.
+        """Capture the graphs of rounds before the first request; how many shapes there are now.
 
-        For every size of `rows`, every extent, every one of `ks` and of `sampling`, the largest
-        first, so that later graphs find room in what earlier ones took; a graph for each of the
-        depth + 1 rounds that may be unread at once. At most half of all shapes that may be: the
-        other half is left to the rounds that come by.
+        For every bucket of `rows`, every extent, all of `sampling`, and batches that draft each
+        of `ks` or, if there are several, any mixture of them. The largest come first, so that
+        later graphs fit into the memory of earlier ones. Each shape gets a copy for all rounds
+        that may be unread at once, depth + 1. At most half of MOST_SHAPES is captured.
 
-        Each is rehearsed as rounds of nobody. Nothing may be running, and no row may hold anything.
+        Each is rehearsed on empty rows. No request may be running.
         """
         if self.graphs is None:
             return 0
         graphs, buckets = self.graphs, self.graphs.buckets
         self.state.clear()
         sizes = sorted({buckets.rows(count) for count in rows}, reverse=True)
-        lengths = sorted(ks, reverse=True)
-        for count, extent, k, needs in product(sizes, buckets.extents, lengths, sampling):
-            if len(graphs.shapes) >= MOST_SHAPES // 2 or graphs.broken:
-                break
-            context = max(1, extent - (buckets.width(k + 1) - 1))
-            self._rehearse(Batch(self.state, needs, (), (), context, graphs), [k] * count, depth)
+        for count, extent, needs in product(sizes, buckets.extents, sampling):
+            for lengths in _mixtures(buckets, count, ks, self.drafter.draws):
+                if len(graphs.shapes) >= MOST_SHAPES // 2 or graphs.broken:
+                    return len(graphs.shapes)
+                context = max(1, extent - (self.state.k_max if any(lengths) else 0))
+                batch = Batch(self.state, needs, (), (), context, graphs)
+                with graphs.capturing():
+                    self._rehearse(batch, lengths, depth)
         return len(graphs.shapes)
 
     def _rehearse(self, batch: Batch, ks: Sequence[int], depth: int) -> None:
-        """As it is, and then as often as its marks may be unread: so many copies are captured."""
+        """Run eagerly, then as often as its results may be unread: so many copies are captured."""
         launched = []
         for _ in range(1 + depth + 1):
             self.timer.begin(after_idle=True)
@@ -208,6 +212,23 @@ class RoundPipeline:
             launched.append(self.timer.end())
         for measured in launched:
             _when_passed(measured)
+
+
+def _mixtures(buckets: Buckets, rows: int, ks: Collection[int], exact: bool) -> list[list[int]]:
+    """Draft lengths of `rows` rows, one list for each shape that a mixture of `ks` can have.
+
+    exact: whether a row at k proposes k tokens, and never fewer.
+    """
+    most = max(ks)
+    if most == 0 or (exact and len(ks) == 1):
+        return [[most] * rows]
+    mixtures = []
+    for tokens in buckets.all_tokens(rows, most + 1):
+        drafts = min(tokens - rows, most * rows)
+        full, rest = divmod(drafts, most)
+        mixtures.append(([most] * full + [rest] + [0] * rows)[:rows])
+    drafting = [lengths for lengths in mixtures if any(lengths)]
+    return drafting + ([[0] * rows] if 0 in ks or not exact else [])
 
 
 def open_pipeline(
@@ -224,9 +245,9 @@ def open_pipeline(
 ) -> RoundPipeline:
     """Everything that rounds need on `device`: caches, state, timer, graphs. See Engine."""
     timer = timer_for(device, clock)
-    positions = capacity + k_max + 1  # a round may write behind a text of full length
+    positions = rounded(capacity + k_max + 1)  # a round may write behind a text of full length
     replayed = graphs_for(device, Buckets(slots, k_max, positions), timer, graphs)
-    rows = slots + (replayed is not None)  # with graphs, one of nobody
+    rows = slots + (replayed is not None)  # with graphs, a padding row
     cache = KVCache(target.config, rows, positions, device, target.dtype)
     state = BatchState(rows, capacity, k_max, device)
     drafter.open(rows, capacity, k_max, device)

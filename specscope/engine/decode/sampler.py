@@ -2,17 +2,26 @@
 
 A token's random number is a function of (seed, position, stream, token). It is the same in every
 row and batch and after every draft, so coupled sampling gives the same text for every k. Streams
-are independent: one stream for both draft and acceptance would distort the distribution."""
+are independent: one stream for both draft and acceptance would distort the distribution.
+"""
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from specscope.engine.decode.batch import BatchState, SamplingNeeds
+from specscope.engine.model.layout import Packing
 
 COUPLED, DRAFT, ACCEPT, RESIDUAL, SYNTHETIC = range(5)
 
 _ODD = -7046029254386353131  # 2**64 / golden ratio, as a signed word
 _SPREAD = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
+
+SORTED_VOCAB = 8192
+"""Up to this vocabulary sorting is the quicker way to find the last token that a filter keeps."""
+_SIGN = 1 << 31
+_DIGITS = ((21, 11), (10, 11), (0, 10))  # shift and bits of the three digits of a 32-bit key
+_UNIT = 1 << 40  # probabilities are summed as integers, exactly and in any order
 
 
 def key(seed: Tensor, position: Tensor, stream: Tensor | int) -> Tensor:
@@ -47,6 +56,106 @@ def gumbel(keys: Tensor, vocab: int) -> Tensor:
     return u.neg_().log1p_().neg_().log_().neg_()
 
 
+def draw_noise(packing: Packing, state: BatchState, needs: SamplingNeeds, vocab: int) -> None:
+    """Fill state.noise for all tokens that this round may emit: place j of a row is the j-th.
+
+    packing: k + 1 tokens of each row. Draft and verification of coupled rows read the same noise.
+    For rejection rows the first k places are the draft's, and the last is for the token that the
+    target adds if it accepts all of them. Nothing is done for greedy batches.
+    """
+    if not needs.noise:
+        return
+    rows, offsets, noise = packing.token_rows, packing.offsets, state.noise(vocab)
+    stream: Tensor | int = COUPLED
+    if needs.rejection:
+        last = packing.last[(rows - packing.shape.first).clamp(max=packing.shape.rows - 1)]
+        own = torch.where(offsets < last, DRAFT, RESIDUAL)
+        stream = torch.where(state.rejection[rows], own, COUPLED)
+    drawn = gumbel(key(state.seed[rows], state.lengths[rows] + offsets, stream), vocab)
+    if needs.greedy:
+        drawn.masked_fill_(state.greedy[rows, None], 0.0)
+    whole = packing.whole
+    if whole is None:
+        noise.index_put_((rows, offsets), drawn)
+    else:
+        noise[whole, : packing.shape.width] = drawn.view(-1, packing.shape.width, vocab)
+
+
+def noise_of(
+    packing: Packing, state: BatchState, needs: SamplingNeeds, vocab: int
+) -> Tensor | None:
+    """[N, vocab] the noise of every packed token, None for greedy batches."""
+    if not needs.noise:
+        return None
+    whole, noise = packing.whole, state.noise(vocab)
+    if whole is None:
+        return noise[packing.token_rows, packing.offsets]
+    return noise[whole, : packing.shape.width].reshape(-1, vocab)
+
+
+def sampling_scores(
+    logits: Tensor, rows: Tensor | slice, state: BatchState, needs: SamplingNeeds
+) -> Tensor:
+    """logits [n, vocab] under the settings of their rows: log-probabilities up to a constant.
+
+    rows: [n], or a slice of n rows. Filtered tokens get -inf. Top-k acts before top-p, and ties
+    with the last token kept stay, so that the same logits always keep the same tokens.
+    """
+    if not needs.noise:
+        return logits
+    scores = logits / state.temperature[rows, None].to(logits.dtype)
+    return filtered(scores, state.top_k[rows], state.top_p[rows]) if needs.filters else scores
+
+
+def sample(scores: Tensor, noise: Tensor | None) -> Tensor:
+    """One token [n] for each of scores [n, vocab]: the largest score plus noise, if any."""
+    return scores.argmax(-1) if noise is None else (scores + noise).argmax(-1)
+
+
+def filtered(scores: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+    """scores [n, vocab] with -inf for tokens outside top-k [n] (0: off), then top-p [n] (1: off).
+
+    The same tokens are kept whatever the order of summation: probabilities are added as integers.
+    """
+    keys = _order(scores)
+    select = _select_by_sorting if keys.shape[1] <= SORTED_VOCAB else _select_by_digits
+    floor = torch.where(top_k > 0, select(keys, torch.ones_like(keys), top_k), 0)
+    mass = scores.masked_fill(keys < floor[:, None], -torch.inf).softmax(-1).mul(_UNIT).long()
+    wanted = (mass.sum(-1) * top_p.double()).ceil().long()
+    nucleus = torch.where(top_p < 1, select(keys, mass, wanted), 0)
+    return scores.masked_fill(keys < torch.maximum(floor, nucleus)[:, None], -torch.inf)
+
+
+def _order(scores: Tensor) -> Tensor:
+    """int64 keys in 0 .. 2**32 - 1 that order as `scores` do, rounded to float32."""
+    bits = (scores.float() + 0.0).view(torch.int32).long()  # + 0.0 makes -0 a 0
+    # A negative float's bits rise with its size: -1 is the smallest int32 and the largest size.
+    return torch.where(bits < 0, -1 - bits, bits + _SIGN)
+
+
+def _select_by_sorting(keys: Tensor, weights: Tensor, wanted: Tensor) -> Tensor:
+    """[n] the largest key t with sum(weights[keys >= t]) >= wanted, or the smallest key."""
+    descending, index = keys.sort(-1, descending=True)
+    before = weights.gather(1, index).cumsum(1) < wanted[:, None]
+    place = before.sum(1).clamp(max=keys.shape[1] - 1)
+    return descending.gather(1, place[:, None]).squeeze(1)
+
+
+def _select_by_digits(keys: Tensor, weights: Tensor, wanted: Tensor) -> Tensor:
+    """The same, digit by digit from three histograms: far cheaper than a sort of 128k tokens."""
+    rest, chosen = wanted.clamp(min=1), torch.zeros_like(wanted)
+    for shift, bits in _DIGITS:
+        digits = (keys >> shift) & ((1 << bits) - 1)
+        histogram = torch.zeros((keys.shape[0], 1 << bits), dtype=torch.int64, device=keys.device)
+        above = histogram.scatter_add_(1, digits, weights).flip(1).cumsum(1).flip(1)
+        digit = ((above >= rest[:, None]).sum(1) - 1).clamp(min=0)
+        chosen = (chosen << bits) + digit
+        higher = F.pad(above, (0, 1)).gather(1, digit[:, None] + 1).squeeze(1)
+        rest = (rest - higher).clamp(min=1)
+        weights = weights.masked_fill(digits != digit[:, None], 0)
+    return chosen
+
+
 def _fold(x: Tensor, bits: int) -> Tensor:
     """x ^ (x >> bits) in place, the shift without sign."""
     return x.bitwise_xor_((x >> bits).bitwise_and_((1 << 32 - bits) - 1))
@@ -57,60 +166,3 @@ def _mix(x: Tensor) -> Tensor:
     x = (x ^ ((x >> 30) & ((1 << 34) - 1))) * _SPREAD[0]
     x = (x ^ ((x >> 27) & ((1 << 37) - 1))) * _SPREAD[1]
     return x ^ ((x >> 31) & ((1 << 33) - 1))
-
-
-def sampling_scores(
-    logits: Tensor, rows: Tensor, state: BatchState, needs: SamplingNeeds
-) -> Tensor:
-    """logits [n, vocab] under the settings of their rows [n]: log-probabilities up to a constant.
-
-    Filtered tokens get -inf. Top-k acts before top-p, and ties with the last token kept stay, so
-    that the same logits always keep the same tokens.
-    """
-    if not needs.noise:
-        return logits
-    scores = logits / state.temperature[rows, None].to(logits.dtype)
-    return _filter(scores, state.top_k[rows], state.top_p[rows]) if needs.filters else scores
-
-
-def sampling_noise(
-    rows: Tensor,
-    positions: Tensor,
-    state: BatchState,
-    needs: SamplingNeeds,
-    stream: int,
-    vocab: int,
-) -> Tensor | None:
-    """What is added to the scores of tokens at `positions` [n] of `rows` [n]: [n, vocab] or None.
-
-    Nothing for greedy rows; for coupled rows the noise that all models share; for rejection rows
-    that of `stream`.
-    """
-    if not needs.noise:
-        return None
-    streams = torch.where(state.rejection[rows], stream, COUPLED)
-    noise = gumbel(key(state.seed[rows], positions, streams), vocab)
-    return noise.masked_fill_(state.greedy[rows, None], 0.0) if needs.greedy else noise
-
-
-def choose(scores: Tensor, noise: Tensor | None) -> Tensor:
-    """One token [n] for each of scores [n, vocab]: the largest, after noise where there is some."""
-    return scores.argmax(-1) if noise is None else (scores + noise).argmax(-1)
-
-
-def _filter(scores: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
-    vocab = scores.shape[-1]
-    descending = scores.sort(-1, descending=True).values
-    last = torch.where(top_k > 0, top_k.clamp(max=vocab), vocab)[:, None] - 1
-    descending = descending.masked_fill(
-        torch.arange(vocab, device=scores.device) > last, -torch.inf
-    )
-    mass = descending.softmax(-1)
-    before = mass.cumsum(-1) - mass
-    # The first token is always kept; one whose predecessors already reach top_p is not. With
-    # top_p 1 rounding must not cut the tail.
-    cut = (before >= top_p[:, None]) & (top_p < 1)[:, None]
-    cut[:, 0] = False
-    floor = descending.masked_fill(cut, torch.inf)
-    floor = torch.where(floor == -torch.inf, torch.inf, floor).amin(-1, keepdim=True)
-    return scores.masked_fill(scores < floor, -torch.inf)

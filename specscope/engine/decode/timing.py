@@ -20,9 +20,7 @@ from specscope.engine.model.device import is_gpu
 PARTS = ("prefill", "catchup", "draft", "verify", "sample")
 LAUNCH = "launch"
 """A graph's replay less what ran inside it: the device waited for its first node, or its last."""
-CAPTURE = "capture"
-"""The device waited while a graph was captured."""
-MARKED = (*PARTS, LAUNCH, CAPTURE)
+MARKED = (*PARTS, LAUNCH)
 
 
 @dataclass(slots=True)
@@ -36,7 +34,7 @@ class Durations:
 
     @property
     def idle(self) -> float:
-        """Wall less all parts but launches and captures, at least 0."""
+        """Wall less all parts but launches, at least 0."""
         return max(0.0, self.wall - sum(self.parts[part] for part in PARTS))
 
 

@@ -1,6 +1,7 @@
 """Verification: how many proposals each row accepts, and the token that follows them.
 
-Greedy, coupled and rejection rows share a batch. Everything stays on the device."""
+Greedy, coupled and rejection rows share a batch. Everything stays on the device.
+"""
 
 from dataclasses import dataclass
 
@@ -13,10 +14,10 @@ from specscope.engine.decode.sampler import (
     ACCEPT,
     RESIDUAL,
     SYNTHETIC,
-    choose,
     gumbel,
     key,
-    sampling_noise,
+    noise_of,
+    sample,
     sampling_scores,
     uniform,
 )
@@ -25,11 +26,11 @@ from specscope.engine.model.layout import Layout
 
 @dataclass(frozen=True, slots=True)
 class VerifiedBlocks:
-    """Of each row: how many proposals stand, and the block with the token after them in place."""
+    """How many proposals each row accepts, and the block that starts with them."""
 
     accepted: Tensor  # [rows] 0..k
     block: Tensor  # [rows, K + 1]; entries behind `accepted` mean nothing
-    live: Tensor | None = None  # [rows] false where a batch was filled up with padding rows
+    live: Tensor | None = None  # [rows] false for padding rows
 
 
 def verify_proposals(
@@ -39,27 +40,25 @@ def verify_proposals(
     batch: Batch,
     forced: Tensor | None = None,
 ) -> VerifiedBlocks:
-    """Keep the longest prefix of each row's proposals that leaves its law the target's.
+    """Accept the longest prefix of each row's proposals that keeps the target's distribution.
 
     logits: [N, vocab] of the packed tokens of `plan`, whose rows bring their k + 1 inputs
     forced: [k_max] conditional acceptance by position, which replaces the true test: the load is
-    real and the text is not the target's any more.
+    real, the text is not the target's any more.
 
     Sources: rejection Leviathan et al. 2023 (arXiv 2211.17192), algorithm 1; coupled Daliri et
     al. 2024 (arXiv 2408.07978).
     """
-    rows, width, proposed = plan.rows, plan.width, plan.packing.last
-    live = proposed >= 0 if plan.packing.shape.filled else None
-    state, needs, noise = batch.state, batch.needs, batch.noise
-    scores = sampling_scores(logits, plan.token_rows, state, needs)
-    if noise is None:
-        places, vocab = plan.positions + 1, logits.shape[-1]
-        noise = sampling_noise(plan.token_rows, places, state, needs, RESIDUAL, vocab)
-    own = plan.pad(choose(scores, noise)).view(rows, width)
+    packing, state, needs = plan.packing, batch.state, batch.needs
+    rows, width, proposed = plan.rows, plan.width, packing.last
+    live = proposed >= 0 if packing.shape.padded else None
+    token_rows = slice(0, rows) if packing.whole and width == 1 else packing.token_rows
+    scores = sampling_scores(logits, token_rows, state, needs)
+    noise = noise_of(packing, state, needs, logits.shape[-1])
+    own = plan.pad(sample(scores, noise)).view(rows, width)
     if width == 1:
-        return VerifiedBlocks(torch.zeros_like(state.lengths[:rows]), own, live)
-    drafted = proposal.tokens[:, : width - 1]
-    index = torch.arange(width - 1, device=logits.device)
+        return VerifiedBlocks(proposed.clamp(min=0), own, live)
+    drafted = state.tokens[:rows].gather(1, _places(state, rows, width - 1))
     test = drafted == own[:, :-1]
     probable = None
     if needs.rejection:
@@ -68,7 +67,12 @@ def verify_proposals(
         test = torch.where(state.rejection[:rows, None], kept, test)
     if forced is not None:
         test = _uniform(state, rows, width - 1, SYNTHETIC) < forced[: width - 1]
-    accepted = (test & (index < proposed[:, None])).long().cumprod(1).sum(1)
+    if packing.whole is None:
+        test = test & (state.places[: width - 1] < proposed[:, None])
+    accepted = test.long().cumprod(1).sum(1)
+    if probable is None and forced is None:
+        # What was accepted is what the target chose itself.
+        return VerifiedBlocks(accepted, own, live)
     after = own.gather(1, accepted[:, None])
     if probable is not None:
         redrawn = _redraw(probable, drafted, proposal, (accepted, proposed), state)
@@ -77,26 +81,30 @@ def verify_proposals(
     return VerifiedBlocks(accepted, block, live)
 
 
-def commit(verified: VerifiedBlocks, state: BatchState) -> Tensor:
-    """Append each row's emitted tokens and tell what happened: [rows, K + 3] int64.
+def commit(verified: VerifiedBlocks, state: BatchState, ends: bool = True) -> Tensor:
+    """Append each row's emitted tokens and return what happened: [rows, K + 3] int64.
 
-    Columns: accepted, emitted, then the block. A block is cut behind the first end-of-text token,
-    then at the length limit: an end of text on the last allowed place is still an end of text.
-    Padding rows stay as they are.
+    Columns: accepted, emitted, then the block. A block is cut behind the first end-of-text token
+    (unless `ends` says that no row has one), then at the length limit: an end of text on the last
+    allowed place is still an end of text. Padding rows stay as they are.
     """
     rows, width = verified.block.shape
-    ln, block = state.lengths[:rows], verified.block
-    index = torch.arange(width, device=block.device)
-    ending = (block[:, :, None] == state.eos[:rows, None, :]).any(-1)
-    ending = ending & (index <= verified.accepted[:, None])
-    first = torch.where(ending, index, width).amin(1)
-    emitted = torch.minimum(verified.accepted, first) + 1
-    emitted = torch.minimum(emitted, state.limit[:rows] - ln) * state.alive[:rows]
+    lengths, block, places = state.lengths[:rows], verified.block, _places(state, rows, width)
+    emitted = verified.accepted + 1
+    if ends:
+        # An end behind the accepted tokens is beyond `emitted` and cuts nothing.
+        ending = (block[:, :, None] == state.eos[:rows, None, :]).any(-1)
+        first = torch.where(ending, state.places[:width], width).amin(1)
+        emitted = torch.minimum(emitted, first + 1)
+    emitted = torch.minimum(emitted, state.limit[:rows] - lengths) * state.alive[:rows]
     if verified.live is not None:
         emitted = emitted * verified.live
-    state.alive[:rows] &= (first >= emitted) & (ln + emitted < state.limit[:rows])
-    state.tokens[:rows].scatter_(1, ln[:, None] + index, block)
-    ln += emitted
+    going = lengths + emitted < state.limit[:rows]
+    if ends:
+        going &= first >= emitted
+    state.alive[:rows] &= going
+    state.tokens[:rows].scatter_(1, places, block)
+    lengths += emitted
     return torch.cat((verified.accepted[:, None], emitted[:, None], block), 1)
 
 
@@ -106,9 +114,10 @@ def _rejection_test(
     """u q < p for each proposal; u is never 0, so what the target excludes is never kept."""
     p = probable[:, :-1].gather(2, drafted[:, :, None]).squeeze(2)
     u = _uniform(state, drafted.shape[0], drafted.shape[1], ACCEPT)
-    if proposal.probable is None:
+    if proposal.laws is None:
         return u < p
-    q = proposal.probable[:, : drafted.shape[1]].gather(2, drafted[:, :, None]).squeeze(2)
+    laws = proposal.laws[: drafted.shape[0], : drafted.shape[1]]
+    q = laws.gather(2, drafted[:, :, None]).squeeze(2)
     return u * q < p
 
 
@@ -128,20 +137,25 @@ def _redraw(
     p = probable.gather(1, accepted[:, None, None].expand(-1, 1, vocab)).squeeze(1)
     if width > 1:
         place = accepted.clamp(max=width - 2)[:, None]
-        if proposal.probable is None:
+        if proposal.laws is None:
             token = drafted.gather(1, place)
             q = torch.zeros_like(p).scatter_(1, token, 1.0)
         else:
-            q = proposal.probable.gather(1, place[:, :, None].expand(-1, 1, vocab)).squeeze(1)
+            laws = proposal.laws[:rows]
+            q = laws.gather(1, place[:, :, None].expand(-1, 1, vocab)).squeeze(1)
         rejected = (accepted < proposed)[:, None]
         excess = (p - q.to(p.dtype)).clamp(min=0)
-        # Where rounding leaves no excess the two laws are one, and the target's serves.
+        # If rounding leaves no excess the two laws are one, and the target's serves.
         p = torch.where(rejected & (excess.sum(1, keepdim=True) > 0), excess, p)
     keys = key(state.seed[:rows], state.lengths[:rows] + accepted, RESIDUAL)
     return (p.log() + gumbel(keys, vocab)).argmax(-1)
 
 
+def _places(state: BatchState, rows: int, width: int) -> Tensor:
+    """[rows, width] the positions behind each row's text."""
+    return state.lengths[:rows, None] + state.places[:width]
+
+
 def _uniform(state: BatchState, rows: int, width: int, stream: int) -> Tensor:
-    """[rows, width] for the places behind each row's text."""
-    places = state.lengths[:rows, None] + torch.arange(width, device=state.device)
-    return uniform(key(state.seed[:rows, None], places, stream))
+    """[rows, width] for the positions behind each row's text."""
+    return uniform(key(state.seed[:rows, None], _places(state, rows, width), stream))

@@ -2,8 +2,10 @@
 
 Each row has its own length and rows are not aligned. A token's key and value are written at the
 token's own position, and a query sees all positions up to its own. Rolling back a rejected draft
-therefore needs no work: stale entries are overwritten before a query can see them."""
+therefore needs no work: stale entries are overwritten before a query can see them.
+"""
 
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -12,7 +14,15 @@ from torch import Tensor, nn
 
 from specscope.engine.model.config import ModelConfig
 from specscope.engine.model.kv_cache import KVCache
-from specscope.engine.model.layers import Attention, Projection, RMSNorm, rotation_table
+from specscope.engine.model.layers import (
+    Attention,
+    FusedAttention,
+    FusedNorm,
+    Pass,
+    Projection,
+    RMSNorm,
+    rotation_table,
+)
 from specscope.engine.model.layout import Layout
 
 
@@ -24,30 +34,14 @@ class FeedForward(nn.Module):
         self.gate_proj = nn.Linear(config.hidden, config.ff, bias=False)
         self.up_proj = nn.Linear(config.hidden, config.ff, bias=False)
         self.down_proj = nn.Linear(config.ff, config.hidden, bias=False)
-        self.joint: Projection | None = None
-        self.down: Projection | None = None
-
-    def fuse(self) -> None:
-        """Join gate and up."""
-        self.joint = Projection((self.gate_proj, self.up_proj))
-        self.down = Projection((self.down_proj,))
-
-    def inner(self, x: Tensor) -> Tensor:
-        """silu(gate(x)) * up(x), which `down` brings back to the width of x."""
-        if self.joint is None:
-            gate, up = self.gate_proj(x), self.up_proj(x)
-        else:
-            gate, up = self.joint(x).chunk(2, -1)
-        out: Tensor = F.silu(gate) * up
-        return out
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.down_proj(self.inner(x))
+        out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
         return out
 
 
 class Layer(nn.Module):
-    """One block; names of its parts are those of the checkpoints."""
+    """One block; its parts have the checkpoints' names."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -56,16 +50,41 @@ class Layer(nn.Module):
         self.post_attention_layernorm = RMSNorm(config.hidden, config.norm_eps)
         self.mlp = FeedForward(config)
 
-    def forward(
-        self, x: Tensor, angles: Tensor, cache: tuple[Tensor, Tensor, Tensor], plan: Layout
-    ) -> Tensor:
-        """x [N, hidden] changed in place, for inference; see Attention.forward."""
-        attention, mlp = self.self_attn, self.mlp
-        assert attention.out is not None
-        assert mlp.down is not None, "Decoder.ready comes first"
-        attention.out.add(x, attention(self.input_layernorm(x), angles, cache, plan))
-        mlp.down.add(x, mlp.inner(self.post_attention_layernorm(x)))
-        return x
+    def forward(self, x: Tensor, angles: Tensor, rows: int) -> Tensor:
+        """x [rows * T, hidden] of whole texts, without a cache; see Attention.forward."""
+        x = x + self.self_attn(self.input_layernorm(x), angles, rows)
+        out: Tensor = x + self.mlp(self.post_attention_layernorm(x))
+        return out
+
+    def fuse(self) -> "FusedLayer":
+        """The layer for inference."""
+        mlp, attention = self.mlp, self.self_attn
+        return FusedLayer(
+            self.input_layernorm.fuse(),
+            attention.fuse(),
+            Projection((attention.o_proj,)),
+            self.post_attention_layernorm.fuse(),
+            Projection((mlp.gate_proj, mlp.up_proj)),
+            Projection((mlp.down_proj,)),
+        )
+
+
+@dataclass(slots=True)
+class FusedLayer:
+    """A layer for inference."""
+
+    norm: FusedNorm
+    attention: FusedAttention
+    out: Projection
+    ff_norm: FusedNorm
+    gate_up: Projection
+    down: Projection
+
+    def __call__(self, x: Tensor, keys: Tensor, values: Tensor, shared: Pass) -> None:
+        """Change x [N, hidden] in place; see FusedAttention."""
+        self.out.add(x, self.attention(self.norm(x), keys, values, shared))
+        gate, up = self.gate_up(self.ff_norm(x)).chunk(2, -1)
+        self.down.add(x, F.silu(gate).mul_(up))
 
 
 class Decoder(nn.Module):
@@ -80,9 +99,9 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = RMSNorm(config.hidden, config.norm_eps)
         self.lm_head = nn.Linear(config.hidden, config.vocab, bias=False)
-        self.head: Projection | None = None
         if config.tied:
             self.lm_head.weight = self.embed_tokens.weight
+        self.fused: list[FusedLayer] = []
         self.settle()
 
     @property
@@ -104,53 +123,49 @@ class Decoder(nn.Module):
         return self
 
     def ready(self) -> "Decoder":
-        """Freeze for inference: no gradients, joined projections. Returns itself."""
+        """Freeze for inference: no gradients, fused layers. Returns itself."""
         self.requires_grad_(False).eval()
-        for part in self.modules():
-            if isinstance(part, RMSNorm):
-                part.settle()
-        for layer in self.blocks:
-            layer.self_attn.fuse()
-            layer.mlp.fuse()
+        self.fused = [layer.fuse() for layer in self.blocks]
+        self.final_norm = self.norm.fuse()
+        self.embedding = self.embed_tokens.weight.detach()
+        self.angles = self.rotation.to(self.dtype)
         if not self.config.tied:
             self.head = Projection((self.lm_head,))
-        elif not self.embed_tokens.weight.is_cuda:
-            # The table of embeddings is read by rows, its other use wants columns: keep both.
+        else:
+            # Embeddings are read by rows, the head wants columns: a CPU keeps both.
             head = nn.Linear(self.config.hidden, self.config.vocab, bias=False, device="meta")
             head.weight = self.lm_head.weight
             self.head = Projection((head,))
         return self
 
-    def angles(self, positions: Tensor) -> Tensor:
-        """[N, 2, 1, head_dim] in the weights' type, see rotation_table."""
-        return self.rotation.index_select(0, positions).to(self.dtype)
-
     def forward(self, tokens: Tensor, cache: KVCache, plan: Layout) -> Tensor:
         """Hidden states [N, hidden], normalised, of the packed tokens [N] of `plan`.
 
-        Keys and values are written into `cache`, which the queries then read. Logits are a
-        second call, since prefill needs none.
+        Keys and values are written into `cache`, which the queries then read. Logits are a second
+        call, since prefill needs none. Only after `ready`.
         """
-        x: Tensor = self.embed_tokens(tokens)
-        angles = self.angles(plan.positions)
-        places = cache.places(plan)
-        for layer, keys, values in zip(self.blocks, cache.keys, cache.values, strict=True):
-            x = layer(x, angles, (keys, values, places), plan)
-        out: Tensor = self.norm(x)
-        return out
+        x = self.embedding.index_select(0, tokens)
+        if plan.start is None:
+            angles = self.angles.index_select(0, plan.positions)
+        else:
+            angles = self.angles[plan.start : plan.extent]
+        cos, sin = angles.unbind(1)
+        shared = Pass(plan, cos, sin, cache.places(plan))
+        for layer, (keys, values) in zip(self.fused, cache.layers, strict=True):
+            layer(x, keys, values, shared)
+        return self.final_norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """[N, vocab], in the weights' type or float32, whichever is wider."""
-        out: Tensor = (self.head or self.lm_head)(hidden)
+        out = self.head(hidden)
         return out if out.dtype == torch.float64 else out.float()
 
     def score(self, tokens: Tensor) -> Tensor:
         """Logits [rows, T, vocab] of whole texts [rows, T] without a cache, differentiable."""
         rows, width = tokens.shape
         x = self.embed_tokens(tokens.reshape(-1))
-        angles = self.angles(torch.arange(width, device=tokens.device).repeat(rows))
+        angles = self.rotation[:width].to(x.dtype).repeat(rows, 1, 1, 1)
         for layer in self.blocks:
-            x = x + layer.self_attn.attend_causally(layer.input_layernorm(x), angles, rows)
-            x = x + layer.mlp(layer.post_attention_layernorm(x))
+            x = layer(x, angles, rows)
         out: Tensor = self.lm_head(self.norm(x))
         return out.view(rows, width, -1)

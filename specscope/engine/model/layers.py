@@ -1,7 +1,13 @@
-"""The decoder's layers: RMS norm, rotary encoding, joined projections, attention."""
+"""The decoder's layers: RMS norm, rotary encoding, joined projections, attention.
+
+Each module has two forms. `forward` is plain and differentiable, for training. `fuse` returns the
+form for inference: a callable without module overhead, over weights that share memory with the
+module's own.
+"""
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -10,30 +16,51 @@ from torch import Tensor, nn
 from specscope.engine.model.config import ModelConfig
 from specscope.engine.model.layout import Layout
 
+FEW_QUERIES = 64
+SPLIT_KEYS = 256
+"""Keys of one split at least; a split costs as much as this many keys to combine."""
+SPLIT_BLOCKS = 264
+"""Thread blocks that keep a large GPU busy: two on each of an H200's 132 multiprocessors."""
+
 
 class RMSNorm(nn.Module):
-    """x / rms(x) * weight over the last axis, summed in float32 at least."""
+    """x / rms(x) * weight over the last axis, summed in float32 at least.
+
+    Source: Zhang & Sennrich 2019 (arXiv 1910.07467).
+    """
 
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(width))
         self.eps = eps
-        self.floor: Tensor | None = None  # eps as a tensor, where `settle` chose the CPU's way
-
-    def settle(self) -> None:
-        """On a CPU, make ready for fewer operations than the library's own norm needs there."""
-        weight = self.weight
-        if not weight.is_cuda:
-            wide = torch.promote_types(weight.dtype, torch.float32)
-            self.floor = torch.full((), self.eps, dtype=wide, device=weight.device)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.floor is None:
+        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+
+    def fuse(self) -> "FusedNorm":
+        """The norm for inference."""
+        return FusedNorm(self.weight.detach(), self.eps)
+
+
+class FusedNorm:
+    """RMSNorm for inference: the library's kernel on a GPU, fewer operations on a CPU."""
+
+    library = False
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        self.weight, self.eps, self.share = weight, eps, 1 / weight.shape[0]
+        self.wide = torch.promote_types(weight.dtype, torch.float32)
+        self.floor = torch.full((), eps, dtype=self.wide, device=weight.device)
+        if weight.is_cuda:
+            self.library = True
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The norm of x [..., width]."""
+        if self.library:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=self.floor.dtype)
-        scale = torch.addcmul(self.floor, norm, norm, value=1 / x.shape[-1]).rsqrt().to(x.dtype)
-        out: Tensor = x * scale * self.weight
-        return out
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=self.wide)
+        scale = torch.addcmul(self.floor, norm, norm, value=self.share).rsqrt_().to(x.dtype)
+        return (x * scale).mul_(self.weight)
 
 
 def rotation_table(config: ModelConfig, positions: int) -> Tensor:
@@ -41,6 +68,8 @@ def rotation_table(config: ModelConfig, positions: int) -> Tensor:
 
     The two halves of head_dim carry the same angles, as Hugging Face's checkpoints expect; the
     first half's sine is negative, which spares `rotate` a copy.
+
+    Source: Su et al. 2021 (arXiv 2104.09864), with linear and Llama 3 scaling.
     """
     half = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
     frequency = _scaled(config, 1.0 / config.rope.theta**half)
@@ -50,9 +79,8 @@ def rotation_table(config: ModelConfig, positions: int) -> Tensor:
     return both[:, :, None]
 
 
-def rotate(x: Tensor, angles: Tensor) -> Tensor:
-    """x [N, heads, head_dim] turned by its positions' angles [N, 2, 1, head_dim]."""
-    cos, sin = angles.unbind(1)
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [N, heads, head_dim] rotated by its positions' angles, cos and sin [N, 1, head_dim]."""
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
 
 
@@ -62,7 +90,7 @@ def _scaled(config: ModelConfig, frequency: Tensor) -> Tensor:
         return frequency / rope.factor
     if rope.kind != "llama3":
         return frequency
-    # Llama 3: long waves are stretched by the factor, short ones left, those between blended.
+    # Llama 3 stretches long waves by the factor, leaves short ones, and blends those between.
     wave = 2 * math.pi / frequency
     low, high = rope.low_freq_factor, rope.high_freq_factor
     blend = ((rope.original_context / wave - low) / (high - low)).clamp(0, 1)
@@ -72,8 +100,8 @@ def _scaled(config: ModelConfig, frequency: Tensor) -> Tensor:
 class Projection:
     """Several linear maps of one input as one product, x [N, in] to [N, sum of outs].
 
-    On a CPU the weights are stored input-major: at up to 16 rows that is half as fast again as
-    the usual order. The layers' own weights become views, so nothing is held twice.
+    On a CPU the weights are stored input-major, which is half as fast again for up to 16 rows. The
+    modules' own weights become views, so nothing is held twice.
     """
 
     def __init__(self, parts: Sequence[nn.Linear]) -> None:
@@ -91,7 +119,7 @@ class Projection:
             start = end
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The product, with the bias where there is one."""
+        """The product, with the bias if there is one."""
         return x @ self.weight if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
     def add(self, base: Tensor, x: Tensor) -> None:
@@ -101,25 +129,87 @@ class Projection:
             base.add_(self.bias)
 
 
-FEW_QUERIES = 64
-
-
-def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(q k' / sqrt(D) + mask) v: every row's queries over its own cache.
 
     q: [B, M, D], B = rows * kv heads, M = queries * heads that share a key head
-    keys, values: [B, capacity, D], of which the first mask.shape[-1] are read
-    mask: [B, M, extent], 0 or -inf
+    keys, values: [B, extent, D]
+    mask: [B or 1, M, extent], 0 or hidden(dtype); None if every query sees every key
 
-    For few queries on a CPU two batched products take three quarters of the fused kernel's time;
-    for many the scores would not fit the cache.
+    The backend is chosen here and not by torch, whose choice may plan anew for every shape. For
+    few queries on a CPU two batched products take three quarters of the fused kernel's time.
     """
-    extent = mask.shape[-1]
-    keys, values = keys[:, :extent], values[:, :extent]
-    if q.device.type != "cuda" and q.shape[1] <= FEW_QUERIES:
-        scores = torch.baddbmm(mask, q, keys.transpose(1, 2), alpha=q.shape[-1] ** -0.5)
-        return torch.bmm(scores.softmax(-1), values)
-    return F.scaled_dot_product_attention(q[None], keys[None], values[None], mask[None])[0]
+    if q.device.type == "cuda" or q.shape[1] > FEW_QUERIES:
+        if mask is None:
+            mask = q.new_zeros((q.shape[0], 1, keys.shape[1])).expand(-1, q.shape[1], -1)
+        return split_attend(q, keys, values, mask, splits_of(q.shape[0], q.shape[1], keys.shape[1]))
+    scale = q.shape[-1] ** -0.5
+    if mask is None:
+        scores = torch.bmm(q * scale, keys.transpose(1, 2))
+    else:
+        scores = torch.baddbmm(mask, q, keys.transpose(1, 2), alpha=scale)
+    return torch.bmm(scores.softmax(-1), values)
+
+
+def splits_of(batch: int, queries: int, extent: int) -> int:
+    """Splits of the keys, a power of two that divides `extent`.
+
+    One block of a GPU reads all keys of a split, so without splits batch 1 of a model with 8 key
+    heads would keep 8 of 132 multiprocessors busy, whatever the context.
+    """
+    blocks, splits = batch * -(-queries // 64), 1
+    while (
+        blocks * splits < SPLIT_BLOCKS
+        and extent % (2 * splits) == 0
+        and extent // (2 * splits) >= SPLIT_KEYS
+    ):
+        splits *= 2
+    return splits
+
+
+def split_attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor, splits: int) -> Tensor:
+    """`attend` by the fused kernel over `splits` parts of the keys at once, then combined.
+
+    Each part returns its output and the log of the sum of its exponentials, by which the outputs
+    are weighted (as flash decoding does).
+    """
+    batch, queries, width = q.shape
+    extent = keys.shape[1]
+    shape = (batch, splits, extent // splits, width)
+    mask = mask.expand(batch, -1, -1).view(batch, queries, splits, extent // splits)
+    out, weight = fused_attention(
+        q[:, None].expand(-1, splits, -1, -1),
+        keys.as_strided(shape, _split_strides(keys, shape)),
+        values.as_strided(shape, _split_strides(values, shape)),
+        mask.transpose(1, 2),
+    )
+    if splits == 1:
+        return out[:, 0]
+    share = weight.softmax(1)[..., None]
+    return (out * share).sum(1).to(q.dtype)
+
+
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Output [B, S, M, D] and log-sum-exp [B, S, M] of attention in one kernel, backend pinned.
+
+    On a GPU the memory-efficient kernel, which takes any shape and mask without planning; cuDNN's
+    builds a plan for every new shape, tens of milliseconds each.
+    """
+    if q.device.type == "cuda":
+        out, lse, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
+            q, k, v, mask, True, 0.0, False
+        )
+        return out, lse[..., : q.shape[2]]
+    if q.is_meta:
+        return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+    both: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, 0.0, False, attn_mask=mask
+    )
+    return both
+
+
+def _split_strides(x: Tensor, shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (x.stride(0), shape[2] * x.stride(1), x.stride(1), x.stride(2))
 
 
 class Attention(nn.Module):
@@ -136,56 +226,71 @@ class Attention(nn.Module):
         self.q_norm = RMSNorm(c.head_dim, c.norm_eps) if c.qk_norm else None
         self.k_norm = RMSNorm(c.head_dim, c.norm_eps) if c.qk_norm else None
         self.heads, self.kv_heads, self.head_dim = c.heads, c.kv_heads, c.head_dim
-        self.joint: Projection | None = None
-        self.out: Projection | None = None
 
-    def fuse(self) -> None:
-        """Join the three projections: fewer products in every round."""
-        self.joint = Projection((self.q_proj, self.k_proj, self.v_proj))
-        self.out = Projection((self.o_proj,))
-
-    def project(self, x: Tensor, angles: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries [N, heads, D], keys and values [N, kv_heads, D] of x [N, hidden]."""
+    def forward(self, x: Tensor, angles: Tensor, rows: int) -> Tensor:
+        """Causal attention over whole texts, x [rows * T, hidden], without a cache."""
         h, g, d = self.heads, self.kv_heads, self.head_dim
-        if self.joint is None:
-            parts = (self.q_proj(x), self.k_proj(x), self.v_proj(x))
-            joint = torch.cat(parts, -1).view(-1, h + 2 * g, d)
-        else:
-            joint = self.joint(x).view(-1, h + 2 * g, d)
-        turned, v = joint[:, : h + g], joint[:, h + g :]
+        cos, sin = angles.unbind(1)
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        q, k, v = q.view(-1, h, d), k.view(-1, g, d), v.view(-1, g, d)
         if self.q_norm is not None and self.k_norm is not None:
-            turned = torch.cat((self.q_norm(turned[:, :h]), self.k_norm(turned[:, h:])), 1)
-        turned = rotate(turned, angles)
-        return turned[:, :h], turned[:, h:], v
-
-    def forward(
-        self, x: Tensor, angles: Tensor, cache: tuple[Tensor, Tensor, Tensor], plan: Layout
-    ) -> Tensor:
-        """[N, heads * D] of x [N, hidden]; cache: keys, values and where the tokens' own belong."""
-        q, k, v = self.project(x, angles)
-        keys, values, places = cache
-        g, d, t = self.kv_heads, self.head_dim, plan.width
-        keys.view(-1, d).index_put_((places,), k)
-        values.view(-1, d).index_put_((places,), v)
-        # The group is folded into the query axis: one key head serves its queries as a batch.
-        q = plan.pad(q).view(plan.rows, t, g, -1, d).permute(0, 2, 3, 1, 4)
-        rows = slice(plan.first, plan.first + plan.rows)
-        out = attend(
-            q.reshape(plan.rows * g, -1, d),
-            keys[rows].view(plan.rows * g, -1, d),
-            values[rows].view(plan.rows * g, -1, d),
-            plan.mask,
-        )
-        out = out.view(plan.rows, g, -1, t, d).permute(0, 3, 1, 2, 4).reshape(-1, self.heads * d)
-        return plan.unpad(out)
-
-    def attend_causally(self, x: Tensor, angles: Tensor, rows: int) -> Tensor:
-        """Square attention over whole texts, for training and reference: x [rows * T, hidden]."""
-        q, k, v = (part.view(rows, -1, *part.shape[1:]) for part in self.project(x, angles))
-        repeat = self.heads // self.kv_heads
-        k, v = k.repeat_interleave(repeat, 2), v.repeat_interleave(repeat, 2)
-        out = F.scaled_dot_product_attention(
-            q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
-        )
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        q, k, v = (part.view(rows, -1, *part.shape[1:]).transpose(1, 2) for part in (q, k, v))
+        k, v = k.repeat_interleave(h // g, 1), v.repeat_interleave(h // g, 1)
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         projected: Tensor = self.o_proj(out.transpose(1, 2).reshape(x.shape[0], -1))
         return projected
+
+    def fuse(self) -> "FusedAttention":
+        """The attention for inference, its three input projections joined."""
+        norms = None
+        if self.q_norm is not None and self.k_norm is not None:
+            norms = self.q_norm.fuse(), self.k_norm.fuse()
+        qkv = Projection((self.q_proj, self.k_proj, self.v_proj))
+        return FusedAttention(self.heads, self.kv_heads, self.head_dim, qkv, norms)
+
+
+@dataclass(slots=True)
+class Pass:
+    """What all layers of one forward pass share."""
+
+    plan: Layout
+    cos: Tensor  # [N, 1, head_dim]
+    sin: Tensor
+    places: Tensor  # [N, kv heads], see KVCache.places
+
+
+@dataclass(slots=True)
+class FusedAttention:
+    """Attention over the KV cache, up to the output projection."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    qkv: Projection
+    norms: tuple[FusedNorm, FusedNorm] | None
+
+    def __call__(self, x: Tensor, keys: Tensor, values: Tensor, shared: Pass) -> Tensor:
+        """[N, heads * D] of x [N, hidden]. keys, values: the layer's cache, written and read."""
+        h, g, d, plan = self.heads, self.kv_heads, self.head_dim, shared.plan
+        joint = self.qkv(x).view(-1, h + 2 * g, d)
+        turned = joint[:, : h + g]
+        if self.norms is not None:
+            turned = torch.cat((self.norms[0](turned[:, :h]), self.norms[1](turned[:, h:])), 1)
+        turned = rotate(turned, shared.cos, shared.sin)
+        keys.view(-1, d).index_put_((shared.places,), turned[:, h:])
+        values.view(-1, d).index_put_((shared.places,), joint[:, h + g :])
+        rows, t, extent = plan.rows, plan.width, plan.extent
+        # The heads that share a key head are folded into the query axis.
+        q = plan.pad(turned[:, :h]).view(rows, t, g, -1, d)
+        q = q.transpose(1, 2).reshape(rows * g, -1, d)
+        reach = slice(plan.first, plan.first + rows)
+        out = attend(
+            q,
+            keys[reach].view(rows * g, -1, d)[:, :extent],
+            values[reach].view(rows * g, -1, d)[:, :extent],
+            plan.mask,
+        )
+        out = out.view(rows, g, t, -1).transpose(1, 2).reshape(rows * t, h * d)
+        return plan.unpad(out)

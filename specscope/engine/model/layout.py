@@ -2,9 +2,9 @@
 
 Matrix products run over packed tokens, so a row with fewer tokens costs less. Attention sees a
 rectangle, padded to the widest row. For CUDA graphs, Buckets rounds all sizes up to a few values;
-the padding belongs to a spare row behind the last, whose cache may be overwritten at will."""
+the padding belongs to a spare row behind the last, whose cache may be overwritten at will.
+"""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,13 +15,12 @@ from torch import Tensor
 from specscope.engine.model.config import ModelConfig
 from specscope.engine.model.device import send
 
-DRAFTS = (0, 1, 2, 3, 4, 6, 8)
 SHORTEST_EXTENT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Sizes for an engine of so many slots, of drafts up to k_max, of caches of that capacity."""
+    """The sizes of padded batches, for `slots` rows, drafts up to `k_max`, `capacity` positions."""
 
     slots: int
     k_max: int
@@ -34,48 +33,58 @@ class Buckets:
 
     def rows(self, count: int) -> int:
         """The next power of two, at most all slots."""
-        return min(1 << (count - 1).bit_length(), self.slots)
+        return min(_power(count), self.slots)
+
+    def width(self, count: int) -> int:
+        """1 for rounds without a draft, else k_max + 1.
+
+        Attention computes a few queries in the time of one, so finer sizes would only cost graphs.
+        """
+        return 1 if count == 1 else self.k_max + 1
+
+    def tokens(self, count: int, rows: int, width: int) -> int:
+        """Packed tokens of `rows` rows: two sizes an octave, so at most a third is padding.
+
+        A third of padding costs little: the weights are read once for up to a few hundred tokens.
+        """
+        return min(max(_two_an_octave(count), rows), rows * width)
+
+    def extent(self, count: int) -> int:
+        """Positions that attention reads: a power of two from 64, at most the capacity."""
+        return min(max(_power(count), SHORTEST_EXTENT), self.capacity)
+
+    @property
+    def all_rows(self) -> list[int]:
+        """All values of `rows`, the largest first."""
+        return sorted({self.rows(count) for count in range(1, self.slots + 1)}, reverse=True)
 
     @property
     def extents(self) -> list[int]:
-        """All that `extent` may answer, the largest first."""
-        sizes = [self.extent(1)]
-        while sizes[0] < self.capacity:
-            sizes.insert(0, self.extent(sizes[0] + 1))
-        return sizes
+        """All values of `extent`, the largest first."""
+        return sorted({self.extent(1 << bit) for bit in range(32)}, reverse=True)
 
-    def width(self, count: int) -> int:
-        """Tokens of the widest row: drafts as above, then in steps of four, at most k_max."""
-        k = count - 1
-        wider = next((draft for draft in DRAFTS if draft >= k), -(-k // 4) * 4)
-        return max(count, min(wider, self.k_max) + 1)
-
-    def tokens(self, widths: Sequence[int]) -> int:
-        """Packed tokens: four sizes an octave, so at most a quarter is padding.
-
-        Where all rows bring the same number, or nothing, whole rows are filled up.
-        """
-        unit = max(widths) if len({*widths} - {0}) == 1 else 1
-        count = sum(widths) // unit
-        return unit * _up(count, 1 << max(0, (count - 1).bit_length() - 3))
-
-    def extent(self, count: int) -> int:
-        """Positions that attention reads: two sizes an octave from 64, at most the cache's."""
-        rounded = _up(count, 1 << max(0, (count - 1).bit_length() - 2))
-        return min(max(rounded, SHORTEST_EXTENT), self.capacity)
+    def all_tokens(self, rows: int, width: int) -> list[int]:
+        """All values of `tokens` if more than half of `rows` are in use and one drafts."""
+        counts = range(rows // 2 + 2, rows * width + 1)
+        return sorted({self.tokens(count, rows, width) for count in counts}, reverse=True)
 
 
-def _up(count: int, step: int) -> int:
-    return -(-count // step) * step
+def _power(count: int) -> int:
+    return 1 << (count - 1).bit_length()
+
+
+def _two_an_octave(count: int) -> int:
+    power = _power(count)
+    return 3 * power // 4 if power >= 4 and count <= 3 * power // 4 else power
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What of a Packing decides the shapes of everything that is computed over it.
+    """The sizes of a batch; two packings of one shape can share a CUDA graph.
 
     Rows first .. first + rows - 1 take part in attention, the widest with `width` tokens; `tokens`
-    are packed. ragged: attention's rectangle is not the packed tokens as they lie. filled: rows
-    and padding tokens may have been added, see Buckets.
+    are packed. ragged: the packed tokens are not attention's rectangle. padded: rows and tokens
+    may be padding, see Buckets.
     """
 
     first: int
@@ -83,34 +92,42 @@ class Shape:
     width: int
     tokens: int
     ragged: bool
-    filled: bool
+    padded: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """The host's half of a Layout: depends on widths alone, not on positions.
+    """A batch's rows and tokens, without their positions; depends on the widths alone.
 
     The tokens of row first + i are last[i] + 1, and lie behind those of the rows before it.
     """
 
     shape: Shape
     index: Tensor  # all that follows, one behind the other, as it was sent to the device
-    token_rows: Tensor  # [N] the row of the cache
+    token_rows: Tensor  # [N] the cache row of each token
     offsets: Tensor  # [N] 0 .. width - 1 within the row's tokens
-    last: Tensor  # [rows] the offset of each row's last token, -1 where it brings none
-    grid: Tensor | None  # [rows * width] packed index, 0 where padded; None if not ragged
-    places: Tensor | None  # [N] where a packed token lies in the grid; None as above
-    padded: int  # query positions that attention computes for nothing
+    last: Tensor  # [rows] the offset of each row's last token, -1 for a row without tokens
+    grid: Tensor | None  # [rows * width] packed index, 0 for padding; None if not ragged
+    places: Tensor | None  # [N] the token's place in the grid; None if not ragged
+    padding: int  # query positions that attention computes for nothing
 
     @classmethod
-    def over(cls, shape: Shape, index: Tensor, padded: int = 0) -> "Packing":
-        """A packing of that shape whose numbers are those in `index`."""
+    def over(cls, shape: Shape, index: Tensor, padding: int = 0) -> "Packing":
+        """A packing of `shape` with the numbers in `index`."""
         n, grid = shape.tokens, shape.rows * shape.width
         sizes = (n, n, shape.rows, *((grid, n) if shape.ragged else ()))
         views: Any = index.split(sizes)  # type: ignore[no-untyped-call]
         token_rows, offsets, last = views[:3]
         around = views[3:] if shape.ragged else (None, None)
-        return cls(shape, index, token_rows, offsets, last, around[0], around[1], padded)
+        return cls(shape, index, token_rows, offsets, last, around[0], around[1], padding)
+
+    @property
+    def whole(self) -> slice | None:
+        """All rows as a slice if each brings `width` tokens and none is padding, else None."""
+        shape = self.shape
+        if shape.ragged or shape.padded:
+            return None
+        return slice(shape.first, shape.first + shape.rows)
 
 
 @lru_cache(maxsize=512)
@@ -119,43 +136,58 @@ def pack(
 ) -> Packing:
     """The packing of rows that bring `widths` tokens each (0 allowed, not all of them).
 
-    With `buckets`, for rows from 0 on, it is filled up to one of few shapes.
+    With `buckets`, for rows from 0 on, it is padded to one of few shapes.
     """
     rows, width, tokens = len(widths), max(widths), sum(widths)
     if buckets is not None:
         rows, width = buckets.rows(rows), buckets.width(width)
-        ragged = min(widths) < width
-        tokens = min(buckets.tokens(widths) if ragged else rows * width, rows * width)
-    shape = Shape(first, rows, width, tokens, min(widths) < width, buckets is not None)
+        tokens = buckets.tokens(tokens, rows, width)
+    shape = Shape(first, rows, width, tokens, False, buckets is not None)
+    return _fill(shape, widths, device, buckets.spare if buckets else 0)
+
+
+@lru_cache(maxsize=512)
+def pack_rectangle(rows: int, width: int, device: str, buckets: Buckets) -> Packing:
+    """The packing of `rows` rows with `width` tokens each, padded to a bucket of rows alone."""
+    padded = buckets.rows(rows)
+    shape = Shape(0, padded, width, padded * width, False, True)
+    return _fill(shape, (width,) * rows, device, buckets.spare)
+
+
+def _fill(shape: Shape, widths: tuple[int, ...], device: str, spare: int) -> Packing:
+    rows, width = shape.rows, shape.width
+    ragged = shape.tokens < rows * width or min(widths) < width
+    shape = Shape(shape.first, rows, width, shape.tokens, ragged, shape.padded)
     token_rows: list[int] = []
     offsets: list[int] = []
     places: list[int] = []
     grid: list[int] = []
     for row, count in enumerate(widths):
         start = len(token_rows)
-        token_rows += [first + row] * count
+        token_rows += [shape.first + row] * count
         offsets += range(count)
         places += range(row * width, row * width + count)
         grid += [*range(start, start + count), *([0] * (width - count))]
-    spare = tokens - len(token_rows)
-    token_rows += [buckets.spare if buckets else 0] * spare
-    offsets += [0 if shape.ragged else place % width for place in range(spare)]
+    padding = shape.tokens - len(token_rows)
+    token_rows += [spare] * padding
+    offsets += [0 if ragged else place % width for place in range(padding)]
     last = [*(count - 1 for count in widths), *[-1] * (rows - len(widths))]
     index = token_rows + offsets + last
-    if shape.ragged:
+    if ragged:
         grid += [0] * (rows * width - len(grid))
-        index += grid + places + [0] * spare
+        index += grid + places + [0] * padding
     return Packing.over(shape, send(index, device), rows * width - sum(widths))
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A packing with its positions: all that a forward pass needs to know."""
+    """A packing with positions: all that a forward pass needs to know about its batch."""
 
     packing: Packing
     positions: Tensor  # [N]
     extent: int  # cache positions that attention reads
-    mask: Tensor  # [rows * kv heads, group * width, extent]: 0 up to the query's place, -inf after
+    mask: Tensor | None  # [rows * kv heads or 1, width * group, extent], added to the scores
+    start: int | None = None  # of a single row whose position the host knows
 
     @property
     def first(self) -> int:
@@ -172,11 +204,6 @@ class Layout:
         """Tokens of the widest row."""
         return self.packing.shape.width
 
-    @property
-    def token_rows(self) -> Tensor:
-        """[N] the cache row of every packed token."""
-        return self.packing.token_rows
-
     def pad(self, x: Tensor) -> Tensor:
         """x [N, ...] as [rows * width, ...]; padding repeats some token, its result is unused."""
         return x if self.packing.grid is None else x.index_select(0, self.packing.grid)
@@ -191,15 +218,51 @@ def lay_out(
 ) -> Layout:
     """Place `packing`'s tokens at `positions` [N] for a model of `config` and `dtype`.
 
-    Every position must be below `extent`, which is the caller's bound on all lengths.
+    Every position must be below `extent`, the caller's bound on all lengths.
     """
     grid = positions if packing.grid is None else positions.index_select(0, packing.grid)
     heads, group = config.kv_heads, config.heads // config.kv_heads
     shape = packing.shape
-    query = grid.view(shape.rows, 1, 1, shape.width).expand(-1, heads, group, -1)
-    seen = torch.arange(extent, device=positions.device) <= query.reshape(
-        shape.rows * heads, group * shape.width, 1
+    query = grid.view(shape.rows, 1, shape.width, 1).expand(-1, heads, -1, group)
+    visible = torch.arange(extent, device=positions.device) <= query.reshape(
+        shape.rows * heads, shape.width * group, 1
     )
-    # Added to the scores as it is: a boolean mask would be converted again in every layer.
-    mask = torch.where(seen, 0.0, -torch.inf).to(dtype)
+    # Added to the scores as it is: each layer would have to convert a boolean mask.
+    mask = torch.where(visible, 0.0, hidden(dtype)).to(dtype)
     return Layout(packing, positions, extent, mask)
+
+
+def hidden(dtype: torch.dtype) -> float:
+    """Added to the score of a key that a query must not see; makes its exponential 0.
+
+    Finite, because a part of the keys of which a query sees none must not give NaN.
+    """
+    return max(torch.finfo(dtype).min, torch.finfo(torch.float32).min) / 4
+
+
+def lay_out_row(packing: Packing, start: int, positions: Tensor, mask: Tensor | None) -> Layout:
+    """Place a single row's tokens at start, start + 1, ..., where the host knows the position.
+
+    positions: [capacity] 0, 1, 2, ...  mask: see causal_mask, None for a single token, which sees
+    every position up to its own.
+    """
+    width, capacity = packing.shape.width, positions.shape[0]
+    stop = start + width
+    if mask is not None:
+        mask = mask[:, :, capacity - start : capacity + width]
+    return Layout(packing, positions[start:stop], stop, mask, start)
+
+
+@lru_cache(maxsize=64)
+def causal_mask(
+    width: int, capacity: int, config: ModelConfig, dtype: torch.dtype, device: str
+) -> Tensor:
+    """[1, width * group, capacity + width]: the mask of `width` tokens at any position.
+
+    Column capacity + j belongs to the key of the j-th of these tokens, the columns before it to
+    older keys, so that the mask for a position is a view.
+    """
+    group = config.heads // config.kv_heads
+    query = torch.arange(width, device=device).repeat_interleave(group)[None, :, None]
+    key = torch.arange(-capacity, width, device=device)
+    return torch.where(key <= query, 0.0, hidden(dtype)).to(dtype)

@@ -1,7 +1,6 @@
 """The draft model: a smaller decoder that proposes tokens one by one."""
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -9,13 +8,15 @@ from torch import Tensor
 from specscope.engine.decode.batch import Batch
 from specscope.engine.decode.checks import check_pair
 from specscope.engine.decode.drafters.drafter import Drafter, Proposal, pause
-from specscope.engine.decode.sampler import DRAFT, choose, sampling_noise, sampling_scores
+from specscope.engine.decode.graphs import Graphs
+from specscope.engine.decode.model_runner import ModelRunner
+from specscope.engine.decode.sampler import sample, sampling_scores
 from specscope.engine.decode.timing import Parts
 from specscope.engine.errors import BadSetting
 from specscope.engine.model.decoder import Decoder
 from specscope.engine.model.device import send
 from specscope.engine.model.kv_cache import KVCache
-from specscope.engine.model.layout import Packing, lay_out, pack
+from specscope.engine.model.layout import Packing, pack, pack_rectangle
 
 CATCH_UP_CHUNK = 256
 
@@ -25,6 +26,8 @@ class ModelDrafter(Drafter):
 
     Each round begins by feeding the last two tokens of a text: after full acceptance the last
     proposal was drawn but never read, and reading one token twice costs less than a branch.
+    Every token that is drawn is written behind the text, where the next step and the verifier
+    read it.
     """
 
     draws = True
@@ -34,6 +37,7 @@ class ModelDrafter(Drafter):
     def __init__(self, model: Decoder, delay_us: float = 0.0) -> None:
         """`delay_us` is added for each position drafted, to study a slower draft."""
         self.model, self.delay_us = model, delay_us
+        self.laws: Tensor | None = None
 
     def check(self, target: Decoder, positions: int) -> None:
         """Raises IncompatiblePair or BadSetting."""
@@ -45,11 +49,13 @@ class ModelDrafter(Drafter):
 
     def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:
         """Make room."""
-        self.cache = KVCache(
-            self.model.config, rows, capacity + k_max + 1, device, self.model.dtype
-        )
+        positions = capacity + k_max + 1
+        self.cache = KVCache(self.model.config, rows, positions, device, self.model.dtype)
+        self.runner = ModelRunner(self.model, self.cache)
         self.unread = [0] * rows  # tokens of each row before its last two that were never fed
         self.device = device
+        # Steps as tensors [1], which a graph can take as an input.
+        self.steps = torch.arange(k_max + 1, device=device)[:, None].unbind()
 
     def admitted(self, row: int, prompt: Sequence[int]) -> None:
         """A new text is wholly unread, its last two tokens aside."""
@@ -68,10 +74,7 @@ class ModelDrafter(Drafter):
             widths = [min(count, CATCH_UP_CHUNK) for count in left[low:high]]
             packing = pack(tuple(widths), self.device, low)
             behind = send(left, self.device)[packing.token_rows]
-            positions = batch.state.lengths[packing.token_rows] - 2 - behind + packing.offsets
-            positions = positions.clamp(min=0)
-            plan = lay_out(packing, positions, batch.extent, self.model.config, self.model.dtype)
-            self.model(batch.state.tokens[packing.token_rows, positions], self.cache, plan)
+            self.runner.feed(batch, packing, -2 - behind, batch.extent)
             for row, width in enumerate(widths, low):
                 left[row] -= width
         for row, k in enumerate(ks):
@@ -79,70 +82,68 @@ class ModelDrafter(Drafter):
                 self.unread[row] = 0
 
     def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
-        """Draw up to k tokens a row, one position at a time, for the rows that still want one."""
-        graphs, most = batch.graphs, max(ks)
-        buckets = None if graphs is None else graphs.buckets
-        packings = []
+        """Draw up to k tokens a row, one position at a time, for the rows that still want one.
+
+        In a graph every row draws at every step: a few rows more cost a GPU nothing, and rows that
+        do not draft overwrite only what is stale.
+        """
+        padding, most = 0, max(ks)
         for step in range(most):
             width = 1 if step else self.window
-            widths = tuple(width * (k > step) for k in ks)
-            packings.append(pack(widths, self.device, 0, buckets))
-        if graphs is None:
-            starts = send([0, *accumulate(k + 1 for k in ks)], self.device)
-            tokens, *probable = self.draw(batch, packings, most, starts)
-        else:
-            fixed = batch.for_graph(graphs, most)
-            shapes = [packing.shape for packing in packings]
-
-            def work(inputs: Sequence[Tensor], parts: Parts) -> tuple[Tensor, ...]:
-                again = [Packing.over(*pair) for pair in zip(shapes, inputs, strict=True)]
-                with parts.part("draft"):
-                    return self.draw(fixed, again, graphs.buckets.width(most + 1) - 1)
-
-            inputs = [(packing.index, packing.index.shape) for packing in packings]
-            key = ("draft", *shapes, fixed.extent, fixed.needs)
-            tokens, *probable = graphs.run(key, work, inputs)
+            if batch.graphs is None:
+                packing = pack(tuple(width * (k > step) for k in ks), self.device)
+                self.draw(batch, packing, step, width)
+            else:
+                packing = pack_rectangle(len(ks), width, self.device, batch.graphs.buckets)
+                self._draw_in_graph(batch, packing, step, width, batch.graphs)
+            padding += packing.padding
         pause(self.delay_us * most)
-        padded = sum(packing.padded for packing in packings)
-        return Proposal(list(ks), tokens, probable[0] if probable else None, padded)
+        laws = self.laws if batch.needs.rejection else None
+        return Proposal(list(ks), None, laws, padding)
 
-    def draw(
-        self, batch: Batch, packings: Sequence[Packing], most: int, starts: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
-        """Tokens [R, most], and for rejection the laws [R, most, vocab] they were drawn from.
+    def draw(self, batch: Batch, packing: Packing, step: int | Tensor, width: int) -> None:
+        """Draw the token at `step` of every row of `packing` and write it behind the text.
 
-        packings: of each step, over the rows that draft then. starts: [R] where each row's places
-        begin in the batch's noise.
+        width: tokens that are fed of each row, the last of which comes before the drawn one.
         """
-        state, rows = batch.state, packings[0].shape.rows
-        # Behind the rows there is one for what is drawn for nobody.
-        tokens = torch.zeros((rows + 1, most), dtype=torch.int64, device=self.device)
-        shape = (rows + 1, most, self.model.config.vocab)
-        probable = torch.zeros(shape, device=self.device) if batch.needs.rejection else None
-        for step, packing in enumerate(packings):
-            width = 1 if step else self.window
-            wanting = packing.token_rows[width - 1 :: width]
-            scheduler = wanting.clamp(max=rows) if packing.shape.filled else wanting
-            end = state.lengths[wanting] + step
-            if step:
-                positions, fed = end - 1, tokens[scheduler, step - 1]
-            else:
-                positions = (state.lengths[packing.token_rows] - width + packing.offsets).clamp(
-                    min=0
-                )
-                fed = state.tokens[packing.token_rows, positions]
-            extent = batch.extent if packing.shape.filled else batch.extent + step
-            plan = lay_out(packing, positions, extent, self.model.config, self.model.dtype)
-            hidden = self.model(fed, self.cache, plan)[width - 1 :: width]
-            scores = sampling_scores(self.model.logits(hidden), wanting, state, batch.needs)
-            if batch.noise is None or starts is None:
-                noise = sampling_noise(wanting, end, state, batch.needs, DRAFT, scores.shape[-1])
-            else:
-                noise = batch.noise[starts[wanting] + step]
-            tokens[scheduler, step] = choose(scores, noise)
-            if probable is not None:
-                probable[scheduler, step] = scores.softmax(-1).to(probable.dtype)
-        return (tokens[:rows],) if probable is None else (tokens[:rows], probable[:rows])
+        state, needs, whole = batch.state, batch.needs, packing.whole
+        ahead = batch.extent if isinstance(step, Tensor) else batch.extent + step
+        hidden = self.runner.feed(batch, packing, step - width, ahead)[width - 1 :: width]
+        rows = packing.token_rows[width - 1 :: width] if whole is None else whole
+        logits = self.model.logits(hidden)
+        scores = sampling_scores(logits, rows, state, needs)
+        noise = None
+        if needs.noise:
+            noise = state.noise(logits.shape[-1])[rows, step]
+        token = sample(scores, noise)
+        lengths = state.lengths[rows]
+        if isinstance(rows, Tensor):
+            state.tokens.index_put_((rows, lengths + step), token)
+        else:
+            state.tokens[rows].scatter_(1, (lengths + step)[:, None], token[:, None])
+        if needs.rejection:
+            self._laws(state.k_max, logits.shape[-1])[rows, step] = scores.softmax(-1).float()
+
+    def _draw_in_graph(
+        self, batch: Batch, packing: Packing, step: int, width: int, graphs: Graphs
+    ) -> None:
+        fixed, shape = batch.for_graph(graphs, batch.state.k_max), packing.shape
+
+        def work(inputs: Sequence[Tensor], parts: Parts) -> tuple[Tensor, ...]:
+            index, position = inputs
+            with parts.part("draft"):
+                self.draw(fixed, Packing.over(shape, index), position, width)
+            return ()
+
+        inputs = [(packing.index, packing.index.shape), (self.steps[step], (1,))]
+        graphs.run(("draft", shape, fixed.extent, fixed.needs), work, inputs)
+
+    def _laws(self, k_max: int, vocab: int) -> Tensor:
+        """[rows, k_max, vocab] float32, allocated when the first rejection request comes."""
+        if self.laws is None:
+            shape = (self.cache.keys.shape[1], k_max, vocab)
+            self.laws = torch.zeros(shape, device=self.device)
+        return self.laws
 
     def advanced(self, ks: Sequence[int]) -> None:
         """Rows at k = 0 moved on by one token that was not read."""

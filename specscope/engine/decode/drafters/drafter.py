@@ -13,27 +13,27 @@ from specscope.engine.model.device import send
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What was drafted for rows 0 .. R - 1."""
+    """The proposals for rows 0 .. R - 1 of a batch."""
 
     widths: list[int]  # proposals per row
-    tokens: Tensor  # [R, K] or more; entries behind a row's width mean nothing
-    probable: Tensor | None = None  # [R, K, vocab] the law drawn from; None: surely that token
-    padded: int = 0  # query positions computed for nothing
+    tokens: Tensor | None  # [R, K]; None if the drafter wrote them behind the texts itself
+    laws: Tensor | None = None  # [>= R, >= K, vocab] they were drawn from; None: certain tokens
+    padding: int = 0  # query positions computed for nothing
 
 
 class Drafter:
     """Proposes up to k tokens a row; rows are dense and move when one before them leaves.
 
-    Only `propose` must be written; the rest is for drafters that keep something.
+    Only `propose` must be written; the rest is for drafters that keep state.
     """
 
     reads_texts = False
-    """Whether `texts` must be up to date, so that results are read back before drafting."""
+    """Whether `texts` must be up to date, so that results are collected before drafting."""
     draws = False
-    """Whether it draws as many tokens as it may, with the rows' noise."""
+    """Whether it always draws k tokens, with the rows' noise."""
 
     def check(self, target: Decoder, positions: int) -> None:
-        """Raise where it cannot draft for `target` up to that many positions."""
+        """Raise if it cannot draft for `target` up to that many positions."""
 
     def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:
         """Make room; called once by the engine."""
