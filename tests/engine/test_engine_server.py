@@ -310,11 +310,14 @@ def test_a_cache_too_small_for_one_sequence_is_one_line_and_exit_code_1():
 def test_a_server_that_is_told_to_stop_finishes_its_answers():
     process, url = start("--slots", "2")
     with httpx.Client(base_url=url, timeout=PATIENCE_S) as client:
-        body = {"prompt": PROMPT, "max_tokens": 200, "stream": True, "ignore_eos": True}
+        body = {"prompt": PROMPT, "max_tokens": 400, "stream": True, "ignore_eos": True}
         with client.stream("POST", "/v1/completions", json=body) as answer:
             lines = answer.iter_lines()
             next(lines)
             process.send_signal(signal.SIGTERM)
+            until(lambda: client.get("/health").text == "draining")
+            assert client.get("/health").status_code == 503
+            assert complete(client).status_code == 503
             rest = [line for line in lines if line]
 
     assert rest[-1] == "data: [DONE]"

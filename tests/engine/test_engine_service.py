@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from argparse import ArgumentParser
 
 import httpx
@@ -11,7 +12,7 @@ from engine.tiny_models import Record
 
 from specscope.engine.cli import add_parser
 from specscope.engine.errors import BadSetting
-from specscope.engine.pair import load_bundled
+from specscope.engine.pair import Pair, load_bundled
 from specscope.engine.server.openai import Reply, parse_request
 from specscope.engine.server.server import serve
 from specscope.engine.server.service import Piece, Service, Settings, events
@@ -43,11 +44,12 @@ def test_a_stream_whose_engine_ends_says_so_and_is_not_done(pair):
     assert "out of memory" in last["error"]["message"]
 
 
-@pytest.mark.parametrize(("graphs", "shapes"), [(True, 8), (None, 0), (False, 0)])
+@pytest.mark.parametrize(("graphs", "shapes"), [(True, 13), (None, 0), (False, 0)])
 def test_what_a_server_warms_up_follows_its_limits(pair, graphs, shapes):
     settings = Settings(k=2, slots=1, capacity=64, graphs=graphs)
 
-    # One row of 64 positions or of all 67, greedy or sampled, drafted and verified.
+    # One row of 64 positions or of all 80, greedy or sampled: two kinds of drafting steps and
+    # verification, and noise once.
     assert Service(pair, settings, "cpu").warm_up() == shapes
 
 
@@ -112,3 +114,128 @@ def test_two_requests_without_a_seed_differ_and_two_with_one_do_not(pair):
     one, other, *same = (answer.json()["choices"][0]["text"] for answer in answers)
     assert one != other
     assert same[0] == same[1]
+
+
+def test_a_list_of_prompts_is_answered_with_a_choice_each(pair):
+    settings = Settings(k=2, slots=2, capacity=64)
+    texts = ["SELECT id", "The ", "import os"]
+    body = {"max_tokens": 12, "seed": 5}
+    alone = [body | {"prompt": text} for text in texts]
+    several = [body | {"prompt": texts}, body | {"prompt": [pair.encode(text) for text in texts]}]
+
+    answers, record = ask(pair, settings, [*alone, *several])
+
+    bodies = [answer.json() for answer in answers]
+    expected = [one["choices"][0]["text"] for one in bodies[:3]]
+    for one in bodies[3:]:
+        assert [choice["index"] for choice in one["choices"]] == [0, 1, 2]
+        assert [choice["text"] for choice in one["choices"]] == expected
+        assert one["usage"] == {
+            name: sum(each["usage"][name] for each in bodies[:3]) for name in one["usage"]
+        }
+    assert len(record.ends) == 9
+
+
+def test_a_stream_of_several_prompts_tells_its_choices_apart(pair):
+    settings, texts = Settings(k=2, slots=2, capacity=64), ["SELECT id", "The "]
+    body = {"prompt": texts, "max_tokens": 12, "seed": 5}
+
+    (whole, streamed), _ = ask(pair, settings, [body, body | {"stream": True}])
+
+    pieces = {0: "", 1: ""}
+    for line in streamed.text.split("\n\n"):
+        if line.startswith("data: {"):
+            for choice in json.loads(line[6:])["choices"]:
+                pieces[choice["index"]] += choice["text"]
+    assert list(pieces.values()) == [choice["text"] for choice in whole.json()["choices"]]
+
+
+@pytest.mark.parametrize("prompts", [["a", ""], ["a", 3], ["a"] * 65, []])
+def test_one_prompt_of_several_that_cannot_run_refuses_all_of_them(pair, prompts):
+    (answer,), record = ask(pair, Settings(k=2, slots=1, capacity=64), [{"prompt": prompts}])
+
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "prompt"
+    assert not record.admissions
+
+
+def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenised(pair, monkeypatch):
+    encoded = []
+    monkeypatch.setattr(Pair, "encode", lambda pair, text: encoded.append(text) or [1])
+    settings = Settings(k=2, slots=1, capacity=64)
+    longest = 64 * pair.longest_token()
+    texts = ["a" * (longest + 1), "é" * (longest // 2 + 1), "a" * longest]
+
+    answers, _ = ask(pair, settings, [{"prompt": text, "max_tokens": 1} for text in texts])
+
+    assert [answer.status_code for answer in answers] == [400, 400, 200]
+    assert encoded == texts[2:]
+
+
+def test_a_long_text_is_tokenised_in_a_thread_and_not_in_the_event_loop(pair, monkeypatch):
+    threads = []
+    encode = Pair.encode
+
+    def watched(pair, text):
+        threads.append(threading.current_thread() is threading.main_thread())
+        return encode(pair, text)
+
+    monkeypatch.setattr(Pair, "encode", watched)
+    bodies = [{"prompt": text, "max_tokens": 1} for text in ("a", "word " * 2000)]
+
+    ask(pair, Settings(k=2, slots=1, capacity=400), bodies)
+
+    assert threads == [True, False]
+
+
+def test_metrics_hold_histograms_of_latency_and_acceptance_by_position(pair):
+    settings, body = Settings(k=2, slots=1, capacity=64), {"prompt": "The", "max_tokens": 9}
+    service = Service(pair, settings, "cpu")
+    service.worker.start()
+
+    async def talk():
+        transport = httpx.ASGITransport(service.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+            for _ in range(3):
+                await client.post("/v1/completions", json=body | {"ignore_eos": True})
+            return (await client.get("/metrics")).text
+
+    text = asyncio.run(talk())
+    service.worker.stop()
+
+    values = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    names = ("queue", "time_to_first_token", "inter_token", "request")
+    counts = {name: values[f"specscope_engine_{name}_seconds_count"] for name in names}
+    assert counts == dict.fromkeys(names, "3")
+    buckets = [int(value) for name, value in values.items() if "_request_seconds_bucket" in name]
+    assert buckets == sorted(buckets)
+    assert buckets[-1] == 3
+    positions = [
+        tuple(float(values[f'specscope_engine_{name}_at_position_total{{position="{j}"}}'])
+              for name in ("tested", "accepted")) for j in (1, 2)
+    ]  # fmt: skip
+    assert positions[0][1] == positions[1][0]
+    assert sum(accepted for _, accepted in positions) == float(
+        values["specscope_engine_accepted_tokens_total"]
+    )
+
+
+def test_a_server_that_drains_refuses_requests_and_says_so(pair):
+    service = Service(pair, Settings(k=2, slots=1, capacity=64), "cpu")
+    service.worker.start()
+
+    async def talk():
+        transport = httpx.ASGITransport(service.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+            before = await client.get("/health")
+            service.worker.drain()
+            refused = await client.post("/v1/completions", json={"prompt": "a"})
+            return before, refused, await client.get("/health")
+
+    before, refused, after = asyncio.run(talk())
+    service.worker.stop()
+
+    assert (before.status_code, before.text) == (200, "ok")
+    assert refused.status_code == after.status_code == 503
+    assert after.text == "draining"
+    assert service.worker.idle

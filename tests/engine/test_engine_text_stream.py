@@ -25,6 +25,21 @@ def test_what_may_become_a_stop_string_is_kept_back():
     assert stream.finish() == ""
 
 
+def test_the_cost_of_a_chunk_does_not_grow_with_the_answer():
+    decoded = 0
+
+    def decode(ids):
+        nonlocal decoded
+        decoded += len(ids)
+        return bytes(ids).decode(errors="replace")
+
+    stream, text = Detokenizer(decode, ("END",)), "aé→b" * 500
+    pieces = [stream.feed([byte]) for byte in text.encode()]
+
+    assert "".join(pieces) == text
+    assert decoded < 8 * len(text.encode())
+
+
 @given(
     st.text("ab→", max_size=20),
     st.lists(st.text("ab→", min_size=1, max_size=4), max_size=2),

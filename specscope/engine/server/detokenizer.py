@@ -8,40 +8,50 @@ REPLACEMENT = "\ufffd"
 
 
 class Detokenizer:
-    """Gives out the text that is certain and keeps back what the next token may still change."""
+    """Gives out text as soon as it is certain; holds back what the next token may still change.
 
-    def __init__(self, detokenize: Decode, stop: Sequence[str]) -> None:
-        self.detokenize, self.stop = detokenize, stop
-        self.ids: list[int] = []
-        self.given = 0
-        self.text = ""
+    Only the newest tokens are decoded, with those of the chunk before as context, so the cost of a
+    chunk does not grow with the answer.
+    """
+
+    def __init__(self, decode: Decode, stop: Sequence[str]) -> None:
+        self.decode, self.stop = decode, stop
+        self.context: list[int] = []  # tokens whose text is known
+        self.fresh: list[int] = []  # tokens behind them, which end in half a character
+        self.pending = ""  # text that may be part of a stop string
+        self.stopped = False
 
     def feed(self, ids: Sequence[int]) -> str:
         """The text that `ids` made certain."""
-        self.ids += ids
-        self.text = self.detokenize(self.ids)
-        if self.text.endswith(REPLACEMENT):
+        self.fresh += ids
+        text = self._fresh_text()
+        if text.endswith(REPLACEMENT):
             return ""
-        return self._give(self._certain())
+        self.context, self.fresh = self.fresh, []
+        self.pending += text
+        held = max((_overlap(self.pending, stop) for stop in self.stop), default=0)
+        return self._give(len(self.pending) - held)
 
     def finish(self) -> str:
         """The rest, up to the first stop string."""
-        return self._give(self._stop_place(otherwise=len(self.text)))
+        self.pending += self._fresh_text()
+        return self._give(len(self.pending))
+
+    def _fresh_text(self) -> str:
+        if not self.fresh:
+            return ""
+        known = self.decode(self.context) if self.context else ""
+        return self.decode([*self.context, *self.fresh])[len(known) :]
 
     def _give(self, end: int) -> str:
-        piece = self.text[self.given : end]
-        self.given = max(self.given, end)
+        """The pending text up to `end`, or up to the first stop string; then nothing more."""
+        places = [self.pending.find(stop) for stop in self.stop]
+        stop = min((place for place in places if place >= 0), default=None)
+        if self.stopped:
+            return ""
+        self.stopped, end = stop is not None, end if stop is None else stop
+        piece, self.pending = self.pending[:end], self.pending[end:]
         return piece
-
-    def _certain(self) -> int:
-        """Characters that are no part of a stop string, nor of what may become one."""
-        begun = max((_overlap(self.text, stop) for stop in self.stop), default=0)
-        return self._stop_place(otherwise=len(self.text) - begun)
-
-    def _stop_place(self, otherwise: int) -> int:
-        """Where the first stop string begins, whichever of them it is."""
-        places = [self.text.find(stop) for stop in self.stop]
-        return min((place for place in places if place >= 0), default=otherwise)
 
 
 def _overlap(text: str, stop: str) -> int:

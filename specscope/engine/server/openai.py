@@ -12,6 +12,7 @@ from specscope.engine.errors import BadRequest
 from specscope.engine.pair import Pair
 
 DEFAULT_TOKENS = 128
+MOST_PROMPTS = 64
 UNDERSTOOD = {
     "model", "prompt", "messages", "max_tokens", "max_completion_tokens", "temperature", "top_p",
     "top_k", "seed", "stop", "stream", "stream_options", "user", "mode", "ignore_eos",
@@ -36,9 +37,9 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A request as understood."""
+    """A request as understood; several prompts share its settings and give a choice each."""
 
-    prompt: list[int]
+    prompts: list[list[int]]
     params: SamplingParams
     stream: bool
     usage_in_stream: bool
@@ -64,8 +65,13 @@ def parse(raw: bytes) -> Any:
     return body
 
 
-def parse_request(body: Any, pair: Pair, chat: bool) -> GenerationRequest:
+def parse_request(
+    body: Any, pair: Pair, chat: bool, most_bytes: int | None = None
+) -> GenerationRequest:
     """A completion or chat body as a request.
+
+    most_bytes: length of a text that can fit the context. A longer one is refused unread, since
+    tokenising it would take time for nothing.
 
     Raises BadRequest, with the name of the field, for what is malformed, for what would change the
     answer and is not there, and for what is not known.
@@ -79,8 +85,9 @@ def parse_request(body: Any, pair: Pair, chat: bool) -> GenerationRequest:
     if model is not None and model != pair.name:
         raise BadRequest(f"there is no model {model!r}, only {pair.name!r}", "model")
     options = _typed(body, "stream_options", dict, {})
+    prompts = [_encoded(_transcript(body), pair, most_bytes)] if chat else None
     return GenerationRequest(
-        prompt=pair.encode(_transcript(body)) if chat else _prompt(body.get("prompt"), pair),
+        prompts=prompts or _prompts(body.get("prompt"), pair, most_bytes),
         params=_params(body, pair),
         stream=_typed(body, "stream", bool, False),
         usage_in_stream=_typed(options, "include_usage", bool, False),
@@ -116,14 +123,32 @@ def _number(body: dict[str, Any], name: str, default: float) -> float:
         raise BadRequest(f"{name} is beyond all numbers", name) from error
 
 
-def _prompt(given: Any, pair: Pair) -> list[int]:
-    if isinstance(given, list) and len(given) == 1 and isinstance(given[0], str | list):
-        given = given[0]
-    if isinstance(given, str):
-        return pair.encode(given)
-    if isinstance(given, list) and all(type(token) is int for token in given):
-        return list(given)
-    raise BadRequest("prompt must be one text or one list of token ids", "prompt")
+def _prompts(given: Any, pair: Pair, most_bytes: int | None) -> list[list[int]]:
+    """A text, token ids, or a list of either."""
+    several = (
+        isinstance(given, list) and bool(given) and all(isinstance(p, str | list) for p in given)
+    )
+    prompts = given if several else [given]
+    if len(prompts) > MOST_PROMPTS:
+        raise BadRequest(f"at most {MOST_PROMPTS} prompts, not {len(prompts)}", "prompt")
+    encoded = []
+    for prompt in prompts:
+        if isinstance(prompt, str):
+            encoded.append(_encoded(prompt, pair, most_bytes))
+        elif isinstance(prompt, list) and all(type(token) is int for token in prompt):
+            encoded.append(list(prompt))
+        else:
+            raise BadRequest("prompt must be a text, token ids, or a list of either", "prompt")
+    return encoded
+
+
+def _encoded(text: str, pair: Pair, most_bytes: int | None) -> list[int]:
+    # Characters first: a byte each at least, and counting them costs nothing.
+    if most_bytes is not None and (len(text) > most_bytes or len(text.encode()) > most_bytes):
+        raise BadRequest(
+            f"the prompt is too long: more than {most_bytes} bytes cannot fit", "prompt"
+        )
+    return pair.encode(text)
 
 
 def _transcript(body: dict[str, Any]) -> str:
@@ -205,18 +230,24 @@ class Reply:
     """Unix time in seconds, the same in all of a stream's events."""
     generation: GenerationRequest
 
-    def whole(self, text: str, reason: str, tokens: int) -> dict[str, Any]:
-        """The body of an answer that was not streamed; tokens: how many came out."""
-        said = {"role": "assistant", "content": text}
-        choice = {"message": said} if self.generation.chat else {"text": text}
-        kind = "chat.completion" if self.generation.chat else "text_completion"
-        return self._frame(kind, [_choice(choice, reason)]) | {"usage": self._usage(tokens)}
+    def complete(self, answers: Sequence[tuple[str, str]], tokens: int) -> dict[str, Any]:
+        """The body of an answer that was not streamed: each choice's text and end reason.
 
-    def piece(self, text: str, reason: str | None, first: bool) -> dict[str, Any]:
-        """An event of a stream: text that was not in those before, and at the end the reason."""
-        said = ({"role": "assistant"} if first else {}) | {"content": text}
-        choice: dict[str, Any] = {"delta": said} if self.generation.chat else {"text": text}
-        return self._event([_choice(choice, reason)], None)
+        tokens: emitted by all choices.
+        """
+        choices = []
+        for index, (text, reason) in enumerate(answers):
+            message = {"message": {"role": "assistant", "content": text}}
+            content = message if self.generation.chat else {"text": text}
+            choices.append(_choice(index, content, reason))
+        kind = "chat.completion" if self.generation.chat else "text_completion"
+        return self._frame(kind, choices) | {"usage": self._usage(tokens)}
+
+    def piece(self, index: int, text: str, reason: str | None, first: bool) -> dict[str, Any]:
+        """An event of a stream: new text of one choice, and at its end the reason."""
+        delta = ({"role": "assistant"} if first else {}) | {"content": text}
+        content: dict[str, Any] = {"delta": delta} if self.generation.chat else {"text": text}
+        return self._event([_choice(index, content, reason)], None)
 
     def usage_alone(self, tokens: int) -> dict[str, Any]:
         """The last event of a stream whose client generation for the usage."""
@@ -234,7 +265,7 @@ class Reply:
         }  # fmt: skip
 
     def _usage(self, tokens: int) -> dict[str, int]:
-        prompt = len(self.generation.prompt)
+        prompt = sum(map(len, self.generation.prompts))
         return {
             "prompt_tokens": prompt, "completion_tokens": tokens, "total_tokens": prompt + tokens,
         }  # fmt: skip
@@ -252,6 +283,6 @@ def error_body(
     return {"error": {"message": message, "type": kind, "param": param, "code": None}}
 
 
-def _choice(content: dict[str, Any], reason: str | None) -> dict[str, Any]:
+def _choice(index: int, content: dict[str, Any], reason: str | None) -> dict[str, Any]:
     finish = None if reason is None else REASONS[reason]
-    return {"index": 0, "finish_reason": finish, "logprobs": None} | content
+    return {"index": index, "finish_reason": finish, "logprobs": None} | content

@@ -4,6 +4,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from types import FrameType
 
 import torch
 import uvicorn
@@ -41,7 +42,33 @@ def serve(pair: Pair, settings: Settings, device: str, say: Callable[[str], None
         config = uvicorn.Config(
             service.app(), log_level="warning", timeout_graceful_shutdown=DRAIN_SECONDS
         )
-        uvicorn.Server(config).run(sockets=[listening])
+        DrainingServer(config, service).run(sockets=[listening])
+
+
+class DrainingServer(uvicorn.Server):
+    """Drains at the first signal, and still answers /health meanwhile; a second signal ends it.
+
+    uvicorn alone would close the listener at once, and a load balancer would see refused
+    connections in place of a 503.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self.worker, self.deadline = service.worker, float("inf")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal came."""
+        if self.worker.draining:
+            super().handle_exit(sig, frame)
+            return
+        self.worker.drain()
+        self.deadline = time.monotonic() + DRAIN_SECONDS
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: whether to shut down."""
+        ends = await super().on_tick(counter)
+        drained = self.worker.draining and (self.worker.idle or time.monotonic() > self.deadline)
+        return ends or drained
 
 
 def _bind(host: str, port: int) -> socket.socket:

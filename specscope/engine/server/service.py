@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +19,26 @@ from specscope.engine.decode.drafters.draft_model import ModelDrafter
 from specscope.engine.decode.drafters.drafter import Drafter
 from specscope.engine.decode.drafters.ngram import NgramDrafter
 from specscope.engine.decode.engine import Engine
-from specscope.engine.errors import BadRequest, BadSetting
+from specscope.engine.errors import BadRequest, BadSetting, EngineError
 from specscope.engine.pair import Pair, model_card
 from specscope.engine.plugins import EngineInfo, attach_plugins
 from specscope.engine.server.detokenizer import Detokenizer
 from specscope.engine.server.http import failed, first_or_none, read_body, refused
 from specscope.engine.server.metrics import EngineMetrics
-from specscope.engine.server.openai import DONE, Reply, error_body, event, parse, parse_request
+from specscope.engine.server.openai import (
+    DONE,
+    GenerationRequest,
+    Reply,
+    error_body,
+    event,
+    parse,
+    parse_request,
+)
 from specscope.engine.server.worker import EngineStopped, Worker
 
 CLASS_LENGTH = 64
+LONG_BODY = 8192
+"""Bytes of a body from which on it is parsed and tokenised in a thread."""
 CLIENT_GONE = 499  # nginx's number; nobody is there to read it
 
 
@@ -75,6 +85,7 @@ class Service:
             graphs=settings.graphs,
         )  # fmt: skip
         self.worker = Worker(engine)
+        self.most_bytes = settings.capacity * pair.longest_token()
 
     def warm_up(self) -> int:
         """Capture the usual rounds' CUDA graphs, see Engine.warm_up: greedy ones and sampled ones.
@@ -126,8 +137,11 @@ class Service:
 
     async def health(self, _: Request) -> Response:
         """GET /health: 503 once the engine has failed or drains."""
-        well = self.worker.failure is None and not self.worker.stopping
-        return PlainTextResponse("ok" if well else "not serving", 200 if well else 503)
+        if self.worker.failure is not None or self.worker.stopping:
+            return PlainTextResponse("not serving", 503)
+        if self.worker.draining:
+            return PlainTextResponse("draining", 503)
+        return PlainTextResponse("ok")
 
     async def metrics(self, _: Request) -> Response:
         """GET /metrics."""
@@ -135,9 +149,12 @@ class Service:
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     async def answer(self, request: Request, chat: bool) -> Response:
-        """Understand, generate, and answer at once or as a stream."""
+        """Parse, generate, and answer at once or as a stream."""
         try:
-            generation = parse_request(parse(await read_body(request)), self.pair, chat)
+            raw = await read_body(request)
+            # Parsing and tokenising a long text would stop all streams of the event loop.
+            parsing = asyncio.to_thread if len(raw) > LONG_BODY else _directly
+            generation = await parsing(self.parse, raw, chat)
             id = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
             reply = Reply(id, self.pair.name, int(time.time()), generation)
             pieces = self.generate(request, reply)
@@ -145,7 +162,7 @@ class Service:
             if first is None:
                 return Response(status_code=CLIENT_GONE)
             if not generation.stream:
-                return await whole(request, reply, first, pieces)
+                return await complete(request, reply, first, pieces)
         except BadRequest as error:
             field = "messages" if chat and error.field == "prompt" else error.field
             return JSONResponse(error_body(str(error), param=field), 400)
@@ -156,23 +173,59 @@ class Service:
             headers={"cache-control": "no-cache"},
         )  # fmt: skip
 
+    def parse(self, raw: bytes, chat: bool) -> GenerationRequest:
+        """The request in a body; raises BadRequest, also for a prompt that cannot run."""
+        generation = parse_request(parse(raw), self.pair, chat, self.most_bytes)
+        for prompt in generation.prompts:
+            self.worker.engine.check(prompt, generation.params)
+        return generation
+
     async def generate(self, request: Request, reply: Reply) -> AsyncIterator["Piece"]:
-        """Pieces of text, the last with the reason."""
-        generation, engine = reply.generation, self.worker.engine
+        """Pieces of all choices as they come; the last piece of a choice has the reason."""
         label = request.headers.get(self.settings.class_header, "")[:CLASS_LENGTH]
+        count = len(reply.generation.prompts)
+        if count == 1:
+            async with contextlib.aclosing(self.choice(reply, 0, reply.id, label)) as only:  # type: ignore[type-var]
+                async for piece in only:
+                    yield piece
+            return
+        queue = asyncio.Queue[Piece | Exception]()
+
+        async def forward(index: int) -> None:
+            try:
+                async for piece in self.choice(reply, index, f"{reply.id}-{index}", label):
+                    queue.put_nowait(piece)
+            except EngineError as error:
+                queue.put_nowait(error)
+
+        tasks = [asyncio.create_task(forward(index)) for index in range(count)]
+        try:
+            while count:
+                item = await queue.get()
+                if isinstance(item, Exception):
+                    raise item
+                count -= item.reason is not None
+                yield item
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def choice(self, reply: Reply, index: int, id: str, label: str) -> AsyncIterator["Piece"]:
+        """Pieces of one choice."""
+        generation, engine = reply.generation, self.worker.engine
         stream = Detokenizer(engine.detokenize or str, generation.params.stop)
         tokens = 0
         chunks = self.worker.generate(
-            reply.id, generation.prompt, generation.params, label, generation.user
+            id, generation.prompts[index], generation.params, label, generation.user
         )
         async with contextlib.aclosing(chunks):  # type: ignore[type-var]
             async for chunk in chunks:
                 tokens += len(chunk.ids)
                 text = stream.feed(chunk.ids)
                 if chunk.end is not None:
-                    yield Piece(text + stream.finish(), tokens, chunk.end.reason)
+                    yield Piece(text + stream.finish(), tokens, chunk.end.reason, index)
                 elif text or tokens == len(chunk.ids):
-                    yield Piece(text, tokens, None)
+                    yield Piece(text, tokens, None, index)
 
     def _card(self) -> dict[str, object]:
         return {"id": self.pair.name, "object": "model", "created": 0, "owned_by": "specscope"}
@@ -180,45 +233,58 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text that became certain, tokens so far, and at the end the reason."""
+    """Text of a choice that became certain, its tokens so far, and at its end the reason."""
 
     text: str
     tokens: int
     reason: str | None
+    index: int = 0
 
 
-async def whole(
+async def complete(
     request: Request, reply: Reply, first: Piece, pieces: AsyncIterator[Piece]
 ) -> Response:
     """Everything in one body; a client that goes away aborts its request."""
-    text, last = first.text, first
+    answers = [("", "abort")] * len(reply.generation.prompts)
+    tokens = [0] * len(answers)
+
+    def add(piece: Piece) -> None:
+        text, reason = answers[piece.index]
+        answers[piece.index] = text + piece.text, piece.reason or reason
+        tokens[piece.index] = piece.tokens
+
+    add(first)
     async with contextlib.aclosing(pieces):  # type: ignore[type-var]
-        if first.reason is None:
-            async for last in pieces:
-                text += last.text
-                if await request.is_disconnected():
-                    return Response(status_code=CLIENT_GONE)
-    return JSONResponse(reply.whole(text, last.reason or "abort", last.tokens))
+        async for piece in pieces:
+            add(piece)
+            if await request.is_disconnected():
+                return Response(status_code=CLIENT_GONE)
+    return JSONResponse(reply.complete(answers, sum(tokens)))
 
 
 async def events(reply: Reply, first: Piece, pieces: AsyncIterator[Piece]) -> AsyncIterator[str]:
     """Server-sent events; a client that goes away cancels this, which aborts the request.
 
-    An engine that ends meanwhile is told as an event, since the status has been sent.
+    If the engine ends meanwhile, an event says so, since the status has been sent.
     """
-    last = first
+    tokens = {first.index: first.tokens}
     try:
         async with contextlib.aclosing(pieces):  # type: ignore[type-var]
-            yield event(reply.piece(first.text, first.reason, True))
-            if first.reason is None:
-                async for last in pieces:
-                    yield event(reply.piece(last.text, last.reason, False))
+            yield event(reply.piece(first.index, first.text, first.reason, True))
+            async for piece in pieces:
+                begins = piece.index not in tokens
+                tokens[piece.index] = piece.tokens
+                yield event(reply.piece(piece.index, piece.text, piece.reason, begins))
     except EngineStopped as error:
         yield event(error_body(str(error), "server_error"))
         return
     if reply.generation.usage_in_stream:
-        yield event(reply.usage_alone(last.tokens))
+        yield event(reply.usage_alone(sum(tokens.values())))
     yield DONE
+
+
+async def _directly(call: Callable[..., Any], *arguments: Any) -> Any:
+    return call(*arguments)
 
 
 def _drafter(pair: Pair, settings: Settings) -> Drafter:

@@ -35,12 +35,22 @@ class Worker:
         self.streams: dict[str, tuple[asyncio.AbstractEventLoop, asyncio.Queue[Chunk | Exception]]]
         self.streams = {}
         self.wake, self.stopping = threading.Event(), False
+        self.draining = False
         self.failure: Exception | None = None
         self.thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
         """Begin."""
         self.thread.start()
+
+    def drain(self) -> None:
+        """Refuse requests from now on; those that were accepted are answered."""
+        self.draining = True
+
+    @property
+    def idle(self) -> bool:
+        """Whether every accepted request has been answered."""
+        return not self.streams
 
     def stop(self) -> None:
         """End once everything submitted has been answered; returns when it has."""
@@ -68,6 +78,8 @@ class Worker:
             # GenerationRequest after the stream is known: an engine that ends from now on tells it.
             if self.failure is not None or self.stopping:
                 raise EngineStopped("the engine is not running")
+            if self.draining:
+                raise EngineStopped("the server is draining")
             self.engine.submit(id, prompt, params, label, session, listen)
             running = True
             self.wake.set()
@@ -106,7 +118,7 @@ class Worker:
         try:
             while True:
                 self.wake.clear()
-                while self.engine.step():
+                while self.engine.step() or self._capture():
                     pass
                 if self.stopping and self.engine.idle:
                     break
@@ -116,6 +128,10 @@ class Worker:
             raise
         # Whoever came in between that look and now is in no round any more.
         self._leave(EngineStopped("it was told to stop"))
+
+    def _capture(self) -> bool:
+        """Capture a missing CUDA graph while no request is there; whether there was one."""
+        return not self.stopping and self.engine.capture(1) > 0
 
     def _leave(self, why: Exception) -> None:
         """Tell every open stream that nothing more comes."""
