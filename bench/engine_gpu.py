@@ -1,4 +1,4 @@
-"""What only a GPU can tell, in one run of a few minutes: each check with value, budget, verified.
+"""What only a GPU can tell, in one run of a few minutes: each check with figure and bar.
 
     python bench/engine_gpu.py [--out FILE]           on the first GPU; see bench/gpu.sh
     python bench/engine_gpu.py --small [--out FILE]   on the CPU, to see that the script works
@@ -15,7 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from engine_gpu_checks import Check, Place, all_checks, free_memory
+from engine_gpu_checks import all_checks, free_memory
+from engine_gpu_place import Check, Place
 
 from specscope.engine.pair import bundled_prompts, load_bundled
 
@@ -62,7 +63,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--small", action="store_true", help="on the CPU")
     arguments.add_argument("--out", type=Path, help="write the checks as JSON here")
-    arguments.add_argument("--minutes", type=float, default=5.0, help="no check begins later")
+    arguments.add_argument("--minutes", type=float, default=5.5, help="no check begins later")
     args = arguments.parse_args()
     if not args.small and not torch.cuda.is_available():
         print("NO GPU: nothing was measured; --small shows on a CPU that the script works")
@@ -74,9 +75,7 @@ def main() -> int:
     place = Place(device, pair, prompts[: 4 if args.small else 16], 16 if args.small else 96)
     found = run(place, args.minutes, args.out)
     passed, failed = (sum(check.holds is wanted for check in found) for wanted in (True, False))
-    print(
-        f"CHECKS: {passed} passed, {failed} failed, {len(found) - passed - failed} without verified"
-    )
+    print(f"CHECKS: {passed} passed, {failed} failed, {len(found) - passed - failed} without a bar")
     return int(failed > 0)
 
 

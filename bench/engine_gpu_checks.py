@@ -3,100 +3,41 @@
 Each gives lines with value, budget and verified. What a machine lacks is said, not failed.
 """
 
+import contextlib
 import gc
 import json
 import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 import torch
+from engine_gpu_place import NO_GPU, Check, Place, Record, decode, rehearse
+from engine_gpu_speed import (
+    PAIRS,
+    SyntheticPair,
+    backend,
+    engine_of,
+    gated,
+    prompt_lengths,
+    speculative,
+    synthetic_pair,
+    target_only,
+    top_p,
+)
 
-from specscope.engine.api import RequestInfo, RoundReport, SamplingParams, fixed_gate
-from specscope.engine.bench.bench import bytes_of_pass, copy_bandwidth
+from specscope.engine.api import SamplingParams, fixed_gate
+from specscope.engine.bench.bench import copy_bandwidth
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
 from specscope.engine.decode.engine import Engine
 from specscope.engine.decode.graphs import CaptureFailed, CudaReplay
-from specscope.engine.model.config import ModelConfig
 from specscope.engine.model.decoder import Decoder
-from specscope.engine.pair import Pair, load_bundled
+from specscope.engine.pair import load_bundled
 
 MARGIN = {torch.float32: 1e-3, torch.bfloat16: 0.25}
-REHEARSALS = 2  # shapes are captured when they come again, some as a second copy a cohort later
-LITTLE = ModelConfig(512, 64, 2, 4, 2, 16, 128, 2048)
-SIZES = {  # vocab, hidden, layers, heads, kv heads, head dim, ff, positions
-    "1.1B": ModelConfig(32_000, 2048, 22, 32, 4, 64, 5632, 2048),
-    "7B": ModelConfig(32_000, 4096, 32, 32, 8, 128, 14_336, 2048),
-}
-NO_GPU = "skipped: no GPU"
-
-
-@dataclass
-class Check:
-    """One line: what was found, what was wanted, whether it holds (None: no budget, or skipped)."""
-
-    name: str
-    value: object
-    budget: str = ""
-    holds: bool | None = None
-    note: str = ""
-
-    def __str__(self) -> str:
-        verified = {True: "PASS", False: "FAIL", None: "----"}[self.holds]
-        value = f"{self.value:.4g}" if isinstance(self.value, float) else self.value
-        wanted = f"  (wanted: {self.budget})" if self.budget else ""
-        return f"{verified} {self.name}: {value}{wanted}  {self.note}".rstrip()
-
-
-@dataclass
-class Place:
-    """Where, and with what."""
-
-    device: str
-    pair: Pair
-    prompts: list[list[int]]
-    tokens: int
-
-    @property
-    def gpu(self) -> bool:
-        return self.device.startswith("cuda")
-
-    def judged(self, name: str, value: object, budget: str, holds: bool) -> Check:
-        """A check that means something on a GPU only; elsewhere its value shows that it runs."""
-        return Check(name, value, budget, holds if self.gpu else None, "" if self.gpu else NO_GPU)
-
-
-class Record:
-    """Keeps rounds and texts."""
-
-    def __init__(self) -> None:
-        self.rounds: list[RoundReport] = []
-        self.texts: dict[str, list[int]] = {}
-
-    def forget(self) -> None:
-        self.rounds, self.texts = [], {}
-
-    def round_begins(self) -> None:
-        pass
-
-    def round_ended(self, report: RoundReport) -> None:
-        self.rounds.append(report)
-
-    def admitted(self, request: RequestInfo) -> None:
-        pass
-
-    def ended(self, end: object) -> None:
-        self.texts[end.request.id] = end.token_ids
-
-    @property
-    def steady(self) -> list[RoundReport]:
-        """Rounds of all rows without prefill, the first few left out."""
-        most = max(len(report.requests) for report in self.rounds)
-        full = [r for r in self.rounds if len(r.requests) == most and not r.prefill_tokens]
-        return full[min(8, len(full) // 4) :]
 
 
 def engine_for(place: Place, k: int, slots: int, record: Record, **more: object) -> Engine:
@@ -105,23 +46,6 @@ def engine_for(place: Place, k: int, slots: int, record: Record, **more: object)
         place.pair.target, ModelDrafter(place.pair.draft), k_max=4, slots=slots, capacity=512,
         gate=fixed_gate(k), observers=[record], device=place.device, **more,
     )  # fmt: skip
-
-
-def decode(engine: Engine, prompts: list[list[int]], tokens: int, temperature: float = 0.0) -> None:
-    for index, prompt in enumerate(prompts):
-        params = SamplingParams(temperature, seed=index, max_new_tokens=tokens)
-        engine.submit(str(index), prompt, params)
-    while engine.step():
-        pass
-
-
-def rehearsed(
-    engine: Engine, record: Record, prompts: list[list[int]], tokens: int, temperature: float = 0.0
-) -> None:
-    """The cohort twice, so that the next time nothing of it is captured."""
-    for _ in range(REHEARSALS):
-        decode(engine, prompts, tokens, temperature)
-    record.forget()
 
 
 def captured(engine: Engine) -> int:
@@ -208,7 +132,7 @@ def beside_another_thread(place: Place) -> Check:
 
     def serve() -> None:
         try:
-            rehearsed(engine, other, place.prompts, place.tokens)
+            rehearse(engine, other, place.prompts, place.tokens)
             decode(engine, place.prompts, place.tokens)
         except Exception as error:
             failures.append(f"{type(error).__name__}: {error}")
@@ -231,7 +155,7 @@ def syncs(place: Place) -> Check:
     """A whole cohort in sync-debug mode "error", after those that captured all it needs."""
     record = Record()
     engine = engine_for(place, 4, 8, record)
-    rehearsed(engine, record, place.prompts, place.tokens, temperature=1.0)
+    rehearse(engine, record, place.prompts, place.tokens, temperature=1.0)
     found = ""
     if place.gpu:
         torch.cuda.set_sync_debug_mode("error")
@@ -245,47 +169,11 @@ def syncs(place: Place) -> Check:
     return place.judged("waits for the device in a cohort", found or "none", "none", not found)
 
 
-def bandwidth(place: Place, name: str, config: ModelConfig, copy: float, ask: bool) -> list[Check]:
-    """Target-only decode at batch 1 on a random model, against a plain copy in this run.
-
-    ask: whether it must reach its share. A layer's dozen small kernels cost the same on a model
-    of any size, so on a fast device only a large one says something about the weights' traffic.
-    """
-    torch.set_default_dtype(torch.bfloat16)
-    try:
-        with torch.device(place.device):
-            model = Decoder(config)
-    finally:
-        torch.set_default_dtype(torch.float32)
-    model.settle().to(place.device).ready()
-    record = Record()
-    engine = Engine(
-        model, ModelDrafter(model), k_max=1, slots=1, capacity=256, gate=fixed_gate(0),
-        observers=[record], device=place.device, graphs=True, depth=1,
-    )  # fmt: skip
-    rehearsed(engine, record, [[1, 2, 3]], 192)
-    decode(engine, [[1, 2, 3]], 192)
-    read, rounds = bytes_of_pass(model), record.steady
-    wall = statistics.median(r.wall_us for r in rounds)
-    share = read / wall / 1e3 / copy
-    idle = sum(r.idle_us for r in rounds) / sum(r.wall_us for r in rounds)
-    launch = statistics.median(r.launch_us for r in rounds)
-    found = [
-        place.judged(f"decode {name}: share of copy bandwidth", share, ">= 0.6", share >= 0.6),
-        place.judged(f"decode {name}: idle share of a round", idle, "<= 0.1", idle <= 0.1),
-        Check(f"decode {name}: launch bubble, us", launch),
-    ]
-    found[0].note += f" {wall:.0f} us a round, {read / wall / 1e3:.0f} of {copy:.0f} GB/s"
-    for one in [] if ask else found:
-        one.budget, one.holds = "", None
-    return found
-
-
 def gaps(place: Place) -> list[Check]:
     """Where the device was idle in speculative rounds, in microseconds at three quantiles."""
     record = Record()
     engine = engine_for(place, 4, 8, record)
-    rehearsed(engine, record, place.prompts, place.tokens, temperature=1.0)
+    rehearse(engine, record, place.prompts, place.tokens, temperature=1.0)
     decode(engine, place.prompts, place.tokens, temperature=1.0)
     rounds = record.steady
     found = {"launch": [r.launch_us for r in rounds]}
@@ -302,53 +190,104 @@ def at(values: list[float], percent: int) -> float:
     return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
 
 
-def hook(place: Place, pairs: int) -> Check:
-    """Walls of the same cohort with the recorder attached and without, in random order."""
+def hook(place: Place, pair: SyntheticPair, pairs: int) -> list[Check]:
+    """Recorder and agent's sampler beside a decoding engine: what they read, and what they cost.
+
+    The recorder is attached and detached in random order; the walls of the same cohort are
+    compared. Every round must arrive on the ring with the times that the engine measured.
+    """
+    from specscope_agent.sampler import Sampler
     from specscope_hook.adapters.reference import ReferenceObserver
     from specscope_hook.attach import attach
     from specscope_hook.boot import new_boot
+    from specscope_hook.ring import RingReader
     from specscope_hook.settings import HookSettings
 
+    record, random, ratios = Record(), Random(0), []
+    texts, tokens = [[1, 2, 3]] * 4, place.tokens
+    sampler, readings = Sampler(), []
     with tempfile.TemporaryDirectory() as folder:
         settings = HookSettings.from_env({"SPECSCOPE_RINGS": folder})
-        boot = new_boot(settings, engine="reference", engine_version="bench", target="bundled")
-        _, recorder = attach(settings, boot)
-        record, random, ratios = Record(), Random(0), []
-        engine = engine_for(place, 4, 8, record)
-        rehearsed(engine, record, place.prompts, place.tokens)
+        boot = new_boot(settings, engine="reference", engine_version="bench", target=pair.name)
+        ring, recorder = attach(settings, boot)
+        reader, observer = RingReader.open(ring.path), ReferenceObserver(recorder)
+        engine = engine_of(place, pair, 4, 4, 64 + tokens, record)
+        rehearse(engine, record, texts, tokens)
+        sampler.start()
         for _ in range(pairs):
             took = {}
             for on in random.sample((True, False), 2):
-                engine.observers[:] = [ReferenceObserver(recorder)] if on else []
+                engine.observers[:] = [record, observer] if on else [record]
                 began = time.perf_counter()
-                decode(engine, place.prompts, place.tokens)
+                decode(engine, texts, tokens)
                 took[on] = time.perf_counter() - began
+                readings += sampler.take()
             ratios.append(took[True] / took[False])
-    ratio = statistics.median(ratios)
-    return place.judged("hook: cohort's time over that without", ratio, "< 1.01", ratio < 1.01)
-
-
-def device_samples(place: Place) -> list[Check]:
-    """What the agent's sampler reads of the device while it decodes."""
-    from specscope_agent.sampler import Sampler
-
-    sampler, readings = Sampler(), []
-    engine = engine_for(place, 4, 8, Record())
-    sampler.start()
-    until = time.monotonic() + (6 if place.gpu else 0.5)
-    while time.monotonic() < until:
-        decode(engine, place.prompts, place.tokens)
+        if place.gpu:
+            time.sleep(2)  # a window of the device's counters
+        sampler.close()
         readings += sampler.take()
-    sampler.close()
-    readings += sampler.take()
+        recorder.close()
+        sources = {report.timing_source for report in record.rounds}
+        fault = reader.fault_text
+    ratio = statistics.median(ratios)
     said = {r.field: r.value if r.value is not None else r.reason for r in readings}
-    active = [r.value for r in readings if r.field == "dram_active" and r.value is not None]
     power = [r.value for r in readings if r.field == "power" and r.value is not None]
-    note = json.dumps(said)
+    active = [r.value for r in readings if r.field == "dram_active" and r.value is not None]
+    source = "cuda" if place.gpu else "host"
     return [
-        place.judged("NVML power readings", len(power), ">= 1", bool(power)),
-        Check("GPM dram_active readings", len(active), note=note),
+        place.judged(
+            f"{pair.name}: hook's cohort over that without", ratio, "< 1.01", ratio < 1.01
+        ),
+        Check("hook: fault", fault or "none", "none", not fault),
+        Check("hook: timing source", ", ".join(sources), source, sources == {source}),
+        place.judged("agent: NVML power readings", len(power), ">= 1", bool(power)),
+        Check("agent: GPM dram_active readings", len(active), note=json.dumps(said)),
     ]
+
+
+class Annotated:
+    """A timer that also names its parts in a profiler's trace."""
+
+    def __init__(self, timer: object) -> None:
+        self.timer = timer
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.timer, name)
+
+    @contextlib.contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        with torch.profiler.record_function(f"part:{name}"), self.timer.part(name):
+            yield
+
+
+def parts_against_a_trace(place: Place) -> list[Check]:
+    """The time of each part by events, against the spans that a profiler saw on the device."""
+    record = Record()
+    engine = engine_for(place, 4, 8, record, graphs=False)
+    decode(engine, place.prompts, place.tokens)
+    record.forget()
+    engine.pipeline.timer = engine.timer = Annotated(engine.timer)
+    kind = torch.profiler.ProfilerActivity
+    with torch.profiler.profile(activities=[kind.CUDA, kind.CPU] if place.gpu else [kind.CPU]) as t:
+        decode(engine, place.prompts, place.tokens)
+        if place.gpu:
+            torch.cuda.synchronize()
+    device = torch.autograd.DeviceType.CUDA if place.gpu else torch.autograd.DeviceType.CPU
+    spans: Counter[str] = Counter()
+    for event in t.events():
+        if event.name.startswith("part:") and event.device_type == device:
+            spans[event.name[5:]] += event.time_range.elapsed_us()
+    checks = []
+    for part in ("draft", "verify", "sample"):
+        ours = sum(getattr(report, f"{part}_us") for report in record.rounds)
+        name = f"{part} by events over {part} by trace"
+        if not spans[part]:
+            checks.append(Check(name, "skipped: the profiler named no part"))
+            continue
+        ratio = ours / spans[part]
+        checks.append(place.judged(name, ratio, "0.95 .. 1.05", abs(ratio - 1) <= 0.05))
+    return checks
 
 
 def against_a_trace(place: Place, graphs: bool) -> Check:
@@ -356,7 +295,7 @@ def against_a_trace(place: Place, graphs: bool) -> Check:
     name = f"time by events over time by trace, {'graphs' if graphs else 'eager'}"
     record = Record()
     engine = engine_for(place, 4, 8, record, graphs=graphs)
-    rehearsed(engine, record, place.prompts, place.tokens)
+    rehearse(engine, record, place.prompts, place.tokens)
     kind = torch.profiler.ProfilerActivity
     activities = [kind.CUDA, kind.CPU] if place.gpu else [kind.CPU]
     with torch.profiler.profile(activities=activities) as trace:
@@ -382,28 +321,36 @@ def free_memory(place: Place) -> None:
 def all_checks(place: Place) -> Sequence[tuple[str, Callable[[], list[Check] | Check]]]:
     """By what they tell, should time run out: is it right, does it wait, is it quick."""
     memory = torch.cuda.mem_get_info()[0] if place.gpu else 0
-    sizes = {"small": LITTLE}
-    if place.gpu:
-        sizes = {n: c for n, c in SIZES.items() if n == "1.1B" or memory > 40e9}
     copy = copy_bandwidth(place.device, 1024 if place.gpu else 64)
+    names = [name for name in PAIRS if place.gpu and (memory > 40e9 or not name.startswith("7B"))]
     checks: list[tuple[str, Callable[[], list[Check] | Check]]] = [
-        ("equality, float32", lambda: equality(place, torch.float32)),
         ("equality, bfloat16", lambda: equality(place, torch.bfloat16)),
+        ("equality, float32", lambda: equality(place, torch.float32)),
         ("warm-up", lambda: warm_up(place)),
         ("waits", lambda: syncs(place)),
         ("thread", lambda: beside_another_thread(place)),
     ]
-    for name, config in sizes.items():
-        ask = name == [*sizes][-1]
-        checks.append(
-            (f"bandwidth, {name}", lambda n=name, c=config, a=ask: bandwidth(place, n, c, copy, a))
-        )
+    for name in names or list(PAIRS)[:1]:
+        checks.append((name, lambda name=name: of_pair(place, name, copy)))
     return [
         *checks,
         ("gaps", lambda: gaps(place)),
         ("trace, graphs", lambda: against_a_trace(place, True)),
         ("trace, eager", lambda: against_a_trace(place, False)),
-        ("hook", lambda: hook(place, 20 if place.gpu else 2)),
-        ("device", lambda: device_samples(place)),
+        ("parts", lambda: parts_against_a_trace(place)),
         ("capture", lambda: capture_that_fails(place)),  # the last: it may leave traces
+    ]
+
+
+def of_pair(place: Place, name: str, copy: float) -> list[Check]:
+    """All checks of one synthetic pair, which is built once."""
+    pair = synthetic_pair(place, name)
+    return [
+        *target_only(place, pair, copy),
+        *speculative(place, pair, copy),
+        *gated(place, pair),
+        *top_p(place, pair),
+        prompt_lengths(place, pair),
+        backend(place, pair),
+        *hook(place, pair, 10 if place.gpu else 2),
     ]

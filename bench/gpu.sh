@@ -1,5 +1,5 @@
 #!/bin/sh
-# All that only a GPU can tell, in one go of at most nine minutes: measures, writes JSON, judges.
+# All that only a GPU can tell, in one go of less than eight minutes: measures, writes JSON, judges.
 #   sh bench/gpu.sh [OUT] [PYTHON]     OUT: folder for the results, gpu-results if not given
 # PYTHON (python3) is used as it is where it has what the engine needs, so no network is needed;
 # else an environment is made and filled by pip. SMALL=1 runs it on a CPU, to see that it works.
@@ -40,14 +40,14 @@ run() {
 }
 
 checks=0
-run 390 checks "$python" "$root/bench/engine_gpu.py" "$@" --out "$out/checks.json" || checks=$?
+run 360 checks "$python" "$root/bench/engine_gpu.py" "$@" --out "$out/checks.json" || checks=$?
 if [ "$checks" -eq 2 ]; then
     echo "GPU: NONE"
     exit 2
 fi
 bench=0
-run 140 bench "$python" -m specscope.cli engine bench --device "$device" --batch $batches \
-    --k 2 4 --label sql python --tokens "$tokens" --repeats 1 --out "$out/bench.json" || bench=$?
+run 100 bench "$python" -m specscope.cli engine bench --device "$device" --batch $batches \
+    --k 4 --label sql --tokens "$tokens" --repeats 1 --out "$out/bench.json" || bench=$?
 if [ "$checks" -eq 0 ] && [ "$bench" -eq 0 ]; then
     echo "PASS bench: $out/bench.json"
     echo "$what: PASS ($out/checks.json)"

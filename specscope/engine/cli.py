@@ -57,9 +57,11 @@ def serve(args: Namespace) -> int:
     from specscope.engine.server.service import Settings
 
     torch.set_num_threads(args.threads)
+    usual = 2048 if args.device.startswith("cuda") else 256
     settings = Settings(
         host=args.host, port=args.port, k=args.k, slots=args.slots, capacity=args.capacity,
-        prefill_tokens=args.prefill_tokens, cache_tokens=args.cache_tokens,
+        prefill_tokens=usual if args.prefill_tokens is None else args.prefill_tokens,
+        cache_tokens=args.cache_tokens,
         drafter=args.drafter, class_header=args.class_header, graphs=args.graphs,
     )  # fmt: skip
     run_server(_pair(args), settings, args.device, _say)
@@ -109,8 +111,9 @@ def _add_serve(commands: Any) -> None:
     parser.add_argument("--slots", type=int, default=16, help="sequences at once")
     parser.add_argument("--capacity", type=int, default=512, help="tokens of one sequence")
     parser.add_argument(
-        "--prefill-tokens", type=int, default=256,
-        help="tokens of prompts read between two rounds, at most; 2048 suits a GPU",
+        "--prefill-tokens", type=int,
+        help="prompt tokens read between two rounds, at most; 2048 on a GPU and 256 on a CPU, if "
+        "not given",
     )  # fmt: skip
     parser.add_argument(
         "--cache-tokens", type=int,
@@ -128,7 +131,10 @@ def _add_models(parser: ArgumentParser) -> None:
     parser.add_argument("--pair", type=Path, help="folder that `engine train` wrote")
     parser.add_argument("--target", type=Path, help="Hugging Face checkpoint to decode with")
     parser.add_argument("--draft", type=Path, help="Hugging Face checkpoint to draft with")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16"),
+        help="of the weights; bfloat16 on a GPU and float32 on a CPU, if not given",
+    )  # fmt: skip
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads")
     parser.add_argument(
@@ -142,7 +148,8 @@ def _pair(args: Namespace) -> Any:
 
     from specscope.engine.pair import load_bundled, load_checkpoints, load_pair
 
-    dtype = getattr(torch, args.dtype)
+    on_gpu = args.device.startswith("cuda")
+    dtype = getattr(torch, args.dtype or ("bfloat16" if on_gpu else "float32"))
     if args.target is not None:
         return load_checkpoints(args.target, args.draft, dtype, args.device)
     if args.pair is not None:

@@ -6,6 +6,7 @@ therefore needs no work: stale entries are overwritten before a query can see th
 """
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import cast
 
 import torch
@@ -21,6 +22,7 @@ from specscope.engine.model.layers import (
     Pass,
     Projection,
     RMSNorm,
+    gpu_kernels,
     rotation_table,
 )
 from specscope.engine.model.layout import Layout
@@ -66,6 +68,7 @@ class Layer(nn.Module):
             self.post_attention_layernorm.fuse(),
             Projection((mlp.gate_proj, mlp.up_proj)),
             Projection((mlp.down_proj,)),
+            gpu_kernels(mlp.down_proj.weight),
         )
 
 
@@ -79,11 +82,16 @@ class FusedLayer:
     ff_norm: FusedNorm
     gate_up: Projection
     down: Projection
+    kernels: ModuleType | None = None
 
     def __call__(self, x: Tensor, keys: Tensor, values: Tensor, shared: Pass) -> None:
         """Change x [N, hidden] in place; see FusedAttention."""
         self.out.add(x, self.attention(self.norm(x), keys, values, shared))
-        gate, up = self.gate_up(self.ff_norm(x)).chunk(2, -1)
+        pair = self.gate_up(self.ff_norm(x))
+        if self.kernels is not None:
+            self.down.add(x, self.kernels.silu_mul(pair))
+            return
+        gate, up = pair.chunk(2, -1)
         self.down.add(x, F.silu(gate).mul_(up))
 
 

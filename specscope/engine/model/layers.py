@@ -8,6 +8,9 @@ module's own.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -21,6 +24,13 @@ SPLIT_KEYS = 256
 """Keys of one split at least; a split costs as much as this many keys to combine."""
 SPLIT_BLOCKS = 264
 """Thread blocks that keep a large GPU busy: two on each of an H200's 132 multiprocessors."""
+
+
+def gpu_kernels(weight: Tensor) -> ModuleType | None:
+    """The module of fused kernels, if `weight` is on a GPU and Triton is installed."""
+    if not weight.is_cuda or find_spec("triton") is None:
+        return None
+    return import_module("specscope.engine.model.kernels")
 
 
 class RMSNorm(nn.Module):
@@ -248,7 +258,8 @@ class Attention(nn.Module):
         if self.q_norm is not None and self.k_norm is not None:
             norms = self.q_norm.fuse(), self.k_norm.fuse()
         qkv = Projection((self.q_proj, self.k_proj, self.v_proj))
-        return FusedAttention(self.heads, self.kv_heads, self.head_dim, qkv, norms)
+        kernels = None if norms else gpu_kernels(self.o_proj.weight)
+        return FusedAttention(self.heads, self.kv_heads, self.head_dim, qkv, norms, kernels)
 
 
 @dataclass(slots=True)
@@ -270,20 +281,21 @@ class FusedAttention:
     head_dim: int
     qkv: Projection
     norms: tuple[FusedNorm, FusedNorm] | None
+    kernels: ModuleType | None = None
 
     def __call__(self, x: Tensor, keys: Tensor, values: Tensor, shared: Pass) -> Tensor:
         """[N, heads * D] of x [N, hidden]. keys, values: the layer's cache, written and read."""
         h, g, d, plan = self.heads, self.kv_heads, self.head_dim, shared.plan
         joint = self.qkv(x).view(-1, h + 2 * g, d)
-        turned = joint[:, : h + g]
-        if self.norms is not None:
-            turned = torch.cat((self.norms[0](turned[:, :h]), self.norms[1](turned[:, h:])), 1)
-        turned = rotate(turned, shared.cos, shared.sin)
-        keys.view(-1, d).index_put_((shared.places,), turned[:, h:])
-        values.view(-1, d).index_put_((shared.places,), joint[:, h + g :])
+        if self.kernels is not None:
+            q = self.kernels.rotate_and_write(
+                joint, shared.cos, shared.sin, shared.places, keys, values
+            )
+        else:
+            q = self._rotate_and_write(joint, keys, values, shared)
         rows, t, extent = plan.rows, plan.width, plan.extent
         # The heads that share a key head are folded into the query axis.
-        q = plan.pad(turned[:, :h]).view(rows, t, g, -1, d)
+        q = plan.pad(q).view(rows, t, g, -1, d)
         q = q.transpose(1, 2).reshape(rows * g, -1, d)
         reach = slice(plan.first, plan.first + rows)
         out = attend(
@@ -294,3 +306,16 @@ class FusedAttention:
         )
         out = out.view(rows, g, t, -1).transpose(1, 2).reshape(rows * t, h * d)
         return plan.unpad(out)
+
+    def _rotate_and_write(
+        self, joint: Tensor, keys: Tensor, values: Tensor, shared: Pass
+    ) -> Tensor:
+        """Rotated queries [N, heads, D] of joint [N, heads + 2 * kv, D]; writes keys and values."""
+        h, g, d = self.heads, self.kv_heads, self.head_dim
+        turned = joint[:, : h + g]
+        if self.norms is not None:
+            turned = torch.cat((self.norms[0](turned[:, :h]), self.norms[1](turned[:, h:])), 1)
+        turned = rotate(turned, shared.cos, shared.sin)
+        keys.view(-1, d).index_put_((shared.places,), turned[:, h:])
+        values.view(-1, d).index_put_((shared.places,), joint[:, h + g :])
+        return turned[:, :h]
