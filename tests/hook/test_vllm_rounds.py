@@ -205,6 +205,17 @@ def test_an_aborted_request_ends_as_aborted(scheduler):
     assert (end.reason, end.output_tokens, end.cached_tokens) == (End.ABORT, 1, 3)
 
 
+def test_an_abort_of_a_request_with_stop_strings_may_be_a_stop(scheduler):
+    started(scheduler, "a")
+    request = scheduler.requests["a"]
+    request.sampling_params.stop = ["\n\n"]
+    scheduler.leave(request)
+
+    scheduler.probe.finished([request])
+
+    assert scheduler.records()[1][-1].reason == End.STOP_OR_ABORT
+
+
 def test_what_a_grammar_refused_is_not_proposed(scheduler):
     started(scheduler, "a")
 

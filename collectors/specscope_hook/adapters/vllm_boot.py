@@ -42,12 +42,56 @@ def vllm_boot(config: Any, kv_cache: Any, settings: HookSettings, version: str) 
         role=_role(config.kv_transfer_config),
         kv_bytes_per_token=kv_bytes.get(False),
         draft_kv_bytes_per_token=kv_bytes.get(True),
+        cache_blocks=_count(kv_cache, "num_blocks"),
+        block_size=_count(getattr(config, "cache_config", None), "block_size"),
+        largest_batch=_count(getattr(config, "scheduler_config", None), "max_num_seqs"),
+        lookahead_slots=_count(config, "num_lookahead_tokens"),
+        configuration=configuration(config, version),
         layers=number(text, "num_hidden_layers"),
         experts=experts,
         active_parameters=None if experts else card.get("parameters"),
         **card,
         **cuda_devices(),
     )
+
+
+def configuration(config: Any, version: str) -> dict[str, Any]:
+    """Everything that defines how this vLLM speculates, as plain values.
+
+    config: VllmConfig. Of the speculative part every field that is set and can be written down,
+    whatever its name, so that a controller of a newer version is in it too.
+    """
+    spec, parallel = config.speculative_config, config.parallel_config
+    scheduler = getattr(config, "scheduler_config", None)
+    graphs = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
+    return {
+        "engine": f"vllm {version}",
+        "speculative": {} if spec is None else _plain_fields(spec),
+        "target_dtype": str(config.model_config.dtype).removeprefix("torch."),
+        "quantization": config.model_config.quantization,
+        "tensor_parallel": parallel.tensor_parallel_size,
+        "pipeline_parallel": parallel.pipeline_parallel_size,
+        "data_parallel": parallel.data_parallel_size,
+        "graphs": getattr(graphs, "name", None),
+        "async_scheduling": getattr(scheduler, "async_scheduling", None),
+        "v2_model_runner": getattr(config, "use_v2_model_runner", None),
+    }
+
+
+def _plain_fields(spec: Any) -> dict[str, Any]:
+    fields = {name: value for name, value in vars(spec).items() if not name.startswith("_")}
+    return {name: value for name, value in fields.items() if value is not None and _plain(value)}
+
+
+def _plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_plain, value))
+    return isinstance(value, str | int | float | bool)
+
+
+def _count(holder: Any, name: str) -> int | None:
+    value = getattr(holder, name, None)
+    return value if isinstance(value, int) and value > 0 else None
 
 
 def _card(prefix: str, model: Any, path: str) -> dict[str, Any]:

@@ -150,6 +150,8 @@ class Requests:
     def _end(self, state: Running, reason: End) -> None:
         del self.running[state.id]
         self.ended += 1
+        if reason == End.ABORT and getattr(state.request.sampling_params, "stop", None):
+            reason = End.STOP_OR_ABORT  # the front end finds stop strings, and aborts
         now, first, scheduled = self._now(), state.first_token, state.scheduled
         tokens = list(state.request.output_token_ids)
         self._recorder.ended(
