@@ -46,7 +46,8 @@ def _block(
         wall_us=1e3 * s["wall"], draft_us=1e3 * s["draft"], verify_us=1e3 * s["verify"],
         sample_us=1e3 * s["sample"], idle_us=1e3 * s["idle"], catchup_us=1e3 * s["catchup"],
         prefill_us=1e3 * s["prefill"], n_q=round(s["n_q"]), n_kv=round(s["n_kv"]),
-        proposed=round(s["proposed"]), accepted=round(s["accepted"]), emitted=round(s["emitted"]),
+        proposed=round(s["proposed"]), emitted=round(s["emitted"]),
+        accepted=max(round(s["accepted"]), round(s["emitted"]) - round(s["request_rounds"])),
         padded_tokens=round(s["padded"]), first_at=begun,
         last_at=begun + int(1e9 * (BLOCK_S - BURN_IN_S)),
         tpot_bins=tuple(int(b) for b in bins),
@@ -54,6 +55,12 @@ def _block(
         full_tokens=round(s["request_rounds"]) * (k + 1), invalid=0, preempted=0,
         prompt_tokens=round(s["prompts"]), cached_tokens=0, ended_requests=round(s["arrived"]),
         output_tokens=round(s["asked"]), waiting=round(s["waiting"]),
+        waiting_first=round(s["first"]), waiting_last=round(s["last"]),
+        admitted_kinds=tuple(f"{kind.name} 0-1k 65-256" for kind in kinds),
+        admitted_counts=tuple(
+            round(float(recorded.by_class["requests"][number, world, place]))
+            for place in range(len(kinds))
+        ),
     )  # fmt: skip
 
 

@@ -163,5 +163,5 @@ EQUAL = (
             kinds=(replace(CHAT, hazard=(0.0,) * 8),)),
 )  # fmt: skip
 PARTLY_SATURATED = Scenario(
-    "only k0 saturates", "switchback", "throughput", rate=steady(34.0), slots=24
+    "only k0 saturates", "switchback", "throughput", rate=steady(30.0), slots=24
 )

@@ -106,7 +106,8 @@ class Noise:
 class Recorded:
     """Sums by block and world, [blocks, worlds] unless said otherwise.
 
-    by_class: rounds, emitted, accepted, requests: [blocks, worlds, classes]. tested, kept: with a
+    by_class: rounds, emitted, accepted, and requests that arrived after the burn-in, with a last
+    axis of classes. tested, kept: with a
     last axis of positions. times: of requests that began well within the block, [.., BINS].
     """
 
@@ -197,9 +198,10 @@ def run(
         chances = np.cumsum(share, axis=1)
         chances /= chances[:, -1:]
         totals = {name: column[number] for name, column in sums.items()}
-        totals["first"] += waiting
         for step in range(steps):
             counts = step >= settled
+            if step == settled:
+                totals["first"] += waiting
             timed_now = settled <= step <= steps - settled
             # Arrivals, or clients whose request has ended.
             free = left <= 0
@@ -213,7 +215,8 @@ def run(
                 arrived = random.poisson(traffic.rate[number] * more * STEP_S)
                 who = np.repeat(np.arange(worlds), arrived)
                 fresh = _classes(chances, who, random)
-                np.add.at(by_class["requests"][number], (who, fresh), 1)
+                if counts:
+                    np.add.at(by_class["requests"][number], (who, fresh), 1)
                 room = free.sum(axis=1)
                 at = number if timed_now else blocks
                 if (waiting > 0).any() or (arrived > room).any():
@@ -239,7 +242,7 @@ def run(
                 waiting = waiting + arrived - admitted
             if len(what_rows):
                 admit(places, into, picks)
-                if traffic.rate is None:
+                if traffic.rate is None and counts:
                     np.add.at(by_class["requests"][number], (what_rows, picks), 1)
                 totals["arrived"] += arrived
                 totals["asked"] += np.where(places, size, 0.0).sum(axis=1)

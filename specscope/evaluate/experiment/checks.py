@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import stats
 
+from specscope.evaluate.experiment import objectives
 from specscope.evaluate.experiment.blocks import BlockTime, LeftOut, arm_k
 from specscope.evaluate.experiment.compliance import ShortArm, with_arms_that_ran
 from specscope.evaluate.experiment.pairs import Pair
-from specscope.evaluate.statistics import ratio
+from specscope.evaluate.statistics import randomisation, ratio
+from specscope.evaluate.statistics.ratio import Floats
 
 Design = Literal["cohort", "switchback", "closed_loop"]
 """How traffic reaches the blocks: the same fixed requests in each of a pair; open arrivals that
@@ -23,6 +24,7 @@ that a faster arm rightly serves more."""
 # A sample-ratio mismatch is a broken experiment, so it is tested at a level that a sound one
 # hardly ever reaches.
 SRM_LEVEL = 1e-3
+_RARE = 0.05  # of all requests: a rarer kind cannot move a mean much
 TWIN_MARK = "'"
 TWIN_RATIO = (0.7, 1.4)
 # Proposals a round beyond an arm's draft length: what an engine planned before a block began.
@@ -47,12 +49,15 @@ def usable_pairs(pairs: Iterable[Pair], design: Design) -> Usable:
     A block is named after its arm by the hook; an engine that does not follow the policy drafts
     on, and its `k0` would be compared with itself.
 
-    cohort: every block of a pair must have served the same number of requests of the same
-    classes. otherwise traffic differs by chance, and `sample_ratio_p` judges all pairs together.
+    cohort: every block of a pair must have served the same requests: as many of each kind.
+    otherwise traffic differs by chance, and `sample_ratio_p` judges all pairs together.
     """
     kept, left_out = [], Counter[LeftOut]()
     for pair in pairs:
-        served = {(block.requests, block.classes) for block in pair.blocks.values()}
+        served = {
+            (block.requests, block.classes, block.admitted_kinds, block.admitted_counts)
+            for block in pair.blocks.values()
+        }
         void = next((block.void for block in pair.blocks.values() if block.void), None)
         if void:
             left_out[void] += 1
@@ -71,22 +76,76 @@ def _drafted_beyond(arm: str, block: BlockTime) -> bool:
     return k is not None and block.proposed > (k + SPILL) * block.request_rounds
 
 
-def sample_ratio_p(pairs: Sequence[Pair], arm: str, baseline: str) -> float:
-    """Chance of a split of requests as uneven as this one under a fair coin. [0..1]
+def sample_ratio_p(
+    pairs: Sequence[Pair], arm: str, baseline: str, looked_at_often: bool = False
+) -> float:
+    """Chance that arms of one traffic differ as much in how much and what they were sent. [0..1]
 
-    Over the pairs that ran both: Student's t on the paired log ratio of requests a block, since
-    arrivals come in bursts; chi-square where there is one pair only. Below SRM_LEVEL the router
-    is not blind to the arm and the experiment is void. 1 where nothing arrived.
+    Over the pairs that ran both: the number of requests, and the share of each kind of them (class,
+    context, requested output), at a level at which all of these hold together. The unit is the
+    pair, so bursts and correlated arrivals are part of the noise. Below SRM_LEVEL the router is not
+    blind to the arm and the experiment is void. 1 for a single pair, or if nothing arrived.
+
+    Some engines count a request when it arrives, others when it leaves the queue. Under a queue the
+    numbers differ only if they do so both as counted and with what the queue grew by.
     """
     both = [pair for pair in pairs if arm in pair.blocks and baseline in pair.blocks]
-    counts = np.array([[pair.blocks[name].requests for pair in both] for name in (arm, baseline)])
-    if counts.size == 0 or (counts.sum(axis=1) == 0).any():
-        return 1.0 if counts.sum() == 0 else 0.0
-    ones = np.ones(len(both))
-    p_value = ratio.paired_log_ratio(counts[0], ones, counts[1], ones).p_value()
-    if p_value is not None:
-        return p_value
-    return float(stats.chisquare(counts.sum(axis=1)).pvalue)
+    ones, bases = ([pair.blocks[name] for pair in both] for name in (arm, baseline))
+    if not both or not any(block.requests for block in (*ones, *bases)):
+        return 1.0
+    kinds = [_kinds(block) for block in (*ones, *bases)]
+    p_values = [_numbers_p(ones, bases, all(kinds), looked_at_often)]
+    if all(kinds):
+        totals = np.array([sum(kind.values()) for kind in kinds], dtype=np.float64)
+        for name in _frequent(kinds):
+            counts = np.array([kind[name] for kind in kinds], dtype=np.float64)
+            p_values.append(_split_p(counts, totals, looked_at_often))
+    return min(1.0, len(p_values) * min(p_values))
+
+
+def _numbers_p(
+    ones: Sequence[BlockTime], bases: Sequence[BlockTime], settled: bool, looked_at_often: bool
+) -> float:
+    """Of the number of requests. settled: whether those after the burn-in are known apart."""
+    blocks = (*ones, *bases)
+    alone = np.ones(len(blocks))
+    queue = objectives.queue_share(blocks)
+    if queue is None or queue <= objectives.QUEUE:
+        counts = np.array([block.requests / block.merged for block in blocks])
+        return _split_p(counts, alone, looked_at_often)
+    grown = [objectives.queue_growth(block) for block in blocks]
+    if not settled or any(one is None for one in grown):
+        return 1.0
+    counts = np.array([sum(block.admitted_counts) / block.merged for block in blocks])
+    arrived = counts + np.array([one or 0.0 for one in grown])
+    return max(
+        _split_p(counts, alone, looked_at_often),
+        _split_p(np.maximum(0.0, arrived), alone, looked_at_often),
+    )
+
+
+def _kinds(block: BlockTime) -> Counter[str]:
+    return Counter(dict(zip(block.admitted_kinds, block.admitted_counts, strict=True)))
+
+
+def _frequent(kinds: Sequence[Counter[str]]) -> list[str]:
+    """Kinds that are a twentieth of all requests or more."""
+    total = sum(kinds, Counter[str]())
+    least = _RARE * total.total()
+    return sorted(name for name, count in total.items() if least <= count < total.total())
+
+
+def _split_p(counts: Floats, totals: Floats, looked_at_often: bool) -> float:
+    """Of counts over totals, [arm, then baseline by pair], being one ratio in both."""
+    half = len(counts) // 2
+    x, y = (counts[:half], counts[half:]), (totals[:half], totals[half:])
+    if min(float(y[0].sum()), float(y[1].sum())) <= 0:
+        return 1.0
+    if min(float(x[0].sum()), float(x[1].sum())) <= 0:
+        return 1.0 if half < 2 or not counts.any() else 0.0
+    found = ratio.paired_log_ratio(x[0], y[0], x[1], y[1])
+    p = randomisation.p_value(found, looked_at_often)
+    return 1.0 if p is None else p
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,13 @@ def queue_share(blocks: Sequence[BlockTime]) -> float | None:
     return sum(waiting) / running if running and len(waiting) == len(blocks) else None
 
 
+def queue_growth(block: BlockTime) -> float | None:
+    """Requests by which a replica's queue grew over a block; None if that is not known."""
+    if block.waiting_first is None or block.waiting_last is None:
+        return None
+    return (block.waiting_last - block.waiting_first) / block.merged
+
+
 def busy_share(blocks: Sequence[BlockTime]) -> float:
     """Share of the blocks' spans in which rounds ran; 1 where spans are unknown. [0..1]"""
     span_us = sum(block.merged * (block.last_at - block.first_at) / 1e3 for block in blocks)

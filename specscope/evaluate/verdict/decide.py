@@ -14,6 +14,7 @@ from specscope.evaluate.causes.search import find_causes
 from specscope.evaluate.causes.surroundings import Surroundings
 from specscope.evaluate.costs.machine import Machine
 from specscope.evaluate.experiment import checks, objectives
+from specscope.evaluate.experiment.backlog import find_backlog
 from specscope.evaluate.experiment.blocks import BlockPart, BlockTime, arm_k
 from specscope.evaluate.experiment.checks import Design
 from specscope.evaluate.experiment.compliance import ShortArm
@@ -128,7 +129,7 @@ def _verdict(
     allowance = rules.allowance(segment.class_)
     choice = keep_to_allowance(choice, arms, allowance)
     level = min((one.level for one in held.speedups), default=rules.level)
-    seen = find_flags(pairs, compared.arms, design, level)
+    seen = find_flags(pairs, compared.arms, design, level, rules.looked_at_often)
     if usable.short and not choice.speedups:
         seen.add(Flag.NOT_DRAFTED)
     if any(check.state == DIFFERS and check.arm == choice.arm for check in changed):
@@ -163,7 +164,17 @@ def _verdict(
         cells=held.cells,
         between=held.between,
     )
-    return _with_reasons(verdict, choice, thin, rules, allowance, changed, usable.short)
+    backlogs = _backlogs(pairs, compared.arms) if design == "switchback" else []
+    return _with_reasons(verdict, choice, thin, rules, allowance, changed, usable.short, backlogs)
+
+
+def _backlogs(pairs: Sequence[Pair], arms: Sequence[str]) -> list[Reason]:
+    found = (find_backlog(pairs, arm) for arm in arms)
+    return [
+        because(Why.BACKLOG, one.arm, share=one.share, capacity=one.capacity, capacity_low=one.low)
+        for one in found
+        if one is not None
+    ]
 
 
 def _with_reasons(
@@ -174,6 +185,7 @@ def _with_reasons(
     allowance: float | None,
     changed: Sequence[OutputCheck],
     short: Sequence[ShortArm],
+    backlogs: Sequence[Reason],
 ) -> Verdict:
     reasons = reasons_of(
         action=verdict.action,
@@ -188,7 +200,7 @@ def _with_reasons(
     outputs = [of_outputs(check) for check in changed if check.state in (DIFFERS, UNDECIDED)]
     drafted = [because(Why.DRAFTED_LESS, s.arm, drafted=s.drafted, k=s.k) for s in short]
     worse = reasons_of_tradeoffs(verdict.tradeoffs)
-    return replace(verdict, reasons=(*outputs, *drafted, *reasons, *worse))
+    return replace(verdict, reasons=(*outputs, *drafted, *reasons, *worse, *backlogs))
 
 
 def _with_causes(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 
 from specscope.evaluate.costs.traces import VERIFY_FLOOR
-from specscope.evaluate.experiment import checks, contrast, objectives
+from specscope.evaluate.experiment import checks, contrast
 from specscope.evaluate.experiment.blocks import BASELINE, BlockTime, arm_k
 from specscope.evaluate.experiment.checks import Design
 from specscope.evaluate.experiment.pairs import Pair
@@ -21,13 +21,14 @@ _DRAFT_SHARE = 0.02
 
 
 def find_flags(
-    pairs: Sequence[Pair], arms: Sequence[str], design: Design, level: float
+    pairs: Sequence[Pair],
+    arms: Sequence[str],
+    design: Design,
+    level: float,
+    looked_at_often: bool = False,
 ) -> set[Flag]:
     """INCONSISTENT_BASELINE, SAMPLE_RATIO, TWINS_DIFFER, BASELINE_DRAFTS and IMPOSSIBLE_COUNTS,
     where they hold.
-
-    Where open traffic queues, how many requests a block admits follows from how fast its arm is,
-    and says nothing about who was sent where.
     """
     flags: set[Flag] = set()
     if _baseline_drafts(pairs):
@@ -37,13 +38,10 @@ def find_flags(
             flags.add(Flag.IMPOSSIBLE_COUNTS)
         if _verify_too_fast(pairs, arm, level):
             flags.add(Flag.INCONSISTENT_BASELINE)
-        queue = objectives.queue_share([b for pair in pairs for b in pair.blocks.values()])
-        if (
-            design == "switchback"
-            and (queue is None or queue <= objectives.QUEUE)
-            and checks.sample_ratio_p(pairs, arm, BASELINE) < checks.SRM_LEVEL
-        ):
-            flags.add(Flag.SAMPLE_RATIO)
+        if design == "switchback":
+            p = checks.sample_ratio_p(pairs, arm, BASELINE, looked_at_often)
+            if p < checks.SRM_LEVEL:
+                flags.add(Flag.SAMPLE_RATIO)
     twins = checks.twin_check(pairs, BASELINE)
     if twins is not None and not twins.passed:
         flags.add(Flag.TWINS_DIFFER)

@@ -157,6 +157,7 @@ class Why(StrEnum):
     OUTPUTS = "outputs"
     CAUSE = "cause"
     NO_SINGLE_FIX = "no_single_fix"
+    BACKLOG = "backlog"
     CROSSOVER = "crossover"
     HARDWARE = "hardware"
     HARDWARE_INCLUDED = "hardware_included"

@@ -285,6 +285,15 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
     Why.CROSSOVER: lambda _: (
         "crossover by router: sides with fixed configurations, their traffic swapped"
     ),
+    Why.BACKLOG: lambda r: (
+        f"the queue that one arm leaves is drained in the other's block (in {r['share']:.0%} of "
+        "the pairs), so the speedup is not that of a steady state"
+        + (
+            ""
+            if r["capacity_low"] is None
+            else f"; at saturation {r.arm} serves at least {r['capacity_low']:.3g} times the tokens"
+        )
+    ),
     Why.HARDWARE: _hardware,
     Why.HARDWARE_INCLUDED: lambda r: (
         f"{r.arm} against {r['baseline']} includes the difference of the sides' hardware"
