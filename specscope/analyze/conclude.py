@@ -14,6 +14,7 @@ from specscope.analyze.pool import total as pooled_total
 from specscope.analyze.result import Analysis, Comparison, Verdict
 from specscope.analyze.verdict import alone, shown
 from specscope.readers.records import Finding, Window
+from specscope.readers.source import SEPARATOR
 
 
 def conclude(evidence: Evidence) -> Analysis:
@@ -109,6 +110,8 @@ def _alone(evidence: Evidence, judged_inputs: set[str]) -> list[Verdict]:
     """A verdict for every input that no comparison has judged."""
     found: list[Verdict] = []
     times = evidence.times.all()
+    # Blocks of one document belong together: raw lines beside a table that is judged add to it.
+    judged_files = {_file(path) for path in judged_inputs if SEPARATOR in path}
     for info in evidence.inputs:
         pool = evidence.pools.get(info.path)
         sums = pool.best() if pool else None
@@ -117,7 +120,7 @@ def _alone(evidence: Evidence, judged_inputs: set[str]) -> list[Verdict]:
             by_throughput = not evidence.cumulative_v0(info.path)
             for finding in of_totals(total, sums, by_throughput):
                 evidence.findings.add(finding, info.path)
-        if info.path not in judged_inputs:
+        if info.path not in judged_inputs and _file(info.path) not in judged_files:
             own = [time for time in times if time.input == info.path]
             arms = [arm for arm in evidence.arms if arm.input == info.path]
             verdict = alone(info, total, _run_lines(pool), own, arms, evidence.findings)
@@ -140,6 +143,10 @@ def _with_break_even(verdict: Verdict, group: Group, evidence: Evidence) -> Verd
     if verdict.action != "collect_baseline" or not told:
         return verdict
     return replace(verdict, grade="modelled", reasons=verdict.reasons + told)
+
+
+def _file(path: str) -> str:
+    return path.partition(SEPARATOR)[0]
 
 
 def _run_lines(pool: Pool | None) -> list[str]:

@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from specscope.analyze.layout import printable, short_names, table, wrapped
-from specscope.analyze.result import Analysis
+from specscope.analyze.layout import WIDTH, printable, short_names, table, wrapped
+from specscope.analyze.result import Analysis, Verdict
 from specscope.readers.codes import CODES
 from specscope.readers.records import TimeParts, Window
 
-MOST_ROWS = 12
-MOST_FINDINGS = 14
+MOST_LINES = 40
+"""A page is read at once; `--json` holds everything."""
+
+
+class Limits(NamedTuple):
+    """How much of each section is shown."""
+
+    rows: int = 12
+    comparisons: int = 12
+    findings: int = 14
+    finding_lines: int = 3
+    reasons: int = 8
+    inputs: int = 12
+
+
+LEVELS = (
+    Limits(),
+    Limits(rows=8, comparisons=8, findings=6, finding_lines=1, reasons=5, inputs=3),
+    Limits(rows=5, comparisons=0, findings=3, finding_lines=1, reasons=3, inputs=2),
+    Limits(rows=3, comparisons=0, findings=2, finding_lines=1, reasons=2, inputs=1),
+)
 
 _SHOWN_ELSEWHERE = {"NOT_RECOGNISED", "NO_BASELINE"}
 
@@ -31,17 +51,26 @@ _HEADLINES = {
 
 
 def page(analysis: Analysis) -> str:
-    """The whole page, ending in a newline."""
+    """The whole page, ending in a newline: the fullest that fits into `MOST_LINES`, if any does."""
+    text = ""
+    for limits in LEVELS:
+        text = _page(analysis, limits)
+        if text.count("\n") <= MOST_LINES:
+            break
+    return text
+
+
+def _page(analysis: Analysis, limits: Limits) -> str:
     lines: list[str] = []
     names = short_names([info.path for info in analysis.inputs])
     for section in (
-        _verdicts(analysis),
-        _comparisons(analysis),
-        _windows(analysis, names),
+        _verdicts(analysis, limits),
+        _comparisons(analysis, limits.comparisons),
+        _windows(analysis, names, limits.rows),
         _time(analysis.time),
         _devices(analysis),
-        _findings(analysis, names),
-        _inputs(analysis, names),
+        _findings(analysis, names, limits),
+        _inputs(analysis, names, limits.inputs),
     ):
         block = list(section)
         if block:
@@ -59,25 +88,26 @@ def codes() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _verdicts(analysis: Analysis) -> Iterator[str]:
+def _verdicts(analysis: Analysis, limits: Limits) -> Iterator[str]:
     codes: dict[str, str] = {entry.text: entry.code for entry in analysis.findings}
     files = {os.path.basename(info.path) for info in analysis.inputs}
-    for number, verdict in enumerate(analysis.verdicts):
-        if number:
-            yield ""
-        head = _HEADLINES[verdict.action]
-        if verdict.k is not None and verdict.action in ("keep", "set_k"):
-            head += f" (k = {verdict.k})"
-        yield from wrapped(f"{head}{_class(verdict.klass, files)}", "", "    ")
-        facts = [f"evidence: {verdict.grade}"] if verdict.grade else []
-        if verdict.action not in ("collect_baseline", "no_data"):
-            facts.append(f"confidence: {verdict.confidence}")
-        if facts:
-            yield "  " + ", ".join(facts)
-        for reason in verdict.reasons:
-            code = f" [{codes[reason]}]" if reason in codes else ""
-            yield from wrapped(reason + code, "  - ", "    ")
-    if any(verdict.action == "collect_baseline" for verdict in analysis.verdicts):
+    verdicts = analysis.verdicts
+    if len(verdicts) > MOST_FULL:
+        yield from _short_verdicts(verdicts, files, limits)
+    else:
+        for number, verdict in enumerate(verdicts):
+            if number:
+                yield ""
+            yield from wrapped(f"{_head(verdict)}{_class(verdict.klass, files)}", "", "    ")
+            facts = [f"evidence: {verdict.grade}"] if verdict.grade else []
+            if verdict.action not in ("collect_baseline", "no_data"):
+                facts.append(f"confidence: {verdict.confidence}")
+            if facts:
+                yield "  " + ", ".join(facts)
+            for reason in verdict.reasons[: limits.reasons]:
+                code = f" [{codes[reason]}]" if reason in codes else ""
+                yield from wrapped(reason + code, "  - ", "    ")
+    if any(verdict.action == "collect_baseline" for verdict in verdicts):
         yield from wrapped(
             "Next: run the same traffic against the engine started WITHOUT speculation (k = 0 in a "
             "speculative engine is not the same), and give both results to `specscope analyze`.",
@@ -86,12 +116,44 @@ def _verdicts(analysis: Analysis) -> Iterator[str]:
         )
 
 
-def _comparisons(analysis: Analysis) -> Iterator[str]:
-    if not analysis.comparisons:
+MOST_FULL = 2
+"""More classes than this get a line each."""
+
+
+def _short_verdicts(
+    verdicts: Sequence[Verdict], files: Collection[str], limits: Limits
+) -> Iterator[str]:
+    """One line a class, then what several of them say alike."""
+    counts = Counter(reason for verdict in verdicts for reason in set(verdict.reasons))
+    shared = [reason for reason, count in counts.items() if count > 1]
+    most = 2 * MOST_LINES // 3
+    for verdict in verdicts[:most]:
+        own = [reason for reason in verdict.reasons if reason not in shared]
+        sure = (
+            "" if verdict.action in ("collect_baseline", "no_data") else f" ({verdict.confidence})"
+        )
+        why = f": {own[0]}" if own else ""
+        line = f"{_head(verdict)}{sure}{_class(verdict.klass, files)}{why}"
+        yield line if len(line) <= WIDTH else line[: WIDTH - 1] + "~"
+    if len(verdicts) > most:
+        yield f"  ... {len(verdicts) - most} more classes with --json"
+    for reason in shared[: limits.reasons]:
+        yield from wrapped(reason, "  - ", "    ")
+
+
+def _head(verdict: Verdict) -> str:
+    head = _HEADLINES[verdict.action]
+    if verdict.k is not None and verdict.action in ("keep", "set_k"):
+        head += f" (k = {verdict.k})"
+    return head
+
+
+def _comparisons(analysis: Analysis, most: int) -> Iterator[str]:
+    if not analysis.comparisons or not most:
         return
     yield "COMPARISONS (above 1 the arm is better than its baseline)"
     rows: list[tuple[str, ...]] = [("class", "arm", "baseline", "metric", "speedup", "")]
-    for c in analysis.comparisons[:40]:
+    for c in analysis.comparisons[:most]:
         note = "" if c.comparable else "not comparable"
         if c.ci:
             note = f"{c.ci[0]:.3f}-{c.ci[1]:.3f} {note}"
@@ -99,12 +161,16 @@ def _comparisons(analysis: Analysis) -> Iterator[str]:
             (_short_class(c.klass), c.arm, c.baseline, c.metric, f"{c.speedup:.3f}x", note.strip())
         )
     yield from table(rows, (18, 16, 12, 16, 8, 14))
-    if len(analysis.comparisons) > 40:
-        yield f"  ... {len(analysis.comparisons) - 40} more with --json"
+    if len(analysis.comparisons) > most:
+        yield f"  ... {len(analysis.comparisons) - most} more with --json"
 
 
-def _windows(analysis: Analysis, names: Mapping[str, str]) -> Iterator[str]:
-    shown = [w for w in analysis.windows if w.drafts or w.proposed or w.mean_length is not None]
+def _windows(analysis: Analysis, names: Mapping[str, str], most: int) -> Iterator[str]:
+    shown = [
+        w
+        for w in analysis.windows
+        if w.drafts or w.proposed or w.mean_length is not None or w.acceptance_rate is not None
+    ]
     if not shown:
         return
     yield "MEASURED (tokens/round counts the bonus token)"
@@ -112,16 +178,16 @@ def _windows(analysis: Analysis, names: Mapping[str, str]) -> Iterator[str]:
         ("window", "k", "drafts", "accepted", "rate", "tok/round", "covered", "tok/s", "ms/round")
     ]
     several = len({w.engine_index for w in shown} - {None}) > 1
-    for window in shown[:MOST_ROWS]:
+    for window in shown[:most]:
         mark = "*" if window.excluded else ""
         rows.append((mark + _window_name(window, several, names), *_cells(window)))
-    if len(shown) > MOST_ROWS:
-        rows.append((f"... {len(shown) - MOST_ROWS} more", "", "", "", "", "", "", "", ""))
+    if len(shown) > most:
+        rows.append((f"... {len(shown) - most} more", "", "", "", "", "", "", "", ""))
     if analysis.totals and len(shown) > 1:
         rows.append(("TOTAL", *_cells(analysis.totals)))
     yield from table(rows, (20, 3, 7, 8, 6, 9, 7, 8, 8), right=True)
-    if any(w.excluded for w in shown[:MOST_ROWS]):
-        reasons = sorted({w.excluded for w in shown[:MOST_ROWS] if w.excluded})
+    if any(w.excluded for w in shown[:most]):
+        reasons = sorted({w.excluded for w in shown[:most] if w.excluded})
         yield from wrapped(f"* left out of the total: {'; '.join(reasons)}", "  ", "    ")
     if any(w.estimated for w in shown):
         guessed = sorted({name for w in shown for name in w.estimated})
@@ -164,7 +230,7 @@ def _devices(analysis: Analysis) -> Iterator[str]:
     yield from table(rows, (14, 32, 24, 6))
 
 
-def _findings(analysis: Analysis, names: Mapping[str, str]) -> Iterator[str]:
+def _findings(analysis: Analysis, names: Mapping[str, str], limits: Limits) -> Iterator[str]:
     """Those that the verdicts have not said already; `--json` holds them all."""
     said = {reason for verdict in analysis.verdicts for reason in verdict.reasons}
     entries = [
@@ -174,26 +240,29 @@ def _findings(analysis: Analysis, names: Mapping[str, str]) -> Iterator[str]:
         return
     yield "FINDINGS (`specscope analyze --codes` explains each)"
     several = len(analysis.inputs) > 1
-    for entry in entries[:MOST_FINDINGS]:
+    for entry in entries[: limits.findings]:
         times = f" [{entry.count} times]" if entry.count > 1 else ""
         where = f" [{names.get(entry.input, entry.input)}]" if several and entry.input else ""
         text = f"{entry.code}: {entry.text}{times}{where}"
-        yield from wrapped(text, f"  {entry.severity:8}", " " * 10)
-    if len(entries) > MOST_FINDINGS:
-        yield f"  ... {len(entries) - MOST_FINDINGS} more with --json"
+        lines = wrapped(text, f"  {entry.severity:8}", " " * 10)
+        cut = len(lines) > limits.finding_lines
+        lines = lines[: limits.finding_lines]
+        yield from [*lines[:-1], lines[-1][: WIDTH - 1] + "~" if cut else lines[-1]]
+    if len(entries) > limits.findings:
+        yield f"  ... {len(entries) - limits.findings} more with --json"
 
 
-def _inputs(analysis: Analysis, names: Mapping[str, str]) -> Iterator[str]:
+def _inputs(analysis: Analysis, names: Mapping[str, str], most: int) -> Iterator[str]:
     yield "INPUTS"
-    for info in analysis.inputs[:MOST_ROWS]:
+    for info in analysis.inputs[:most]:
         engine = f", {info.engine}" if info.engine else ""
         version = f" {info.engine_version}" if info.engine_version else ""
         unparsed = f", {info.unparsed_lines} lines not understood" if info.unparsed_lines else ""
         what = f"{info.format}{engine}{version}, {info.records} records{unparsed}"
         text = f"{names[info.path]}: {what if info.format else 'not recognised, left out'}"
         yield from wrapped(text, "  ", "    ")
-    if len(analysis.inputs) > MOST_ROWS:
-        yield f"  ... {len(analysis.inputs) - MOST_ROWS} more with --json"
+    if len(analysis.inputs) > most:
+        yield f"  ... {len(analysis.inputs) - most} more with --json"
 
 
 def _cells(window: Window) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ HALF_RATE_DIGIT = 0.00051
 
 OVERSHOOT = 1.15
 
+OVERCOUNT = 2
 LONGEST_DRAFT = 1024
 """No engine drafts more tokens at once; a larger number is damage and would fill the memory."""
 
@@ -77,7 +78,14 @@ class Window:
 
     @property
     def mean_length(self) -> float | None:
-        """1 + accepted / drafts: counts the correction or bonus token."""
+        """1 + accepted / drafts: counts the correction or bonus token.
+
+        Unknown where far more is counted than came out: behind the end of a text nobody counts
+        well.
+        """
+        counted = (self.drafts or 0) + (self.accepted or 0)
+        if self.came_out is not None and counted > OVERCOUNT * self.came_out:
+            return None
         if self.drafts is not None and (self.accepted is not None or not self.drafts):
             return 1 + (self.accepted or 0) / self.drafts if self.drafts else None
         return self.printed_length

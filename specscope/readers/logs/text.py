@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from specscope.readers.logs.commands import Commands
+from specscope.readers.logs.counted_lines import CountedLines
 from specscope.readers.logs.lines import line_blocks, marked
 from specscope.readers.logs.llamacpp_log import LlamaCppLog
 from specscope.readers.logs.llamacpp_print import LlamaCppPrint
@@ -52,6 +53,7 @@ PARSERS = (
     SpecSummary,
     TabbyLog,
     Commands,
+    CountedLines,
 )
 
 

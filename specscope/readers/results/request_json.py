@@ -50,7 +50,9 @@ class RequestJson:
             engines = False
             for found in dicts(document):
                 engines = engines or any(f'"{name}"'.encode() in _KEYS for name in found)
-                if "predicted_n" in found:
+                if "draft_rounds" in found:
+                    yield from _mlx(source.name, found)
+                elif "predicted_n" in found:
                     yield from llamacpp.records(from_timings(found))
                 elif "num_spec_steps" in found:
                     yield _steps(source.name, found)
@@ -91,6 +93,39 @@ def _steps(input: str, found: dict[str, Any]) -> Window:
         counted_at=at if not isinstance(drafted, list) or len(set(map(str, drafted))) < 2 else None,
         printed_length=real(found, "mean_acceptance_length"),
         tolerance=0.011,
+    )
+
+
+def _mlx(input: str, found: dict[str, Any]) -> Iterator[Record]:
+    """mlx-vlm counts its rounds; what it books behind the end of a text came out for nobody."""
+    rounds, proposed = count(found, "draft_rounds"), count(found, "draft_n")
+    accepted, tokens = count(found, "draft_n_accepted"), count(found, "predicted_n")
+    ms = real(found, "predicted_ms")
+    came_out = None
+    if rounds is not None and accepted is not None and tokens is not None:
+        over = rounds + accepted - tokens
+        if over > rounds:  # the first token of a reply may come from the prompt's pass
+            came_out = tokens
+            yield Finding(
+                "EOS_OVERCOUNT",
+                f"{rounds + accepted} tokens are booked for a reply of {tokens}: those behind "
+                f"its end "
+                "were never received",
+                {"counted": rounds + accepted, "emitted": tokens},
+            )
+    yield Window(
+        input,
+        "mlx-vlm",
+        grain="request",
+        k=proposed // rounds if rounds and proposed and proposed % rounds == 0 else None,
+        drafts=rounds,
+        proposed=proposed,
+        accepted=accepted,
+        came_out=came_out,
+        generated=tokens,
+        seconds=ms / 1000 if ms else None,
+        throughput_tok_s=1000 * tokens / ms if tokens and ms else None,
+        round_ms=ms / rounds if ms and rounds else None,
     )
 
 

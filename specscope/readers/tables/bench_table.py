@@ -22,8 +22,10 @@ from specscope.readers.tables.csv_file import header, name_of, rows
 from specscope.readers.tables.impossible import Impossible
 from specscope.readers.tables.llama_bench import is_llama_bench, speeds
 from specscope.readers.tables.names import (
+    OFF,
     ON,
     SWITCHED_ON,
+    WORD,
     heads_planned,
     is_planned,
     is_total,
@@ -174,7 +176,11 @@ class _Rows:
         states = {named(arm).state for arm in arms}
         beside = ON in states and SWITCHED_ON not in states  # `off` beside `eagle` and `mtp`
         self._speculation = beside or subject_is_speculation([head, table.caption, *table.context])
-        self._above = "" if schema.arm or schema.k or schema.switches else arm_above(table)
+        above = arm_above(table)
+        self._alone = len(unfolded) == 1 and bool(table.context)
+        telling = named(above).state in (ON, OFF, WORD) and len(above) <= LONGEST_NAME
+        unnamed = not (schema.arm or schema.k or schema.switches)
+        self._above = above if unnamed and (telling or self._alone) else ""
         reference = f"{schema.speedup or ''} {' '.join(table.context)}"
         self._printed = schema.speedup if _BASELINE_SAID.search(reference) else None
 
@@ -202,7 +208,7 @@ class _Rows:
             [row.get(name, "") for name in ("model",)],
         )
         role, basis = decided(sign)
-        if self._above:
+        if self._above or self._alone:
             settings["scope"] = "blocks"  # one block holds one arm: the arms stand in other blocks
         if not arm:
             length = f"k={k}" if k is not None else ""
@@ -382,12 +388,15 @@ def _window(input: str, arm: Arm, positions: tuple[float, ...] | None) -> Window
     if length is None and positions is not None:
         length = 1 + sum(positions)
     parts = round_parts(arm)
-    label = arm.conditions.get("label")
+    told = [str(arm.conditions[d]) for d in ("label", "engine", "version") if d in arm.conditions]
+    loads = ("batch", "concurrency", "context")
+    told += [f"{name} {arm.conditions[name]}" for name in loads if name in arm.conditions]
+    own = "" if arm.arm.startswith("row ") and told else arm.arm
     return Window(
         input,
         "unknown",
         grain="run",
-        label=f"{arm.arm}, {label}" if label else arm.arm,
+        label=", ".join(filter(None, [own, *told])),
         k=arm.k,
         drafts=round(drafts) if drafts is not None else None,
         proposed=_whole(metrics.get("proposed")),

@@ -92,8 +92,12 @@ def bare(text: str) -> str:
 
 def read(text: str | None) -> Cell:
     """The cell that a text is; an empty one where it holds no number."""
-    if not text or len(text) > LONGEST_CELL or _ARROW.search(text):
+    if not text or len(text) > LONGEST_CELL:
         return Cell()
+    sides = steps(text)
+    if len(sides) > 1 and all(quantity(side) for side in sides):
+        return Cell()  # of which arm would the number be?
+    text = sides[0] if sides else ""
     remarks = " ; ".join(a or b for a, b in _BRACKETS.findall(text))
     plain = _BRACKETS.sub(" ", text).replace("−", "-").strip()
     found = _fraction(plain) or _fraction(remarks)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from specscope.readers.tables.cells import bare, quantity
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.lists import LONGEST_LINE, arms_in_lines, headings_above
-from specscope.readers.tables.shape import Table
+from specscope.readers.tables.shape import Table, of_subject
 
 MOST_COLUMNS = 64
 MOST_ROWS = 10_000
@@ -42,7 +42,8 @@ def tables(lines: Sequence[str], outer: Sequence[str] = ()) -> Iterator[tuple[Ta
             place += 1
             continue
         table, taken = found
-        yield replace(table, context=[*context_above(lines, taken.start), *outer]), taken
+        above = [*context_above(lines, taken.start), *outer]
+        yield of_subject(replace(table, context=above)), taken
         place = taken.stop
 
 

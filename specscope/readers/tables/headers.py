@@ -101,7 +101,7 @@ KNOWN = {name: metric for metric, names in MEASURES.items() for name in names}
 SPEEDS = {*HIGHER, *LOWER}
 
 _RATE = re.compile(
-    r"(?:^|_)(?:tok|toks|token|tokens|t)(?:_per)?_(?:s|sec|secs|second|seconds)(?:_|$)"
+    r"(?:^|_)(?:tok|toks|tk|token|tokens|t)(?:_per)?_(?:s|sec|secs|second|seconds)(?:_|$)"
 )
 _OTHER_TOKENS = {
     "input", "prompt", "prefill", "pp", "total", "peak", "accepted", "drafted", "draft", "max",

@@ -10,7 +10,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from specscope.readers.tables import headers
 from specscope.readers.tables.cells import quantity, ratio_of, read, steps
@@ -88,6 +88,18 @@ def long_rows(table: Table) -> list[dict[str, str]]:
     if grouped:
         return [one for row in _of_runs(table) for one in _by_group(row, grouped)]
     return [dict(row) for row in _of_runs(table)]
+
+
+def of_subject(table: Table) -> Table:
+    """The table with its column `mean`, beside percentiles, named after what the lines above
+    speak of."""
+    beside = any(re.match(r"p\d\d$|median$|min$|max$", name) for name in table.names)
+    told = any(re.search(r"accept\w*[- _]len", text, re.IGNORECASE) for text in table.context)
+    if not ("mean" in table.names and beside and told):
+        return table
+    rows = [{("accept_len" if n == "mean" else n): c for n, c in row.items()} for row in table.rows]
+    names = ["accept_len" if name == "mean" else name for name in table.names]
+    return replace(table, names=names, rows=rows)
 
 
 def is_transposed(table: Table) -> bool:
