@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check lint types bench clean test-vllm test-vllm-quick test-sglang seams wheels smollm2
+.PHONY: demo test check lint types bench clean test-vllm test-vllm-quick test-sglang seams tables wheels smollm2
 
 demo: $(READY)
 	$(BIN)/specscope demo $(ARGS)
@@ -49,6 +49,10 @@ seams: $(READY)
 	PYTHON=$(CURDIR)/$(BIN)/python sh tests/seams/newest.sh .seams
 	$(BIN)/python tests/seams/seam_check.py vllm=.seams/vllm sglang=.seams/sglang \
 	  transformers=.seams/transformers --table docs/engines/verified.md
+
+# Tables around known truths through `analyze`: no false verdict in a hundred thousand.
+tables: $(READY)
+	PYTHONPATH=tests/analyze $(BIN)/python tests/analyze/table_campaign.py $(or $(N),100000)
 
 # dist/specscope-*.whl for everything, dist/specscope_hook-*.whl for the serving image.
 wheels: $(READY)

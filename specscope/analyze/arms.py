@@ -159,7 +159,7 @@ def _roles(arms: list[Arm]) -> tuple[list[Arm], list[Finding]]:
     """Roles settled over one table, or over all result files together.
 
     A bare "baseline" is target-only beside arms that are shown to speculate. An arm of which
-    nothing is said speculates only beside one that is stated to run without.
+    nothing is said stays unknown: it is compared and decides nothing.
     """
     speculates = any(arm.role in ("speculative", "k0") for arm in arms)
     stated = any(arm.role == "target_only" and arm.basis == "stated" for arm in arms)
@@ -168,8 +168,6 @@ def _roles(arms: list[Arm]) -> tuple[list[Arm], list[Finding]]:
     for arm in arms:
         if arm.role == "target_only" and arm.basis == "word" and not (speculates or stated):
             arm = replace(arm, role="unknown")
-        elif arm.role == "unknown" and stated and arm.settings.get("speculation_fields") is None:
-            arm = replace(arm, role="speculative", basis="assumed")
         settled.append(arm)
     for code, basis, said in _ASSUMED:
         names = sorted({arm.arm for arm in settled if arm.basis == basis and arm.role != "unknown"})

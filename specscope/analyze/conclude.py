@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 from specscope.analyze.arms import Group, grouped
@@ -76,7 +77,7 @@ def _compared(evidence: Evidence) -> tuple[list[Comparison], list[Verdict], set[
     verdicts: list[Verdict] = []
     scopes: dict[str, list[Verdict]] = {}
     inputs: set[str] = set()
-    for group in groups:
+    for group in _told_apart(groups):
         own, verdict, found = judged(group)
         comparisons += own
         findings += found
@@ -143,6 +144,16 @@ def _with_break_even(verdict: Verdict, group: Group, evidence: Evidence) -> Verd
     if verdict.action != "collect_baseline" or not told:
         return verdict
     return replace(verdict, grade="modelled", reasons=verdict.reasons + told)
+
+
+def _told_apart(groups: list[Group]) -> list[Group]:
+    """Classes of several tables that nothing tells apart are named after the line above each."""
+    seen = Counter(str(group.klass) for group in groups)
+    for group in groups:
+        part = group.scope.partition(SEPARATOR)[2]
+        if seen[str(group.klass)] > 1 and part:
+            group.klass = {**group.klass, "table": part}
+    return groups
 
 
 def _file(path: str) -> str:

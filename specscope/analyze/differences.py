@@ -41,6 +41,7 @@ def unlike_arms(arm: Trials, base: Trials) -> Finding | None:
         " ".join([t.name, *(str(t.settings.get(n, "")) for n in _SETTINGS)]) for t in (arm, base)
     )
     both, one = unlike(ours, theirs), one_sided(ours, theirs)
+    both += [n for n in _SETTINGS if _differ(arm.settings.get(n), base.settings.get(n))]
     if not both and not one:
         return None
     said = f"{arm.name} and {base.name} give another {', '.join(both)}: not comparable"
@@ -63,6 +64,10 @@ _SETTINGS = (
     "machine",
     "model",
 )
+
+
+def _differ(ours: object, theirs: object) -> bool:
+    return bool(ours and theirs) and str(ours).lower().split() != str(theirs).lower().split()
 
 
 def tax(klass: Mapping[str, Any], comparisons: Sequence[Comparison]) -> Iterator[Finding]:

@@ -20,6 +20,7 @@ from specscope.readers.tables.names import (
     is_drafter,
     named,
     speaks_only_of_speculation,
+    words,
 )
 
 
@@ -102,4 +103,7 @@ def _bound(state: str, speculation: bool) -> str:
 
 
 def _is_some(drafter: str) -> bool:
-    return drafter.strip().lower() not in ("", "-", "—", "–", "none", "n/a", "null", "no", "off")
+    return bool(drafter.strip()) and drafter.strip().lower() not in _NO_DRAFTER
+
+
+_NO_DRAFTER = {*words("- — – none n/a null no off disabled false 0 ✗ ✘ ❌ / without")}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -124,6 +125,7 @@ def records(
     yield from by_times
     stood_for = any(isinstance(record, Arm) for record in by_times)
     told = [tuple(sorted(arm.conditions.items())) for arm, _ in read_rows]
+    labels: Counter[str | None] = Counter()
     for place, (arm, positions) in enumerate(read_rows):
         nameless = (
             not schema.arm
@@ -134,7 +136,11 @@ def records(
         if not stood_for and not (nameless and told.count(told[place]) > 1):
             yield from _runs(arm, schema, unfolded[place])
         if arm.role != "target_only" and _speaks(arm.metrics, positions):
-            yield _window(input, arm, positions)
+            window = _window(input, arm, positions)
+            labels[window.label] += 1
+            if labels[window.label] > 1:  # rows are runs of their own, whatever they are called
+                window = replace(window, label=f"{window.label} ({labels[window.label]})")
+            yield window
 
 
 def _table(printed: Sequence[str], found: Iterator[Mapping[str, str]]) -> Table:
@@ -191,7 +197,8 @@ class _Rows:
         metrics, spreads = self._metrics(row, line)
         positions = _positions(schema, row)
         k, k_text = self._k(row, metrics)
-        switches = [f"{self._table.said(name)} {row.get(name, '')}" for name in schema.switches]
+        told = [name for name in schema.switches if not is_blank(row.get(name))]
+        switches = [f"{self._table.said(name)} {row.get(name)}" for name in told]
         settings = {name: row[name] for name in schema.settings if row.get(name)}
         drafter = next((settings[name] for name in headers.DRAFTER if settings.get(name)), "")
         counted = [name for name in ("accepted", "proposed") if metrics.get(name)]
@@ -367,6 +374,8 @@ def _infer_baseline(
     given = any(any(metric in arm.metrics for metric in _SPEECH) for arm, _ in read_rows)
     if not given or not 0 < sum(blank) < len(read_rows):
         return
+    if len({arm.arm for place, (arm, _) in enumerate(read_rows) if blank[place]}) > 1:
+        return  # of several that drafted nothing, which is the baseline?
     for place, (arm, positions) in enumerate(read_rows):
         nameless = arm.role == "unknown" and arm.k in (None, 0)
         if blank[place] and nameless and not named(arm.arm).versioned and not is_total(arm.arm):
@@ -389,6 +398,7 @@ def _window(input: str, arm: Arm, positions: tuple[float, ...] | None) -> Window
         length = 1 + sum(positions)
     parts = round_parts(arm)
     told = [str(arm.conditions[d]) for d in ("label", "engine", "version") if d in arm.conditions]
+    told += [str(arm.settings["model"])] if "model" in arm.settings and not told else []
     loads = ("batch", "concurrency", "context")
     told += [f"{name} {arm.conditions[name]}" for name in loads if name in arm.conditions]
     own = "" if arm.arm.startswith("row ") and told else arm.arm

@@ -34,7 +34,7 @@ _CLAUSE = re.compile(r"[,;|()\[\]{}+&·•]|\s[-–—]\s|->|→")
 _DRAFTER = re.compile(
     r"^(?:eagle\d?|mtp\d{0,2}|nextn\d?|ngram\d{0,2}|medusa\d?|hydra|draft(?:er|ers|ed|ing|s)?\d{0,2}"
     r"|lookahead|lookup|suffix|d?flash(?<=dflash)\d?|dflash\d?|dspark\d?|spec\d{0,2}|sd|specdec|pld"
-    r"|spec(?:on|exec|forge)|mtpon|jacobi|kangaroo|pearl|assisted|assistant|redrafter)$"
+    r"|dsd|spec(?:on|exec|forge)|mtpon|jacobi|kangaroo|pearl|assisted|assistant|redrafter)$"
 )
 _UNDRAFTED = re.compile(
     r"^(?:no(?:spec|mtp|draft|eagle|ngram|sd)\w*|(?:spec|mtp|draft|eagle\d?)off)$"
@@ -182,6 +182,8 @@ def named(text: str) -> Name:
                 off |= negated
         if len(tokens) == 1 and tokens[0] in _UNSPECULATED:
             off = True
+    if "dsd" in words and _K0.search(normal):  # a schedule of draft lengths, at length 0
+        return Name(K0, 0, rest, versioned)
     if on or (k and not off):
         return Name(ON, k, rest, versioned)
     if off or words & {"autoregressive", "vanilla"}:

@@ -137,7 +137,8 @@ def measured(
                 continue
             scale = stated
         elif metric == "acceptance_rate":
-            if cell.first_position:
+            unclear = "pct" in column and not cell.unit and max(cell.values) <= 1
+            if cell.first_position or unclear:  # 0.6 under a header of percent may be 0.6 % or 60 %
                 continue
             percent = cell.unit.startswith("%") or "pct" in column or 1 < max(cell.values) <= 100
             scale = 0.01 if percent else 1.0
@@ -184,11 +185,8 @@ def _switches(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None
             or not any(re.search(r"[^\W\d]|[✓✔✅✗✘❌]", cell) for cell in cells)
         ):
             continue
-        if (
-            name not in headers.ARM
-            and name not in headers.DRAFTER
-            and all(map(SWITCH.match, cells))
-        ):
+        alone = name in headers.ARM and not any(n in headers.ARM and n != name for n in names)
+        if not alone and all(map(SWITCH.match, cells)):
             schema.switches.append(name)
 
 
@@ -217,7 +215,7 @@ def _positions(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> Non
         words = set(name.split("_"))
         lists = [row.get(name, "") for row in rows]
         if (
-            words & {"pos", "position", "positions", "per"}
+            words & {"pos", "position", "positions"}
             and lists
             and all(rates(cell) for cell in lists if cell)
         ):

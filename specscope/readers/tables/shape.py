@@ -145,7 +145,7 @@ def arm_above(table: Table) -> str:
     for text in table.context:
         if named(text).state in (ON, OFF, WORD) and len(text) <= 120:
             return text
-    return table.caption
+    return table.caption or (table.context[0][:60] if table.context else "")
 
 
 def _arrow_columns(table: Table) -> dict[str, str]:
