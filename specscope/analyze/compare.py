@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from specscope.analyze.arms import Group, Trials, output_tokens, ratio
-from specscope.analyze.differences import BAND, loads, settings, tax, unlike_arms
+from specscope.analyze.differences import BAND, adds, loads, settings, tax, unlike_arms
 from specscope.analyze.result import Comparison, Verdict
 from specscope.readers.records import Finding
 from specscope.readers.tables.names import unlike
@@ -88,6 +88,11 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
         if not usable:
             continue
         first = usable[0]
+        added = adds(arm, base)
+        if added:
+            findings.append(added)
+            if any(not adds(other, base) for other in speculative):
+                continue  # what it adds besides may be what gains
         results.append(Result(arm, first.speedup, first.ci, _is_noisy(arm, base, first.metric)))
         per_token = [c.speedup for c in usable if c.metric in PER_TOKEN]
         if len(per_token) == 2 and min(per_token) < 1 - BAND and max(per_token) > 1 + BAND:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from specscope.analyze.arms import HIGHER_IS_BETTER, Trials
 from specscope.analyze.result import Comparison
 from specscope.readers.records import Finding
-from specscope.readers.tables.names import one_sided, unlike
+from specscope.readers.tables.names import is_drafter, one_sided, unlike
 
 BAND = 0.02
 """Within 2 % of even there is no difference that a benchmark run would repeat."""
@@ -64,6 +65,25 @@ _SETTINGS = (
     "machine",
     "model",
 )
+
+
+def adds(arm: Trials, base: Trials) -> Finding | None:
+    """Something besides speculation that an arm's name adds to its baseline's (`MTP +
+    TurboQuant`)."""
+    parts = [part.strip() for part in re.split(r"\s\+\s|\s&\s| plus ", arm.name)]
+    known = set(re.findall(r"\w+", base.name.lower()))
+    more = [
+        part
+        for part in parts
+        if len(parts) > 1
+        and not is_drafter(part)
+        and not set(re.findall(r"\w+", part.lower())) <= known
+    ]
+    if not more:
+        return None
+    what = ", ".join(more)
+    said = f"{arm.name} adds {what} to {base.name}: the gain is not speculation's alone"
+    return Finding("ARMS_DIFFER", said, {"arm": arm.name, "baseline": base.name, "adds": more})
 
 
 def _differ(ours: object, theirs: object) -> bool:

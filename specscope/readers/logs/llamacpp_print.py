@@ -89,6 +89,16 @@ class LlamaCppPrint:
         self._start()
         if {"n_drafted", "n_accept", "n_predict"} <= found.keys():
             yield from _counted(self._input, found, seconds)
+        elif not draft and "n_drafted" not in found and target.get("eval", (0, 0))[1] > 1:
+            ms, runs = target["eval"]
+            yield Window(
+                self._input,
+                "llama.cpp",
+                grain="run",
+                generated=runs,
+                seconds=ms / 1000,
+                throughput_tok_s=1000 * runs / ms if ms else None,
+            )
         if draft or target:
             yield Origin("llama.cpp")
         if draft.keys() & _WORK and target.keys() & _WORK:

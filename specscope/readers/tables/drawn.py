@@ -10,11 +10,13 @@ from dataclasses import replace
 from specscope.readers.tables.cells import bare, quantity
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.lists import LONGEST_LINE, arms_in_lines, headings_above
+from specscope.readers.tables.names import is_command
 from specscope.readers.tables.shape import Table, of_subject
 
 MOST_COLUMNS = 64
 MOST_ROWS = 10_000
 MOST_CONTEXT = 12
+LONGEST_COMMAND = 40
 LONGEST_ROW = 8192
 _BOX = str.maketrans({"│": "|", "┃": "|", "║": "|", "¦": "|"})
 _GRID = re.compile(r"^[\s+|\-=:─━═┏┓┗┛┡┩┳┻╇┷┴┬├┤┼╋└┘┌┐╞╡╪╔╗╚╝╠╣╦╩╬┠┨┿┢┪┣┫]+$")
@@ -60,8 +62,18 @@ def context_above(lines: Sequence[str], place: int) -> list[str]:
     """The lines above that say something, nearest first, up to the table or block before, then the
     headings."""
     found = []
-    for number in range(place - 1, max(place - MOST_CONTEXT, -1), -1):
-        if "```" in lines[number] or _cells(lines[number]):
+    number = place
+    least = max(place - MOST_CONTEXT, 0)
+    while number > least:
+        number -= 1
+        if "```" in lines[number]:
+            number, command = _command_above(lines, number)
+            if command is None:
+                break
+            found += command
+            least = max(number - MOST_CONTEXT, 0)
+            continue
+        if _cells(lines[number]):
             break
         text = _said(lines[number])
         if text:
@@ -69,6 +81,16 @@ def context_above(lines: Sequence[str], place: int) -> list[str]:
         if lines[number].lstrip().startswith("#"):
             break
     return [*found, *(h for h in headings_above(lines, place) if h not in found)]
+
+
+def _command_above(lines: Sequence[str], end: int) -> tuple[int, list[str] | None]:
+    """(where it begins, [its text]) of a fenced block that starts a server; (end, None) for
+    others."""
+    for number in range(end - 1, max(end - LONGEST_COMMAND, -1), -1):
+        if "```" in lines[number]:
+            text = " ".join(line.strip(" \\") for line in lines[number + 1 : end])
+            return (number, [text[:LONGEST_LINE]]) if is_command(text) else (end, None)
+    return end, None
 
 
 def is_spaced(text: str) -> bool:

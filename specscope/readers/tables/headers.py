@@ -107,7 +107,7 @@ _OTHER_TOKENS = {
     "input", "prompt", "prefill", "pp", "total", "peak", "accepted", "drafted", "draft", "max",
     "min", "std", "stdev", "user", "gpu", "request", "requests", "req", "cached", "proposed",
 }  # fmt: skip
-_NO_MEAN = re.compile(r"^(?:p\d\d|max|min|std|stdev|minimum|maximum|worst|best)$")
+_NO_MEAN = re.compile(r"^(?:p\d\d|pp\d+|max|min|std|stdev|minimum|maximum|worst|best)$")
 _DELTA = {
     "delta", "diff", "difference", "change", "speedup", "gain", "improvement", "vs", "relative",
     "ratio", "boost", "uplift", "faster", "slower", "x", "noise", "cv", "err", "error",
@@ -125,7 +125,12 @@ _DRAFT_LENGTH = re.compile(
 )
 _ARM = {"config", "configuration", "strategy", "method", "arm", "mode", "setup", "variant"}
 _CLASS = (
-    ("concurrency", re.compile(r"^(?:c|cc|conc|concurrency|concurrent|users|clients)_?(\d{1,4})$")),
+    (
+        "concurrency",
+        re.compile(
+            r"^(?:c|cc|np|conc|concurrency|concurrent|users|clients|streams?|slots)_?(\d{1,4})$"
+        ),
+    ),
     ("concurrency", re.compile(r"^(\d{1,4})_?(?:x_)?(?:concurrent|users|clients|streams?)$")),
     ("batch", re.compile(r"^(?:bs|b|batch|batch_size)_?(\d{1,4})$")),
 )

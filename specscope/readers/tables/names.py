@@ -28,6 +28,12 @@ _SAME = (
     " spec "),
     (r"开启|启用", " on "), (r"基线|基准", " baseline "), (r"草稿(?:模型)?", " draft "),
 )  # fmt: skip
+_SIGNS = (
+    (re.compile(r"(?<![\w-])-(?=(?:sd|spec|mtp|eagle\d?|draft)\b(?![-_=]))"), " no "),
+    (re.compile(r"(?<![\w+])\+(?=(?:sd|spec|mtp|eagle\d?|draft)\b)"), " with "),
+)
+"""`-SD` and `+SD`; an option has another dash or a value behind it."""
+
 _NORMAL = tuple((re.compile(pattern, re.IGNORECASE), meant) for pattern, meant in _SAME)
 _TOKEN = re.compile(r"[a-z]+(?:\d(?![\d.]*b\b)\d*)?|\d+(?:\.\d+)?[a-z]?|[✓✔✅✗✘❌]|=|:|/")
 _CLAUSE = re.compile(r"[,;|()\[\]{}+&·•]|\s[-–—]\s|->|→")
@@ -115,6 +121,11 @@ _OPTION = re.compile(
 _COMMAND = re.compile(
     r"--spec[-_]|--speculative|--draft[-_]?\w*|--model[-_]draft|--num[-_]speculative|--mtp\b|\s-md\s|-hfd\b"
     r"|num_speculative_tokens|speculative_config=Spec"
+)
+_PROGRAM = re.compile(
+    r"(?:[A-Z_0-9]+=\S+ )*(?:\S*python3? (?:-m )?(?:sglang|vllm|mlx_lm)\S*|\S*vllm "
+    r"serve|\S*llama-\w+"
+    r"|sglang serve|trtllm-serve|mlx_lm\S*|\S*/speculative)\b"
 )
 _COMMAND_OFF = re.compile(
     r"--spec(?:ulative)?[-_](?:type|algorithm|config)[= ]['\"]?(?:none|off|null)\b"
@@ -281,9 +292,14 @@ def _holds(text: str, part: str) -> bool:
 
 def _normal(text: str) -> str:
     text = text.lower().replace("_", " ")[:400]
-    for pattern, meant in _NORMAL:
+    for pattern, meant in (*_SIGNS, *_NORMAL):
         text = pattern.sub(meant, text)
     return " ".join(text.split())
+
+
+def is_command(text: str) -> bool:
+    """Whether a text starts an engine."""
+    return bool(_PROGRAM.match(text.strip(" $#`")))
 
 
 def commanded(text: str) -> bool | None:

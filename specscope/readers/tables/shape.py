@@ -348,7 +348,21 @@ def _unit_of(table: Table, name: str) -> str | None:
     if units and not any(units) and len(table.caption) <= 100:
         metric = headers.metric_of(name_of(table.caption))
         return metric if metric in headers.SPEEDS else None
+    if units and not any(units) and _quoted(table):
+        return "tok_s"
     return None
+
+
+def _quoted(table: Table) -> bool:
+    """Whether a line above gives the figure of some cell with a unit of tokens per second."""
+    figures = [q.value for row in table.rows for cell in row.values() if (q := quantity(cell))]
+    said = " ".join(table.context)[:2000]
+    quotes = [float(n) for n in re.findall(r"(\d{1,6}(?:\.\d+)?)\s?(?:tok(?:en)?s?/s|t/s)", said)]
+    return any(abs(q / f - 1) < QUOTED for q in quotes for f in figures if f > 0)
+
+
+QUOTED = 0.02
+"""A figure is quoted in a text with fewer digits than in the table."""
 
 
 def _is_ratio(table: Table, name: str) -> bool:
