@@ -21,6 +21,7 @@ from specscope.engine.decode.drafters.drafter import Proposal
 from specscope.engine.decode.drafters.ngram import NgramDrafter
 from specscope.engine.decode.drafters.replay import ReplayDrafter
 from specscope.engine.decode.engine import Engine
+from specscope.engine.decode.sampler import RESIDUAL, gumbel, key
 
 LENGTHS = (1, 2, 5, 14, 30, 7)
 SAMPLED = SamplingParams(temperature=1.0, max_new_tokens=24)
@@ -257,7 +258,8 @@ def test_the_end_of_text_comes_before_a_stop_string_that_the_same_token_complete
 def test_a_listener_hears_the_text_and_no_token_behind_its_end(target, depth):
     plain = run(target, ModelDrafter(target), prompts((5,)), SamplingParams(max_new_tokens=20))
     text = plain.texts["0"]
-    place = next(i for i in range(4, 20) if text[i] not in text[:i])
+    # In the middle of a block: the target accepts all four tokens of its own draft.
+    place = next(i for i in range(5, 20) if i % 5 < 4 and text[i] not in text[:i])
     record, heard = Record(), []
     engine = Engine(
         target, ModelDrafter(target), k_max=4, slots=1, capacity=60, gate=fixed_gate(4),
@@ -270,3 +272,45 @@ def test_a_listener_hears_the_text_and_no_token_behind_its_end(target, depth):
 
     assert heard == record.texts["0"] == text[: place + 1]
     assert sum(sum(report.emitted) for report in record.rounds) == len(heard)
+
+
+def test_a_row_that_moves_keeps_count_of_what_its_draft_has_not_read(target):
+    """The first row ends, the second takes its place unread, and is drafted for only then."""
+
+    def gate(sequences, waiting):
+        return [0 if len(sequences) == 2 else 3] * len(sequences)
+
+    record = run(
+        target, ModelDrafter(target), prompts((4, 30)),
+        lambda i: SamplingParams(max_new_tokens=(12, 40)[i]), gate=gate, slots=2,
+    )  # fmt: skip
+
+    drafted = [report for report in record.rounds if any(report.k)]
+    assert len(drafted) > 4
+    assert record.acceptance == 1.0
+
+
+def test_one_row_read_late_is_the_row_read_at_once(target):
+    texts, params = prompts((6,)), replace(SAMPLED, max_new_tokens=40)
+
+    records = [
+        run(target, ModelDrafter(target), texts, params, gate=3, slots=1, depth=depth)
+        for depth in (0, 1, 2)
+    ]
+
+    assert all(record.texts == records[0].texts for record in records)
+    assert all(record.acceptance == 1.0 for record in records)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1.6])
+def test_target_only_rejection_sampling_is_a_plain_draw_of_its_own_stream(target, temperature):
+    text, params = prompts((6,))[0], replace(SAMPLED, mode="rejection", seed=11)
+    params = replace(params, temperature=temperature, max_new_tokens=20)
+
+    record = run(target, ModelDrafter(target), [text], params)
+
+    for token in record.texts["0"]:
+        scores = target.score(torch.tensor([text]))[0, -1] / temperature
+        word = key(torch.tensor([11]), torch.tensor([len(text)]), RESIDUAL)
+        assert token == int((scores + gumbel(word, len(scores))[0]).argmax())
+        text = [*text, token]

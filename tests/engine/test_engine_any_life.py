@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import specscope.engine.decode.scheduler as budgets
 from specscope.engine.api import SamplingParams, fixed_gate
-from specscope.engine.decode import model_runner as round_module
+from specscope.engine.decode import round as round_module
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
 from specscope.engine.decode.drafters.ngram import NgramDrafter
 from specscope.engine.decode.drafters.replay import ReplayDrafter
