@@ -4,7 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check lint types bench clean test-vllm test-vllm-quick test-sglang seams tables wheels smollm2
+.PHONY: demo test check lint types bench clean fuzz test-vllm test-vllm-quick test-sglang seams \
+  tables wheels smollm2
 
 demo: $(READY)
 	$(BIN)/specscope demo $(ARGS)
@@ -58,6 +59,10 @@ tables: $(READY)
 wheels: $(READY)
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist . ./collectors
 	ls dist/*.whl
+
+# Hostile inputs for each door that strangers have: messages, policies, SQL. Hours; ARGS cuts it short.
+fuzz: $(READY)
+	$(BIN)/python tests/fuzz/campaign.py $(ARGS)
 
 # One script a budget; each prints ratios measured in its own run.
 bench: $(READY)

@@ -58,6 +58,7 @@ def run(args: Namespace) -> int:
     settings = ServiceSettings.from_env(
         os.environ, store=args.store, listen=args.listen, http=args.http, insecure=args.insecure
     )
+    os.umask(0o077)  # of every file of the engine too: nobody else reads the store
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s", stream=sys.stderr)
 
     def started(service: Running) -> None:

@@ -1,17 +1,25 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
+import stat
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
+from urllib.parse import quote
 
 import pytest
-from service.harness import service
+from service.harness import service, service_process
+from service.sidecar import exchange
+from store.traffic import Traffic
 from waiting import PATIENCE_S
 
 from specscope.errors import UsageError
+from specscope.service.app import END_S
 from specscope.settings import ServiceSettings, host_and_port
 from specscope.store.tables import LAYOUTS
 
@@ -144,6 +152,53 @@ def test_it_says_where_it_serves_and_ends_cleanly_on_a_signal(tmp_path):
 
     assert process.returncode == 0
     assert errors == ""
+
+
+def test_nobody_else_can_read_a_file_of_the_store(tmp_path):
+    store = tmp_path / "store"
+    with service_process(f"chdb://{store}") as ports:
+        exchange(ports["grpc"], Traffic(pairs=1).messages())
+        modes = {path: mode(path) for path in (store, *store.rglob("*"))}
+
+    assert {".sql", ".json", ".bin", ".txt", ""} <= {path.suffix for path in modes}
+    assert {path for path, found in modes.items() if found & 0o077} == set()
+
+
+def mode(path):
+    """Permissions of a file; none of one that is gone, or only points to another."""
+    with contextlib.suppress(FileNotFoundError):
+        found = path.lstat().st_mode
+        return 0 if stat.S_ISLNK(found) else found
+    return 0
+
+
+def test_a_signal_ends_it_whatever_the_engine_does():
+    code = (
+        "import threading, time; from specscope.service import app; app.END_S = 0.1; "
+        "app._end_soon(); threading.Thread(target=time.sleep, args=(600,)).start()"
+    )
+
+    ended = subprocess.run([sys.executable, "-c", code], timeout=PATIENCE_S, capture_output=True)
+
+    assert ended.returncode == 0
+
+
+def test_a_signal_ends_it_soon_while_queries_run(tmp_path):
+    slow = "SELECT count() FROM numbers(1900000000) WHERE sipHash64(sipHash64(number)) = 1"
+    with service_process(f"chdb://{tmp_path}/store") as ports:
+        url = f"http://127.0.0.1:{ports['http']}/?query={quote(slow)}"
+        asking = [threading.Thread(target=ask, args=(url,), daemon=True) for _ in range(2)]
+        for thread in asking:
+            thread.start()
+        time.sleep(1.0)
+        started = time.monotonic()
+
+    assert time.monotonic() - started < END_S
+
+
+def ask(url):
+    with contextlib.suppress(OSError):
+        urllib.request.urlopen(url, timeout=PATIENCE_S).read()
 
 
 def test_the_statements_for_a_cluster_are_printed():
