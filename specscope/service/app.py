@@ -109,7 +109,7 @@ async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> Async
         reader = Reader.open(store) if store.embedded else None
 
         def alive() -> bool:
-            return writer.alive and (reader is None or reader.alive)
+            return writer.alive
 
         webs = [
             (web_server(read_app(reader, metrics, store.database, alive, access), context), http)

@@ -9,6 +9,7 @@ functions, table functions and tables that are on a list; what is on none is ref
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -189,10 +190,35 @@ def _check_function(node: _Node) -> None:
         if shorter == base:
             raise QueryRefused(f"function {node.value} is not allowed here")
         base = shorter
-    if node.value.lower() in allowed("typed functions"):
-        arguments = node.children[0].children if node.children else []
-        if not arguments or arguments[-1].name != "Literal":
-            raise QueryRefused(f"the type that {node.value} names must be a text")
+    arguments = node.children[0].children if node.children else []
+    if node.value.lower() in allowed("typed functions") and (
+        not arguments or arguments[-1].name != "Literal"
+    ):
+        raise QueryRefused(f"the type that {node.value} names must be a text")
+    if node.value.lower() in allowed("pattern functions"):
+        place = 0 if node.value.lower() == "splitbyregexp" else 1
+        _check_pattern(node.value, arguments[place] if len(arguments) > place else None)
+
+
+MOST_REPEATS = 100  # of a part of a pattern; each is a state that every character may go through
+MOST_PATTERN = 300  # characters
+
+
+def _check_pattern(function: str, pattern: _Node | None) -> None:
+    """Refuse a pattern with so many states that one block of texts takes minutes."""
+    if pattern is None or pattern.name != "Literal":
+        raise QueryRefused(f"the pattern of {function} must be a text")
+    repeats = math.prod(
+        max(int(digits), 1)
+        for counted in re.findall(r"\{([0-9, ]+)\}", pattern.value)
+        for digits in re.findall(r"[0-9]+", counted)[-1:]
+    )
+    if repeats > MOST_REPEATS or pattern.value.count("_") > MOST_REPEATS:
+        raise QueryRefused(
+            f"the pattern of {function} repeats a part more than {MOST_REPEATS} times"
+        )
+    if len(pattern.value) > MOST_PATTERN:
+        raise QueryRefused(f"the pattern of {function} has more than {MOST_PATTERN} characters")
 
 
 def _check_table_function(node: _Node) -> None:

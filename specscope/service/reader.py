@@ -33,7 +33,6 @@ PER_READER = 2  # of one token, so that the others get an answer
 WAIT_S = 10.0
 QUERY_S = 30
 KILL_S = 5.0  # more than the limit, and again after the query was killed
-MOST_STUCK = 3  # queries that nothing ended; with more the service is of no use to readers
 MAX_BODY = 1 << 20
 
 LIMITS = {
@@ -83,6 +82,20 @@ class Answer:
     format: str
 
 
+@dataclass(slots=True)
+class _Turn:
+    """A reader's place. A query that does not end when told keeps it until it does, so that the
+    reader who asked waits, and nobody else."""
+
+    kept_by: asyncio.Future[Answer] | None = None
+
+    def give_back(self, own: asyncio.Semaphore) -> None:
+        if self.kept_by is None:
+            own.release()
+        else:
+            self.kept_by.add_done_callback(lambda _: own.release())
+
+
 class Reader:
     """Read-only queries on the store's engine, a few at a time. Lives in one event loop."""
 
@@ -91,18 +104,12 @@ class Reader:
         self._free = asyncio.Semaphore(CONNECTIONS)
         self._own: dict[str, asyncio.Semaphore] = {}
         self._running: dict[str, asyncio.Future[Answer]] = {}
-        self._stuck: set[str] = set()
 
     @classmethod
     def open(cls, store: Store) -> Self:
         """On the store's engine, which must be the embedded one."""
         rows = store.rows("SELECT name FROM system.databases")
         return cls(str(store.path), store.database, frozenset(row["name"].lower() for row in rows))
-
-    @property
-    def alive(self) -> bool:
-        """Whether it still answers; if not, only a new process will."""
-        return len(self._stuck) <= MOST_STUCK
 
     async def close(self) -> None:
         """Cancel what runs. What does not end within KILL_S ends with the process."""
@@ -116,10 +123,7 @@ class Reader:
 
         gone: ends once nobody waits for the answer any more; then the query is cancelled
         """
-        if not self.alive:
-            text = f"{len(self._stuck)} queries cannot be ended: the service must start anew"
-            raise Unanswered(503, TOO_MANY_QUERIES, text)
-        async with self._turn(question.grant.name):
+        async with self._turn(question.grant.name) as turn:
             query = secrets.token_hex(8)
             work = self._start(query, question)
             leaving = asyncio.ensure_future(gone) if gone else None
@@ -135,24 +139,26 @@ class Reader:
                 if leaving:
                     leaving.cancel()
             if not work.done():
-                self._stuck.add(query)
-                log.warning("a query of %s cannot be ended", question.grant.name)
+                turn.kept_by = work
+                log.warning("a query of %s does not end when told", question.grant.name)
                 raise Unanswered(500, CANCELLED, "the query could not be ended in time")
             return work.result()
 
     @contextlib.asynccontextmanager
-    async def _turn(self, name: str) -> AsyncIterator[None]:
+    async def _turn(self, name: str) -> AsyncIterator[_Turn]:
         """One of the places for queries, and one of those that a reader may have."""
         own = self._own.setdefault(name, asyncio.Semaphore(PER_READER))
+        turn = _Turn()
         async with contextlib.AsyncExitStack() as held:
             try:
                 async with asyncio.timeout(WAIT_S):
-                    await held.enter_async_context(own)
+                    await own.acquire()
+                    held.callback(turn.give_back, own)
                     await held.enter_async_context(self._free)
             except TimeoutError:
                 text = f"all connections were busy for {WAIT_S:.0f} s"
                 raise Unanswered(503, TOO_MANY_QUERIES, text) from None
-            yield
+            yield turn
 
     def _start(self, query: str, question: Question) -> asyncio.Future[Answer]:
         """The query in a thread of its own; its future ends with it, whoever still waits."""
@@ -162,7 +168,6 @@ class Reader:
 
         def end(answer: Answer | None, error: BaseException | None) -> None:
             self._running.pop(query, None)
-            self._stuck.discard(query)
             if error is None and answer is not None:
                 future.set_result(answer)
             elif error is not None:

@@ -19,10 +19,10 @@ from waiting import PATIENCE_S, until
 
 from specscope.service import reader as reader_
 from specscope.service import web
-from specscope.service.access import Access
+from specscope.service.access import Access, Grant
 from specscope.service.metrics import Metrics
 from specscope.service.read import read_app
-from specscope.service.reader import Question, Reader, Unanswered
+from specscope.service.reader import Answer, Question, Reader, Unanswered
 from specscope.service.server import NAME
 
 SLOW = "SELECT count() FROM numbers(1900000000) WHERE sipHash64(sipHash64(number)) = 1"
@@ -79,29 +79,43 @@ def test_a_query_past_its_time_is_ended_even_where_the_engine_s_own_limit_is_not
     until(lambda: not at_work(running))
 
 
-def test_a_query_that_nothing_ends_gives_its_place_back_and_too_many_are_said(running, monkeypatch):
+def test_a_query_that_nothing_ends_keeps_the_place_of_its_reader_alone(running, monkeypatch):
     monkeypatch.setattr(reader_, "QUERY_S", 0.1)
     monkeypatch.setattr(reader_, "KILL_S", 0.1)
-    monkeypatch.setattr(reader_, "MOST_STUCK", 4)
+    monkeypatch.setattr(reader_, "WAIT_S", 0.2)
     monkeypatch.setattr(Reader, "_kill", lambda self, query: None)
     over = threading.Event()
-    monkeypatch.setattr(Reader, "_run", lambda self, *_: over.wait(PATIENCE_S))
+
+    def run(self, query, question):
+        if question.sql == "endless":
+            over.wait(PATIENCE_S)
+        return Answer(b"1", "TSV")
+
+    monkeypatch.setattr(Reader, "_run", run)
+
+    async def statuses(reader, grant, *texts):
+        found = []
+        for text in texts:
+            try:
+                found.append((await reader.answer(Question(text, grant=grant))).body)
+            except Unanswered as error:
+                found.append(error.status)
+        return found
 
     async def attack():
         reader = Reader.open(running.store)
-        for _ in range(5):
-            assert reader.alive
-            with pytest.raises(Unanswered) as raised:
-                await reader.answer(Question("SELECT 1"))
-            assert raised.value.status == 500
-        assert not reader.alive
-        with pytest.raises(Unanswered) as raised:
-            await reader.answer(Question("SELECT 1"))
+        greedy, other = (Grant(name, frozenset({"read"})) for name in ("greedy", "other"))
+        first = await statuses(reader, greedy, *["endless"] * (reader_.PER_READER + 2))
+        others = await statuses(reader, other, *["SELECT 1"] * 5)
         over.set()
-        while not reader.alive:
-            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        return first, others, await statuses(reader, greedy, "SELECT 1")
 
-    asyncio.run(attack())
+    first, others, after = asyncio.run(attack())
+
+    assert first == [500] * reader_.PER_READER + [503] * 2
+    assert others == [b"1"] * 5
+    assert after == [b"1"]
 
 
 def test_a_reader_leaves_a_place_to_others(running, monkeypatch):
@@ -118,7 +132,7 @@ def test_a_reader_leaves_a_place_to_others(running, monkeypatch):
 
     async def attack():
         reader = Reader.open(running.store)
-        greedy = Question("SELECT 1", grant=reader_.Grant("greedy", frozenset({"read"})))
+        greedy = Question("SELECT 1", grant=Grant("greedy", frozenset({"read"})))
         held = [asyncio.create_task(reader.answer(greedy)) for _ in range(6)]
         await asyncio.sleep(0.5)
         answer = await reader.answer(Question("SELECT 2"))
