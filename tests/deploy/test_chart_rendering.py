@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import parse_qsl, urlsplit
 
 import helm_python
 import kubernetes_validate
@@ -20,6 +21,7 @@ from chart_rendering import (
     values_of,
 )
 
+from specscope.settings import ServiceSettings
 from specscope_hook.settings import KNOWN
 
 CUSTOM = {"ServiceMonitor", "PodMonitor"}  # of the Prometheus operator: not in Kubernetes' schemas
@@ -203,7 +205,12 @@ def test_the_report_reads_an_embedded_store_through_the_service():
     service = one(manifests, "Service", "specscope")
 
     port = next(p["port"] for p in service["spec"]["ports"] if p["name"] == "http")
-    assert environment(report)["SPECSCOPE_STORE"] == f"http://{service['metadata']['name']}:{port}"
+    store = urlsplit(environment(report)["SPECSCOPE_STORE"])
+    assert (store.scheme, store.hostname, store.port) == (
+        "https", service["metadata"]["name"], port
+    )  # fmt: skip
+    assert store.password == "$(READ_TOKEN)"
+    assert dict(parse_qsl(store.query))["ca"] in files_of(report, cron, "specscope-report")
     assert cron["spec"]["concurrencyPolicy"] == "Forbid"
     assert "specscope report --since '7d' --out" in report["args"][0]
 
@@ -220,6 +227,69 @@ def test_only_sidecars_may_stream_and_only_the_report_may_read():
     assert [p["port"] for p in read["ports"]] == ["http"]
     assert [k for k, v in labels.items() if selects(v, streaming)] == ["Deployment"]
     assert [k for k, v in labels.items() if selects(v, reading)] == ["CronJob"]
+
+
+SECRETS = {
+    "specscope-tls": ("tls.crt", "tls.key", "ca.crt"),
+    "specscope-tokens": ("tokens.toml",),
+    "specscope-sidecar": ("token", "ca.crt", "tls.crt", "tls.key"),
+    "specscope-report": ("token", "ca.crt", "tls.crt", "tls.key"),
+}
+
+
+def files_of(container, workload, secret):
+    """Paths of a secret's keys in a container."""
+    template = workload["spec"].get("jobTemplate", workload)["spec"]["template"]
+    volumes = {
+        v["name"] for v in template["spec"]["volumes"]
+        if v.get("secret", {}).get("secretName") == secret
+    }  # fmt: skip
+    return {
+        f"{mount['mountPath']}/{key}"
+        for mount in container["volumeMounts"]
+        if mount["name"] in volumes and mount["readOnly"]
+        for key in SECRETS[secret]
+    }
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+def test_service_and_sidecars_know_each_other_by_secrets(mutual):
+    manifests = render({"exampleServing": {"enabled": True}, "security": {"mutual": mutual}})
+    stateful, example = one(manifests, "StatefulSet"), one(manifests, "Deployment", "-example")
+    service = stateful["spec"]["template"]["spec"]["containers"][0]
+    agent = example["spec"]["template"]["spec"]["initContainers"][-1]
+
+    told, known = environment(service), environment(agent)
+
+    served = files_of(service, stateful, "specscope-tls")
+    names = {"SPECSCOPE_TLS_CERT", "SPECSCOPE_TLS_KEY"}
+    names |= {"SPECSCOPE_TLS_CLIENT_CA"} if mutual else set()
+    assert {told[name] for name in names} <= served
+    assert told["SPECSCOPE_TOKENS"] in files_of(service, stateful, "specscope-tokens")
+    assert ("SPECSCOPE_TLS_CLIENT_CA" in told) is mutual
+    shown = {"SPECSCOPE_TLS_CA", "SPECSCOPE_TOKEN_FILE"}
+    shown |= {"SPECSCOPE_TLS_CERT", "SPECSCOPE_TLS_KEY"} if mutual else set()
+    assert {known[name] for name in shown} <= files_of(agent, example, "specscope-sidecar")
+    assert "SPECSCOPE_INSECURE" not in told
+
+
+def test_what_the_chart_tells_the_service_lets_it_start(manifests):
+    stateful = one(manifests, "StatefulSet")
+    told = environment(stateful["spec"]["template"]["spec"]["containers"][0])
+    known = {name: value for name, value in told.items() if name in KNOWN and value}
+
+    settings = ServiceSettings.from_env({"SPECSCOPE_STORE": "chdb:///data", **known})
+
+    assert settings.insecure is (settings.tokens is None)
+
+
+def test_probes_ask_in_the_clear_where_nothing_else_is_shown(manifests):
+    service = one(manifests, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]
+    ports = {port["name"]: port["containerPort"] for port in service["ports"]}
+
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert service[probe]["httpGet"] == {"path": "/health", "port": "metrics"}
+    assert environment(service)["SPECSCOPE_METRICS_LISTEN"] == f"0.0.0.0:{ports['metrics']}"
 
 
 def test_a_release_name_does_not_appear_twice_and_a_long_one_is_cut():

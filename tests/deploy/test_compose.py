@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from importlib.resources import files
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
@@ -13,6 +14,9 @@ import pytest
 import yaml
 from chart_rendering import ROOT
 
+from specscope.service.access import Access
+from specscope.service.tls import Certificates
+from specscope.settings import ServiceSettings
 from specscope_hook.settings import KNOWN
 
 DEPLOY = ROOT / "deploy"
@@ -120,6 +124,39 @@ def test_service_and_sidecar_agree_on_the_port(services):
 
     assert host in services
     assert services[host]["environment"]["SPECSCOPE_LISTEN"] == f"0.0.0.0:{port}"
+
+
+def test_service_and_sidecar_know_each_other_by_what_is_made_once(services):
+    made = set(re.findall(r"[a-z]+\.?[a-z]+", services["certificates"]["command"][0]))
+    service, agent = (services[name]["environment"] for name in ("service", "agent"))
+
+    for told, names in (
+        (service, ("SPECSCOPE_TLS_CERT", "SPECSCOPE_TLS_KEY", "SPECSCOPE_TOKENS")),
+        (agent, ("SPECSCOPE_TLS_CA", "SPECSCOPE_TOKEN_FILE")),
+    ):
+        for name in names:
+            folder, _, file = told[name].rpartition("/")
+            assert file in made
+            assert folder == "/certificates"
+    assert "SPECSCOPE_INSECURE" not in service
+    for name in ("service", "agent"):
+        assert ("certificates", "/certificates", ["ro"]) in list(mounts(services[name]))
+
+
+def test_what_is_made_once_lets_the_service_start_and_know_its_sidecar(services, tmp_path):
+    (script,) = services["certificates"]["command"]
+    script = script.replace("$$", "$").replace("cd /certificates", f"cd {tmp_path}")
+    script = script.replace("chown -R 10001:10001 .", "")
+    for _ in range(2):  # a second start changes nothing
+        subprocess.run(["sh", "-euc", script], check=True, capture_output=True)
+
+    settings = ServiceSettings(
+        "chdb:///x", tls_cert=tmp_path / "tls.crt", tls_key=tmp_path / "tls.key"
+    )
+    Certificates(settings.tls_cert, settings.tls_key).for_http()
+    token = (tmp_path / "token").read_text().strip()
+    grant = Access(tmp_path / "tokens.toml").grant("publish", f"Bearer {token}")
+    assert grant.rights == {"publish"}
 
 
 def test_the_service_writes_to_the_database_that_clickhouse_makes(services):

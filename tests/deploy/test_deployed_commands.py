@@ -20,7 +20,8 @@ def in_the_dockerfile():
 
 def in_the_compose_file():
     services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]
-    return [s["command"] for s in services.values() if "command" in s]
+    ours = [service for service in services.values() if "entrypoint" not in service]
+    return [service["command"] for service in ours if "command" in service]
 
 
 def in_the_chart():

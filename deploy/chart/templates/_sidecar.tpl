@@ -29,6 +29,18 @@ specscope.io/sidecar: "true"
       value: {{ .Values.hook.ringsPath | quote }}
     - name: SPECSCOPE_SERVICE
       value: {{ default (printf "%s.%s:%v" (include "specscope.fullname" .) .Release.Namespace .Values.service.grpcPort) .Values.sidecar.service | quote }}
+    {{- if not .Values.security.insecure }}
+    - name: SPECSCOPE_TLS_CA
+      value: /etc/specscope-service/ca.crt
+    - name: SPECSCOPE_TOKEN_FILE
+      value: /etc/specscope-service/token
+    {{- if .Values.security.mutual }}
+    - name: SPECSCOPE_TLS_CERT
+      value: /etc/specscope-service/tls.crt
+    - name: SPECSCOPE_TLS_KEY
+      value: /etc/specscope-service/tls.key
+    {{- end }}
+    {{- end }}
     - name: SPECSCOPE_SPOOL
       value: /var/spool/specscope
     - name: SPECSCOPE_SPOOL_BYTES
@@ -70,6 +82,11 @@ specscope.io/sidecar: "true"
       mountPath: {{ .Values.hook.ringsPath }}
     - name: specscope-spool
       mountPath: /var/spool/specscope
+    {{- if not .Values.security.insecure }}
+    - name: specscope-service
+      mountPath: /etc/specscope-service
+      readOnly: true
+    {{- end }}
 {{- end -}}
 
 {{- define "specscope.sidecar.hook" -}}
@@ -145,6 +162,12 @@ specscope.io/sidecar: "true"
   emptyDir:
     # The spool's own limit comes first; the node evicts a pod that passes this one.
     sizeLimit: {{ add .Values.sidecar.spool.mebibytes 128 }}Mi
+{{- if not .Values.security.insecure }}
+# Read again for each stream, so a renewed token needs no restart.
+- name: specscope-service
+  secret:
+    secretName: {{ .Values.sidecar.secret }}
+{{- end }}
 {{- if .Values.hook.classRules }}
 - name: specscope-classes
   configMap:
