@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -150,6 +151,11 @@ def _check_browsing(tokens: list[_Token], database: str) -> None:
             raise QueryRefused(f"there is no database {name} here")
 
 
+# A name of a subquery stands for all of it, and `*` for all columns: each level multiplies. The
+# engine plans without a limit of time, and could for hours.
+MOST_TABLES, MOST_ASTERISKS = 20, 12
+
+
 def check(tree: str, *, database: str, databases: frozenset[str]) -> None:
     """Refuse a parse tree, as EXPLAIN AST prints it, that does more than read our tables.
 
@@ -163,9 +169,12 @@ def check(tree: str, *, database: str, databases: frozenset[str]) -> None:
     if [node.name for node in root.children] != ["ExpressionList"]:
         raise QueryRefused("a SELECT may not write a file, change settings or name a format here")
     foreign = databases - {database.lower()}
-    waiting = [(root, root)]
+    waiting, seen = [(root, root)], Counter[str]()
     while waiting:
         node, parent = waiting.pop()
+        seen[node.name] += 1
+        if seen["TableIdentifier"] > MOST_TABLES or seen["Asterisk"] > MOST_ASTERISKS:
+            raise QueryRefused(f"at most {MOST_TABLES} tables and {MOST_ASTERISKS} `*` in a query")
         waiting += [(child, node) for child in reversed(node.children)]
         if node.name not in allowed("nodes"):
             raise QueryRefused(f"{node.name} is not allowed here")
@@ -275,6 +284,8 @@ def _tokens(sql: str) -> Iterator[_Token]:
         kind, text = str(found.lastgroup), found.group()
         if kind == "name" and (not text.isprintable() or "\\" in text):
             raise QueryRefused("a quoted name has characters that cannot be seen")
+        if kind == "word" and text.upper() == "PREWHERE":
+            raise QueryRefused("PREWHERE is evaluated before a reader's filter: write WHERE")
         # Before EXPLAIN, since the types of bound parameters are read there already.
         if kind in ("name", "word") and STATE in text.lower():
             raise QueryRefused("a state of an aggregate cannot be made of text here")

@@ -22,8 +22,10 @@ from specscope.service.intake import Admitted, admit
 from specscope.service.limits import (
     HELLO_S,
     MAX_STREAMS,
+    MAX_UNHEARD,
     MESSAGES_BURST,
     MESSAGES_S,
+    UNHEARD_S,
     Pace,
     Sparing,
 )
@@ -76,6 +78,11 @@ class Stream:
         self.open -= 1
         self.down.put_nowait(message)
         self._end_if_done()
+
+    async def heard(self) -> None:
+        """Wait while the other side does not read what it is answered."""
+        while self.down.qsize() > MAX_UNHEARD:
+            await asyncio.sleep(UNHEARD_S)
 
     def end_reading(self) -> None:
         self.reading = False
@@ -170,6 +177,7 @@ class Ingest:
 
     async def _message(self, message: Any, stream: Stream) -> None:
         await stream.pace.turn()
+        await stream.heard()
         if not self._access.holds(stream.grant):
             raise Refused(grpc.StatusCode.UNAUTHENTICATED, "the token was taken away")
         if message.HasField("batch"):

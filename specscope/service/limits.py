@@ -13,6 +13,9 @@ MAX_NAME = 256  # characters of a replica's or a boot's name
 HELLO_S = 10.0  # from the stream's opening to its Hello
 MESSAGES_S = 500  # a second, of one stream on average: a sidecar sends some two
 MESSAGES_BURST = 2000  # at once, after an outage
+OWN_DESCRIPTORS = 512  # of the store's parts, queries and HTTP connections
+MAX_UNHEARD = 1024  # answers that a sidecar has not read; it waits for 16 at most
+UNHEARD_S = 0.05  # between two looks at whether it reads again
 MAX_HTTP = 128  # connections to the read endpoint
 HEADER_S = 10.0  # from a connection's opening, or the answer before, to a whole request
 BODY_S = 30.0  # for the body of one
@@ -52,6 +55,12 @@ class Sparing:
         more = self._held_back.pop(what, 0)
         said = " ".join(text.split())[:300]
         self._log.warning("%s%s", said, f" (and {more} more like it)" if more else "")
+
+
+def descriptors_left() -> int:
+    """How many files sidecars may take, with those that the store and readers need kept back."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(64, soft - OWN_DESCRIPTORS)
 
 
 def raise_descriptor_limit() -> None:

@@ -9,7 +9,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from specscope.errors import ServiceError
 from specscope.service.ingest import Ingest
-from specscope.service.limits import HELLO_S, MAX_STREAMS
+from specscope.service.limits import HELLO_S, MAX_STREAMS, descriptors_left
 from specscope.service.tls import Certificates
 from specscope_agent import telemetry_pb2 as wire
 
@@ -21,7 +21,6 @@ OPTIONS = [
     ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.max_metadata_size", 16 << 10),
     ("grpc.max_concurrent_streams", 64),  # of one connection; a sidecar has one
-    ("grpc.max_allowed_incoming_connections", MAX_STREAMS),
     ("grpc.server_handshake_timeout_ms", int(1e3 * HELLO_S)),
     ("grpc.so_reuseport", 0),  # else a second service on the port would go unnoticed
     ("grpc.keepalive_time_ms", 30_000),
@@ -55,7 +54,8 @@ async def listen(ingest: Ingest, address: str, certificates: Certificates | None
     Raises ServiceError if the address cannot be bound, UsageError if the certificates cannot be
     used.
     """
-    server = grpc.aio.server(options=OPTIONS)
+    connections = ("grpc.max_allowed_incoming_connections", min(MAX_STREAMS, descriptors_left()))
+    server = grpc.aio.server(options=[*OPTIONS, connections])
     # Bytes as they come: what is no message is refused in one line, not logged as a traceback.
     methods = {
         "Publish": grpc.stream_stream_rpc_method_handler(

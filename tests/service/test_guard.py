@@ -192,6 +192,14 @@ ESCAPES = {
     "a state that reduces": "SELECT arrayReduce('uniqMerge', [unhex('00')])",
     "a state that reduces ranges": "SELECT arrayReduceInRanges('uniqMerge', [(1, 1)], ['x'])",
     "a state of a simple function": "SELECT CAST(1, 'SimpleAggregateFunction(sum, UInt64)')",
+    "a plan that doubles": "WITH a0 AS (SELECT 1 AS x), "
+    + ", ".join(f"a{i} AS (SELECT l.x FROM a{i - 1} AS l, a{i - 1} AS r)" for i in range(1, 14))
+    + " SELECT count() FROM a13",
+    "columns that multiply": "SELECT * FROM "
+    + "(SELECT *, *, * FROM " * 5
+    + "(SELECT 1 AS a)"
+    + ")" * 5,
+    "a condition before the filter": "SELECT count() FROM round PREWHERE k = 1",
     "a pattern of very many states": "SELECT match('a', '([ab]{1,500}){1,2}c')",
     "patterns within a pattern": "SELECT extract('a', '((a{20}){20}){2}')",
     "a pattern that is computed": "SELECT match('a', concat('a', 'b'))",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ssl
 import threading
@@ -20,6 +21,7 @@ from waiting import PATIENCE_S, until
 from specscope.errors import UsageError
 from specscope.service import access as access_
 from specscope.service import ingest as ingest_
+from specscope.service.access import ANYBODY
 from specscope.settings import ServiceSettings
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.channel import Security
@@ -188,6 +190,21 @@ def test_a_stream_that_says_nothing_ends(tmp_path, monkeypatch):
 def test_a_hello_that_asks_too_much_is_refused(tmp_path, sources):
     with service(f"chdb://{tmp_path}/store") as running:
         assert code(running, sources=sources, token="", security=None) == "INVALID_ARGUMENT"
+
+
+def test_a_stream_whose_answers_nobody_reads_is_not_read_either(monkeypatch):
+    monkeypatch.setattr(ingest_, "MAX_UNHEARD", 4)
+
+    async def attack():
+        stream = ingest_.Stream(ANYBODY)
+        for _ in range(5):
+            stream.down.put_nowait(b"")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(stream.heard(), 0.2)
+        stream.down.get_nowait()
+        await asyncio.wait_for(stream.heard(), PATIENCE_S)
+
+    asyncio.run(attack())
 
 
 def test_streams_are_limited(tmp_path, monkeypatch):

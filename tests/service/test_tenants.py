@@ -93,7 +93,6 @@ PEEKS = [
     "SELECT count() FROM boot AS n LEFT JOIN round AS r USING boot WHERE r.replica = 'b-0'",
     "SELECT count() FROM numbers(9) WHERE ('b-0') IN (SELECT replica FROM round)",
     "SELECT ('b-0') IN (SELECT replica FROM boot)",
-    "SELECT count() FROM round PREWHERE replica = 'b-0'",
     "SELECT countIf(replica = 'b-0') FROM round FINAL SETTINGS final = 1",
     "SELECT count() FROM round WHERE replica = 'b-0' UNION DISTINCT SELECT 0",
     "SELECT count() FROM round ARRAY JOIN classes AS c WHERE replica = 'b-0'",
@@ -108,7 +107,31 @@ def test_no_way_of_asking_shows_another_tenant_s_rows(tenants, text):
     assert sql(tenants, text, "a_reads") == "0\n"
 
 
+TELLTALE = "throwIf(replica = 'b-0', 'there is one')"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"SELECT count() FROM round WHERE {TELLTALE} = 0",
+        f"SELECT count() FROM round FINAL WHERE {TELLTALE} = 0",
+        "SELECT count() FROM round WHERE replica = 'b-0' AND throwIf(seq >= 0) = 0",
+        f"SELECT count() FROM round WHERE seq >= 0 AND {TELLTALE} = 0 AND boot = 'b0'",
+        f"SELECT count() FROM (SELECT * FROM round) WHERE {TELLTALE} = 0",
+        f"SELECT sum({TELLTALE}) FROM round",
+        f"SELECT count() FROM round GROUP BY {TELLTALE}",
+        "SELECT count() FROM round AS r JOIN boot AS b ON throwIf(b.replica = 'b-0') = r.k",
+        f"SELECT seq FROM round WHERE {TELLTALE} = 0 ORDER BY started_at DESC LIMIT 1",
+        f"SELECT count() FROM round ARRAY JOIN arrayMap(x -> {TELLTALE}, classes) AS y",
+    ],
+)
+def test_an_error_does_not_tell_of_another_tenant_s_rows(tenants, text):
+    sql(tenants, text, "a_reads")
+    assert status(tenants, text, "b_reads") == 400
+
+
 def test_what_would_pass_the_filter_is_refused(tenants):
+    assert status(tenants, "SELECT count() FROM round PREWHERE replica = 'b-0'", "a_reads") == 403
     assert status(tenants, "SELECT count() FROM merge('specscope', 'round')", "a_reads") == 403
     setting = "SELECT count() FROM round SETTINGS additional_table_filters = {}"
     assert status(tenants, setting, "a_reads") == 403
