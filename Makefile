@@ -73,5 +73,13 @@ smollm2: $(READY)
 	sh bench/smollm2_environment.sh .venv-smollm2 $(BIN)/python
 	$(BIN)/python bench/engine_smollm2.py .venv-smollm2
 
+# Five million damaged rings and spool files; a small part of it is in the tests.
+fuzz-sidecar: $(READY)
+	$(BIN)/python tests/agent/fuzz.py $(ARGS)
+
+# A thousand random faults between engine and service; a small part of it is in the tests.
+faults-sidecar: $(READY)
+	$(BIN)/python tests/agent/campaign.py --episodes 30 $(ARGS)
+
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -90,7 +90,7 @@ class Drain:
         """A ring that is drained and whose writer is gone: say how it ended, then remove it."""
         newest = self._spool.newest(ring.source)
         if END not in newest.said:
-            if (ring.reader.ended or ring.reader.fault_text) and not ring.reader.damage:
+            if (ring.reader.ended or ring.reader.fault_text) and ring.reader.tail_known:
                 self._say_end(newest, ring.origin.boot)
             else:
                 self._lose_tail(newest)

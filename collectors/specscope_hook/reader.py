@@ -39,6 +39,8 @@ class RingReader:
         self.path = path
         self.damage = ""
         """What is wrong with the file, as of the last pull; its writer mends it while it lives."""
+        self.tail_known = True
+        """Whether it says how many records there were, as of the last pull."""
         self._file = file
         self._capacity = self._word(at.W_CAPACITY)
         self._window = (0, b"")  # where it begins, and the bytes of the ring from there on
@@ -147,6 +149,7 @@ class RingReader:
         self.damage = damage or self._cut()
         if self.damage and self.writer_alive:
             return [], cursor, []
+        self.tail_known = not damage
         if damage:
             end, last_seq = position + self._capacity, _U64_MAX
         elif position < (read := words[at.W_READ]) <= end and read & 7 == 0:
@@ -266,7 +269,7 @@ class RingReader:
             if words[at.W_WRITE] != position:  # it wrote on after we looked, and ended: not yet
                 return next_seq
             if not _believable(words):
-                self.damage = "its last record number is more than it can have written"
+                self.tail_known = False
                 return next_seq
             seq = words[at.W_SEQ]
         if seq > next_seq:

@@ -121,7 +121,7 @@ class KeepingService(TelemetryServicer):
             self.received.append(key)
             if not self.acknowledge.is_set():
                 continue
-            self.batches[key] = batch
+            self.batches.setdefault(key, batch)  # what it has it does not take again
             yield wire.FromService(ack=wire.Ack(source=batch.source, number=batch.number))
 
     def _resume(self, hello: wire.Hello) -> wire.Resume:

@@ -1,0 +1,89 @@
+"""What earlier starts left in the rings' folder: memory of the pod that nobody may ever drain.
+
+Without a sidecar each restart of an engine would leave a whole ring behind. Before a new one is
+made, rings of dead writers are emptied until together they hold little: those that were drained
+first, then the oldest. An emptied ring keeps its header, so whoever drains it later counts what
+was in it. Rings of living writers are left alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from specscope_hook import layout as at
+
+log = logging.getLogger("specscope")
+
+BLOCK_BYTES = 512  # of st_blocks
+UNFINISHED_S = 60.0  # before a ring that was never finished is one of a dead writer
+MOST_FILES = 256  # of dead rings; a header is 140 KiB
+
+
+class _Dead(NamedTuple):
+    """A ring whose writer is gone; `file` is held open, `held_bytes` are of its records."""
+
+    unread: bool
+    changed_ns: int
+    path: Path
+    file: int
+    held_bytes: int
+
+
+def limit_leftovers(folder: Path, most_bytes: int) -> None:
+    """Have the records of dead rings hold at most this many bytes of memory. Raises nothing."""
+    dead: list[_Dead] = []
+    try:
+        for path in [*folder.glob("*.ring"), *folder.glob("*.ring.new")]:
+            if found := _dead(path):
+                dead.append(found)
+        _empty(sorted(dead), most_bytes)
+    except OSError as error:
+        log.warning("rings of earlier starts in %s: %s", folder, error.strerror)
+    finally:
+        for one in dead:
+            os.close(one.file)
+
+
+def _dead(path: Path) -> _Dead | None:
+    """The ring, if it is one whose writer is gone; it then waits in no opening and is held."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return None
+        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None  # another's, or gone in between
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        words = at.WORDS.unpack(os.pread(file, at.WORDS.size, 0).ljust(at.WORDS.size, b"\0"))
+        status = os.fstat(file)
+    except OSError:
+        os.close(file)
+        return None
+    if path.suffix == ".new" and time.time() - status.st_ctime < UNFINISHED_S:
+        os.close(file)  # another process may be about to lock and finish it
+        return None
+    unread = words[at.W_READ] != words[at.W_WRITE]
+    held_bytes = min(status.st_blocks * BLOCK_BYTES, max(0, status.st_size - at.DATA))
+    return _Dead(unread, status.st_mtime_ns, path, file, held_bytes)
+
+
+def _empty(dead: list[_Dead], most_bytes: int) -> None:
+    held_bytes = sum(one.held_bytes for one in dead)
+    for place, one in enumerate(dead):
+        if one.path.suffix == ".new" or len(dead) - place > MOST_FILES:
+            with suppress(OSError):
+                one.path.unlink()
+            held_bytes -= one.held_bytes
+            log.warning("the ring %s of an earlier start is removed", one.path)
+        elif held_bytes > most_bytes and one.held_bytes:
+            os.ftruncate(one.file, at.DATA)
+            held_bytes -= one.held_bytes
+            if one.unread:
+                log.warning("the ring %s of an earlier start was not drained: emptied", one.path)
