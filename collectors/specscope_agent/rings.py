@@ -10,8 +10,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
 from specscope_agent.loss import rows_table
 from specscope_agent.origin import Origin
 from specscope_agent.source import Source
@@ -138,14 +136,7 @@ class Rings:
             rows_table("boot", [dict(reader.boot)])  # what no table takes would stop all rings
             self._open[path] = OpenRing(reader, Source.of(reader.boot), Origin.of(reader))
             self._refused.pop(path, None)
-        except (
-            RingError,
-            KeyError,
-            ValueError,
-            TypeError,
-            OverflowError,
-            pa.ArrowException,
-        ) as error:
+        except Exception as error:  # whatever a boot record says, it stops no other ring
             reader.close()
             self._refuse(path, f"not drained: the boot record of {path}: {error!r}")
 
@@ -162,7 +153,11 @@ class Rings:
         except RingError as error:
             self._refuse(ring.path, f"not drained: {error}")
             return False
-        if Source.of(reader.boot) != ring.source:
+        try:
+            same = Source.of(reader.boot) == ring.source
+        except (KeyError, RingError, ValueError):
+            same = False
+        if not same:
             reader.close()
             return False
         ring.reader.close()

@@ -52,7 +52,8 @@ def round_struct(batch: int) -> Struct:
 
 _SMALL_BATCH = 16  # up to here one pack of all values is cheaper than a conversion of each array
 _pack_scalars = ROUND_SCALARS.pack
-_pack_single = round_struct(1).pack
+pack_single = round_struct(1).pack
+"""All values of a round of one sequence, flat."""
 
 
 def round_payload(arrays: tuple[Any, ...], *scalars: Any) -> bytes:
@@ -64,9 +65,6 @@ def round_payload(arrays: tuple[Any, ...], *scalars: Any) -> bytes:
     where a value does not fit.
     """
     batch = len(arrays[0])
-    if batch == 1:
-        (r,), (c,), (d,), (k,), (a,), (e,), (f,), (v,) = arrays
-        return _pack_single(*scalars, r, c, d, k, a, e, f, v)
     if batch <= _SMALL_BATCH:
         r, c, d, k, a, e, f, v = arrays
         return round_struct(batch).pack(*scalars, *r, *c, *d, *k, *a, *e, *f, *v)

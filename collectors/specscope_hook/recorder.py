@@ -18,7 +18,7 @@ from specscope_hook.admission import Admission, packed
 from specscope_hook.clock import Clock, SystemClock
 from specscope_hook.columns import End, TimingSource
 from specscope_hook.digest import token_bytes
-from specscope_hook.payload import ALL_VERIFIED, round_payload
+from specscope_hook.payload import ALL_VERIFIED, pack_single, round_payload
 from specscope_hook.ring import NAME_ADAPTER, NAME_ARM, NAME_CLASS, OTHER, REQUEST, ROUND, Ring
 
 log = logging.getLogger("specscope")
@@ -26,7 +26,7 @@ log = logging.getLogger("specscope")
 NAN = math.nan
 UNKNOWN_U32 = 0xFFFFFFFF
 F32_MOST = 3.4e38
-_ALL_OF_ONE = bytes([ALL_VERIFIED])
+_ALL_OF_ONE = (ALL_VERIFIED,)
 
 Mark = tuple[int, int, int, int]
 """A block: policy, pair, arm by the ring's dictionary, when it began (monotonic ns)."""
@@ -139,30 +139,29 @@ class Recorder:
             return
         try:
             policy, pair, arm, block_began = mark or self.mark
-            if verified is None:
-                verified = _ALL_OF_ONE if len(requests) == 1 else b"\xff" * len(requests)
-            payload = round_payload(  # in the order of ring_records.RingRound
-                (requests, contexts, classes, k, accepted, emitted, ends, verified),
-                started_at,
-                waiting,
-                wall_us,
-                draft_us,
-                verify_us,
-                sample_us,
-                idle_us,
-                catchup_us,
-                prefill_us,
-                prefill_tokens,
-                padded_tokens,
-                invalid,
-                preempted,
-                policy,
-                pair,
-                max(0, (ended_ns or self._now()) - block_began) // 1_000_000 if pair else 0,
-                arm,
-                timing_source,
-            )
-            self._push(ROUND, payload, len(requests))
+            age_ms = max(0, (ended_ns or self._now()) - block_began) // 1_000_000 if pair else 0
+            batch = len(requests)
+            if (
+                batch == 1
+            ):  # alone, a sequence leaves nothing to spread the cost of general code over
+                (r,), (c,), (d,), (n,) = requests, contexts, classes, k
+                (a,), (e,), (f,) = accepted, emitted, ends
+                (v,) = _ALL_OF_ONE if verified is None else verified
+                payload = pack_single(  # in the order of ring_records.RingRound
+                    started_at, waiting, wall_us, draft_us, verify_us, sample_us, idle_us,
+                    catchup_us, prefill_us, prefill_tokens, padded_tokens, invalid, preempted,
+                    policy, pair, age_ms, arm, timing_source, r, c, d, n, a, e, f, v,
+                )  # fmt: skip
+            else:
+                if verified is None:
+                    verified = b"\xff" * batch
+                payload = round_payload(
+                    (requests, contexts, classes, k, accepted, emitted, ends, verified),
+                    started_at, waiting, wall_us, draft_us, verify_us, sample_us, idle_us,
+                    catchup_us, prefill_us, prefill_tokens, padded_tokens, invalid, preempted,
+                    policy, pair, age_ms, arm, timing_source,
+                )  # fmt: skip
+            self._push(ROUND, payload, batch)
             if not self._running:
                 self._ring.flush()
         except Exception as error:

@@ -19,6 +19,7 @@ import fcntl
 import json
 import logging
 import os
+import stat
 import weakref
 from dataclasses import asdict
 from pathlib import Path
@@ -130,9 +131,11 @@ class Ring:
         allocate: take its space now, and fail if there is none.
         """
         new = self.path.with_name(self.path.name + ".new")
-        file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o660)
+        # Private, but for a sidecar of another user that shares the folder by its group.
+        shared = self.path.parent.stat().st_mode & stat.S_IWGRP
+        file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.fchmod(file, 0o660)  # whatever the umask: the sidecar may be another user
+            os.fchmod(file, 0o660 if shared else 0o600)  # whatever the umask
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if allocate:
                 os.posix_fallocate(file, 0, at.DATA + self._capacity)

@@ -3,6 +3,7 @@
 import inspect
 import logging
 import math
+import threading
 from array import array
 
 import numpy as np
@@ -265,3 +266,55 @@ def test_the_largest_batch_is_recorded_and_one_more_is_a_fault(tmp_path):
     assert (len(record.requests), record.requests[-1]) == (most, most)
     rig.recorder.round(**a_round(most + 1))
     assert "recording a round" in rig.reader.fault_text
+
+
+def in_a_thread(act):
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join()
+
+
+def test_a_second_thread_detaches_once_and_the_first_ones_records_are_kept(rig, caplog):
+    rig.recorder.admitted(request=1, class_=0, prompt_tokens=1)
+    rig.recorder.round(**a_round())
+
+    for _ in range(2):
+        in_a_thread(lambda: rig.recorder.round(**a_round()))
+    unwritten = rig.reader.next_seq
+    rig.recorder.round(**a_round())
+
+    assert not rig.recorder.on
+    assert "second thread" in rig.reader.fault_text
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 1
+    assert unwritten <= rig.reader.next_seq == 3
+    assert len(rig.records()) == 2
+
+
+def test_threads_that_take_turns_claim_the_recorder(rig):
+    def turn():
+        rig.recorder.claim()
+        rig.recorder.round(**a_round())
+
+    for _ in range(3):
+        in_a_thread(turn)
+    turn()
+
+    assert rig.recorder.on
+    assert len(rig.records()) == 4
+
+
+def test_what_is_written_while_a_request_runs_waits_and_its_end_does_not(rig, monkeypatch):
+    monkeypatch.setattr("specscope_hook.ring.FLUSH_NS", 1 << 60)
+    rig.recorder.round(**a_round())  # nothing runs: seen at once
+    alone = rig.reader.next_seq - 1
+
+    handle = rig.recorder.admitted(request=1, class_=0, prompt_tokens=1)
+    rig.recorder.round(**a_round())
+    waiting = rig.reader.next_seq - 1
+    rig.recorder.flush()
+    flushed = rig.reader.next_seq - 1
+    rig.recorder.round(**a_round())
+    rig.recorder.ended(handle, output_tokens=1)
+    ended = rig.reader.next_seq - 1
+
+    assert (alone, waiting, flushed, ended) == (1, 1, 3, 5)

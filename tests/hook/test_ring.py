@@ -2,10 +2,12 @@
 
 import errno
 import os
+import shutil
 import signal
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -467,3 +469,91 @@ def test_a_cursor_of_another_ring_gives_the_writer_no_space_that_is_unread(ring,
 
     assert not pushed(ring, ROUND, b"x" * 100, 1)
     assert len(drained(reader)[0]) == kept
+
+
+@pytest.mark.parametrize(("folder", "mode"), [(0o700, 0o600), (0o755, 0o600), (0o2770, 0o660)])
+def test_a_ring_is_private_unless_its_folder_is_shared_by_a_group(tmp_path, folder, mode):
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    rings.chmod(folder)
+    before = os.umask(0o077)
+    try:
+        ring = Ring.create(rings / "a.ring", a_boot(), 4096)
+    finally:
+        os.umask(before)
+
+    assert ring.path.stat().st_mode & 0o777 == mode
+    ring.close()
+
+
+def test_records_reach_the_file_several_at_once_and_at_most_20_ms_apart(ring, reader, monkeypatch):
+    now = [time.monotonic_ns()]
+    monkeypatch.setattr("specscope_hook.ring.monotonic_ns", lambda: now[0])
+    seen = []
+
+    for _ in range(10):
+        now[0] += 8_000_000
+        ring.push(ROUND, b"x" * 8, 1)
+        seen.append(reader.next_seq - 1)
+
+    assert seen == [1, 1, 1, 4, 4, 4, 7, 7, 7, 10]
+
+
+def test_more_than_the_buffer_holds_is_written_before_its_time(tmp_path):
+    ring = Ring.create(tmp_path / "big.ring", a_boot(), 1 << 21)
+    reader = RingReader.open(ring.path)
+    sizes = [10, 40_000, 10, 100_000, 32_744, 32_745, 10] * 3
+
+    kept = [ring.push(ROUND, b"x" * size, 1) for size in sizes]
+    ring.flush()
+    records, gaps = drained(reader)
+
+    assert all(kept)
+    assert [len(record.payload) for record in records] == sizes
+    assert gaps == []
+    reader.close()
+    ring.close()
+
+
+def test_a_disk_that_takes_no_records_drops_them_and_they_are_counted(ring, reader, monkeypatch):
+    pushed(ring, ROUND, b"a" * 8, 1)
+    pwrite = os.pwrite
+
+    def full(file, data, offset):
+        if offset >= at.DATA:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return pwrite(file, data, offset)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwrite", full)
+        for _ in range(3):
+            ring.push(ROUND, b"lost", 1)
+        ring.flush()
+    pushed(ring, ROUND, b"b" * 8, 1)
+    records, gaps = drained(reader)
+
+    assert [record.seq for record in records] == [1, 5]
+    assert gaps == [Gap(2, 3, "ring_full")]
+    assert ring.dropped == reader.dropped == 3
+
+
+def test_a_folder_that_is_gone_is_survived_and_the_ring_made_anew_once_it_is_back(tmp_path):
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    ring = Ring.create(rings / "a.ring", a_boot(), 4096)
+    pushed(ring, ROUND, b"before", 1)
+
+    shutil.rmtree(rings)
+    ring._inspect_at = 0
+    gone = pushed(ring, ROUND, b"meanwhile", 1)
+    rings.mkdir()
+    ring._inspect_at = 0
+    pushed(ring, ROUND, b"after", 1)
+    reader = RingReader.open(ring.path)
+    records, gaps = drained(reader)
+
+    assert gone
+    assert [record.payload for record in records] == [b"after"]
+    assert gaps == [Gap(1, 2, "corrupt")]
+    reader.close()
+    ring.close()
