@@ -182,11 +182,16 @@ class Lane:
             batch = self.read(number)
             if batch is not None:
                 moved = replace(batch, number=number + shift, tables=_since(batch, next_seq))
-                self.put(replace(moved, first_seq=max(batch.first_seq, next_seq)))
+                first_seq = max(batch.first_seq, next_seq)
+                self.put(
+                    replace(moved, first_seq=first_seq, cursor=_at_least(batch.cursor, next_seq))
+                )
                 self.disk_bytes -= self.entries.pop(number).disk_bytes
                 self._path(number).unlink()
         self.entries = dict(sorted(self.entries.items()))
-        self.newest = replace(self.newest, number=max(self.newest.number, after))
+        # What the store has is not read again, nor counted as lost when the ring has it no more.
+        number, cursor = max(self.newest.number, after), _at_least(self.newest.cursor, next_seq)
+        self.newest = replace(self.newest, number=number, cursor=cursor)
 
     def forget(self) -> None:
         """Delete everything, cursor included."""
@@ -194,6 +199,10 @@ class Lane:
 
     def _path(self, number: int) -> Path:
         return self.folder / f"{number:012d}{batchfile.SUFFIX}"
+
+
+def _at_least(cursor: Cursor, next_seq: int) -> Cursor:
+    return cursor._replace(next_seq=max(cursor.next_seq, next_seq))
 
 
 def _bare(batch: Batch) -> Batch:

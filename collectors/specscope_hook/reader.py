@@ -249,9 +249,9 @@ class RingReader:
                 continue
             numbers = memoryview(data)[offset : offset + looked].cast("Q")
             for place, seq in enumerate(numbers[1:-1]):
-                if next_seq < seq < last_seq:
+                if next_seq <= seq < last_seq:
                     candidate = later + 8 * place
-                    record, _ = self._record_at(candidate, end, next_seq + 1, last_seq)
+                    record, _ = self._record_at(candidate, end, next_seq, last_seq)
                     if record is not None and record.kind in (at.ROUND, at.REQUEST):
                         return candidate, True
             later += looked - (_HEAD_BYTES - 8)

@@ -159,7 +159,7 @@ class Episode:
     def _damage_ring(self) -> None:
         ring = self.rng.choice(sorted(self.rings.glob("*.ring")) or [None])
         if ring:
-            self.hurt.add(ring.stem.split("-")[-1])
+            self.hurt.add(_boot(ring))
             self.rng.choice(DAMAGES)(ring, self.rng)
 
     def _cut_spool(self) -> None:
@@ -217,7 +217,8 @@ class Episode:
 
     def check(self) -> list[str]:
         """What is wrong, a line each."""
-        wrong = [f"{path.name} is still there" for path in self.rings.glob("*.ring")]
+        left = [path.name for path in self.rings.glob("*.ring") if _boot(path) not in self.hurt]
+        wrong = [f"{name} is still there" for name in left]
         rows = {name: self.served.service.rows(name) for name in ("round", "request", "loss")}
         for count in sorted(self.counts.iterdir()):
             if count.name != "stop":
@@ -240,8 +241,10 @@ class Episode:
         if max(stored, default=0) > recorded + 1:  # killed between a round and its count
             wrong.append(f"{says}: more than there were")
         known = min(tails) - 1 if tails else recorded
-        if unknown or (tails and boot in self.hurt):
-            return wrong  # how many a damaged file held nobody knows, and that is said
+        # How many a damaged file held whose writer is gone nobody knows; that is said, unless
+        # it was all there was of a boot.
+        if unknown or (boot in self.hurt and (tails or not stored)):
+            return wrong
         if len(stored) + counted != known and not (
             not tails and len(stored) + counted == known + 1
         ):
@@ -265,6 +268,10 @@ class Episode:
             f"{len(list(self.counts.iterdir())) - 1}, recorded {recorded}, stored {stored}, "
             f"losses {dict(losses)}"
         )
+
+
+def _boot(ring: Path) -> str:
+    return ring.stem.split("-")[-1]
 
 
 def _mount(folder: Path) -> bool:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from agent_support import Traffic, a_boot, ring_at
 
-from specscope.service.ingest import MESSAGE_BYTES
+from specscope.service.server import MESSAGE_BYTES
 from specscope_agent.agent import Agent
 from specscope_agent.guardrail import Held
 from specscope_agent.settings import AgentSettings

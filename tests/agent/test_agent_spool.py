@@ -490,3 +490,13 @@ def test_opening_a_spool_takes_no_memory_for_what_it_holds(folder):
 
     assert held > 100 << 20
     assert grown_kb < 20 << 10
+
+
+def test_what_the_store_has_is_not_counted_as_lost_by_a_spool_that_lost_it(spool):
+    fill(spool, 1)
+
+    spool.resume(SOURCE, 3, 31)  # two more batches had been made, and stored
+
+    assert numbers(spool) == [4]
+    assert spool.newest(SOURCE).cursor.next_seq == 31
+    assert spool.take(SOURCE, 4).cursor.next_seq == 31
