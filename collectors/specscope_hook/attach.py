@@ -12,8 +12,6 @@ from specscope_hook.records import Boot
 from specscope_hook.ring import Ring
 from specscope_hook.settings import HookSettings
 
-LEFTOVER_RINGS = 2  # whole ones of earlier starts may wait to be drained
-
 
 def attach(settings: HookSettings, boot: Boot, clock: Clock | None = None) -> tuple[Ring, Recorder]:
     """Make the ring `<SPECSCOPE_RINGS>/<replica>-<boot>.ring` and the recorder that fills it.
@@ -23,7 +21,7 @@ def attach(settings: HookSettings, boot: Boot, clock: Clock | None = None) -> tu
     """
     if settings.rings is None:
         raise RingError("SPECSCOPE_RINGS is off")
-    limit_leftovers(settings.rings, LEFTOVER_RINGS * settings.ring_bytes)
+    limit_leftovers(settings.rings, settings.ring_bytes)
     name = f"{boot.replica}-{boot.boot}.ring".replace("/", "_")
     ring = Ring.create(settings.rings / name, boot, settings.ring_bytes)
     return ring, Recorder(ring, salt=settings.salt or secrets.token_bytes(16), clock=clock)

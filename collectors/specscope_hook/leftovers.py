@@ -1,8 +1,8 @@
 """What earlier starts left in the rings' folder: memory of the pod that nobody may ever drain.
 
 Without a sidecar each restart of an engine would leave a whole ring behind. Before a new one is
-made, rings of dead writers are emptied until together they hold little: those that were drained
-first, then the oldest. An emptied ring keeps its header, so whoever drains it later counts what
+made, rings of dead writers are emptied until there is room: those that were drained first, then
+the oldest. An emptied ring keeps its header, so whoever drains it later counts what
 was in it. Rings of living writers are left alone.
 """
 
@@ -23,6 +23,7 @@ log = logging.getLogger("specscope")
 
 BLOCK_BYTES = 512  # of st_blocks
 UNFINISHED_S = 60.0  # before a ring that was never finished is one of a dead writer
+MOST_RINGS = 8  # whole ones: ranks of one server that restart together
 MOST_FILES = 256  # of dead rings; a header is 140 KiB
 
 
@@ -36,14 +37,21 @@ class _Dead(NamedTuple):
     held_bytes: int
 
 
-def limit_leftovers(folder: Path, most_bytes: int) -> None:
-    """Have the records of dead rings hold at most this many bytes of memory. Raises nothing."""
+def limit_leftovers(folder: Path, ring_bytes: int) -> None:
+    """Empty dead rings, so that the folder has room for a new one and does not fill up.
+
+    They may hold half of its file system, and no more than eight new ones would. Raises nothing.
+    """
     dead: list[_Dead] = []
     try:
         for path in [*folder.glob("*.ring"), *folder.glob("*.ring.new")]:
             if found := _dead(path):
                 dead.append(found)
-        _empty(sorted(dead), most_bytes)
+        disk = os.statvfs(folder)
+        held = sum(one.held_bytes for one in dead)
+        most = min(disk.f_blocks * disk.f_frsize // 2, MOST_RINGS * ring_bytes)
+        missing = ring_bytes + at.DATA - disk.f_bavail * disk.f_frsize
+        _empty(sorted(dead), max(held - most, missing))
     except OSError as error:
         log.warning("rings of earlier starts in %s: %s", folder, error.strerror)
     finally:
@@ -74,16 +82,16 @@ def _dead(path: Path) -> _Dead | None:
     return _Dead(unread, status.st_mtime_ns, path, file, held_bytes)
 
 
-def _empty(dead: list[_Dead], most_bytes: int) -> None:
-    held_bytes = sum(one.held_bytes for one in dead)
+def _empty(dead: list[_Dead], too_many_bytes: int) -> None:
     for place, one in enumerate(dead):
         if one.path.suffix == ".new" or len(dead) - place > MOST_FILES:
             with suppress(OSError):
                 one.path.unlink()
-            held_bytes -= one.held_bytes
             log.warning("the ring %s of an earlier start is removed", one.path)
-        elif held_bytes > most_bytes and one.held_bytes:
+        elif too_many_bytes > 0 and one.held_bytes:
             os.ftruncate(one.file, at.DATA)
-            held_bytes -= one.held_bytes
             if one.unread:
                 log.warning("the ring %s of an earlier start was not drained: emptied", one.path)
+        else:
+            continue
+        too_many_bytes -= one.held_bytes

@@ -1,6 +1,7 @@
 """Restarts without a sidecar: what they leave is bounded, and counted once there is one."""
 
 import os
+import types
 
 import pytest
 from rounds import one_round
@@ -10,6 +11,7 @@ from specscope_agent.agent import Agent
 from specscope_agent.settings import AgentSettings
 from specscope_hook.attach import attach
 from specscope_hook.boot import new_boot
+from specscope_hook.leftovers import MOST_RINGS
 from specscope_hook.settings import HookSettings
 
 RING_BYTES = 1 << 20
@@ -38,7 +40,7 @@ def held_bytes(rings):
 
 
 def test_restarts_without_a_sidecar_are_bounded_and_counted(rings, tmp_path):
-    restarts, rounds = 12, 300
+    restarts, rounds = 20, 100
     for _ in range(restarts):
         _, recorder = started(rings, rounds)
         recorder.close()
@@ -51,9 +53,9 @@ def test_restarts_without_a_sidecar_are_bounded_and_counted(rings, tmp_path):
     agent.close()
     lost = sum(row["count"] for row in losses)
 
-    assert held < 3 * RING_BYTES + restarts * HEADER_BYTES
+    assert held < (MOST_RINGS + 1) * RING_BYTES + restarts * HEADER_BYTES
     assert len(seqs) + lost == restarts * rounds
-    assert len(seqs) >= 2 * rounds
+    assert len(seqs) >= MOST_RINGS * rounds
     assert {row["reason"] for row in losses} == {"corrupt"}
 
 
@@ -76,13 +78,31 @@ def test_rings_that_were_drained_go_first(rings, tmp_path):
         file.seek(40)
         file.write(written)
 
-    _, last = started(rings, 50)
-    last.close()
-    started(rings, 1)[1].close()
+    for _ in range(MOST_RINGS):
+        started(rings, 50)[1].close()
     whole = {path for path in rings.iterdir() if path.stat().st_size > RING_BYTES}
 
     assert ring.path not in whole
-    assert len(whole) == 3
+    assert len(whole) == MOST_RINGS + 1
+
+
+def test_a_folder_of_its_own_file_system_is_filled_by_half_and_has_room_for_the_next(
+    rings, monkeypatch
+):
+    size = 3 * RING_BYTES
+    disk = types.SimpleNamespace(f_frsize=1)
+
+    def statvfs(_):
+        disk.f_blocks, disk.f_bavail = size, size - held_bytes(rings)
+        return disk
+
+    monkeypatch.setattr("specscope_hook.leftovers.os.statvfs", statvfs)
+    for _ in range(5):
+        started(rings, 10)[1].close()
+        assert held_bytes(rings) < size
+
+    whole = [path for path in rings.iterdir() if path.stat().st_size > RING_BYTES]
+    assert len(whole) == 2
 
 
 def test_what_is_no_ring_holds_up_no_start(rings):
