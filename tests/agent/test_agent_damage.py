@@ -1,17 +1,22 @@
 """Files in the rings' folder that somebody damages while engine and sidecar are at work."""
 
+import os
 import random
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from agent_support import a_boot, ring_at
 from ring_damage import DAMAGES
+from rounds import one_round
 
 from specscope_agent.agent import Agent
 from specscope_agent.settings import AgentSettings
 from specscope_agent.source import Source
 from specscope_agent.wire import decode
+from specscope_hook.layout import DATA, W_CAPACITY, W_WRITE
+from specscope_hook.recorder import Recorder
 
 HERE = Path(__file__).parent
 WRITER = """
@@ -96,3 +101,53 @@ def test_damage_to_rings_kills_nobody_and_is_counted(tmp_path):
         assert accounted <= count if name in unknown else accounted == count
     assert lost["whole"] == 0 < sum(lost.values())
     assert all(stored.values())
+
+
+def test_one_sick_ring_never_stops_the_others(tmp_path):
+    rings = tmp_path / "rings"
+    rings.mkdir()
+    kept = {name: ring_at(rings, a_boot(name), 1 << 16) for name in ("good", "sick", "huge")}
+    recorders = {name: Recorder(ring, salt=b"s") for name, ring in kept.items()}
+    agent = Agent(AgentSettings(rings=rings, spool=tmp_path / "spool", spool_bytes=1 << 30))
+    for recorder in recorders.values():
+        one_round(recorder)
+    agent.tick()
+    for name in ("x.ring", "x.ring.new"):
+        os.mkfifo(rings / name)
+    (rings / "folder.ring").mkdir()
+    (rings / "zero.ring").symlink_to("/dev/zero")
+    (rings / "text.ring").write_text("no ring")
+    with kept["sick"].path.open("r+b") as file:
+        file.seek(W_WRITE * 8 + 6)
+        file.write(b"\x04")  # 2^50 bytes more than there are
+    with kept["huge"].path.open("r+b") as file:
+        file.truncate(64 << 30)  # sparse
+        file.seek(W_CAPACITY * 8)
+        file.write(((64 << 30) - DATA).to_bytes(8, "little"))
+    for _ in range(3):
+        one_round(recorders["good"])
+
+    began = time.thread_time()
+    for _ in range(5):
+        agent.tick()
+    spent = time.thread_time() - began
+    after_damage = len(spooled(agent)[0])
+    for name, ring in kept.items():
+        ring._inspect_at = 0
+        one_round(recorders[name])
+    for _ in range(5):
+        agent.tick()
+    seqs, _ = spooled(agent)
+    healthy = agent.health.stuck()
+    agent.close()
+    for ring in kept.values():
+        ring.close()
+
+    assert after_damage == 6
+    assert spent < 5.0
+    assert healthy == []
+    assert {(source.replica, seq) for source, seq in seqs} >= {
+        *(("good", seq) for seq in range(1, 6)),
+        ("sick", 2),
+        ("huge", 2),
+    }

@@ -557,3 +557,30 @@ def test_a_folder_that_is_gone_is_survived_and_the_ring_made_anew_once_it_is_bac
     assert gaps == [Gap(1, 2, "corrupt")]
     reader.close()
     ring.close()
+
+
+@pytest.mark.parametrize("damage", ["cut", "deleted", "replaced"])
+def test_damage_under_a_living_writer_is_mended_within_a_second(ring, reader, monkeypatch, damage):
+    now = [time.monotonic_ns()]
+    monkeypatch.setattr("specscope_hook.ring.monotonic_ns", lambda: now[0])
+    now[0] += 1_000_000_000
+    pushed(ring, ROUND, b"x" * 8, 1)
+    records, cursor, _ = reader.pull(Cursor(), 1 << 20)
+    size = ring.path.stat().st_size
+
+    if damage == "cut":
+        os.truncate(ring.path, 0)
+    elif damage == "deleted":
+        ring.path.unlink()
+    else:
+        other = ring.path.with_name("other")
+        other.write_bytes(b"not a ring")
+        os.rename(other, ring.path)
+    now[0] += 1_000_000_000
+    pushed(ring, ROUND, b"y" * 8, 1)
+    with_old_cursor, _, gaps = RingReader.open(ring.path).pull(cursor, 1 << 20)
+
+    assert [record.seq for record in records] == [1]
+    assert ring.path.stat().st_size == size
+    assert [record.seq for record in with_old_cursor] == [2]
+    assert gaps == []
