@@ -33,10 +33,10 @@ class RingPeek(RingReader):
         whole = position >= end
         position -= 8
         while not whole:
-            position, whole = self._resume_after(position, end, 0, last_seq)
+            position, whole = self._resume_after(position, end, at.FIRST_SEQ, last_seq)
         if position >= end:
             return Cursor(end, last_seq)
-        record, _ = self._record_at(position, end, 0, last_seq)
+        record, _ = self._record_at(position, end, at.FIRST_SEQ, last_seq)
         return Cursor(position, record.seq if record else last_seq)
 
     def look(self, cursor: Cursor) -> tuple[list[RawRecord], Cursor]:

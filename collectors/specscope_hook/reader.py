@@ -143,7 +143,7 @@ class RingReader:
         """
         self._window = (0, b"")
         words = self._words()
-        position, next_seq = cursor
+        position, next_seq = cursor.position, max(cursor.next_seq, at.FIRST_SEQ)
         end, last_seq = words[at.W_WRITE], words[at.W_SEQ]
         damage = self._damage(words, position)
         self.damage = damage or self._cut()
