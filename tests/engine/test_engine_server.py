@@ -139,7 +139,7 @@ def test_a_chat_streams_a_role_once_and_its_usage_when_asked(server):
         ({"prompt": "a", "mode": "beam"}, "mode must be one of"),
         ({"prompt": [2048]}, "outside 0..2047"),
         ({"prompt": [1, True]}, "prompt must be"),
-        ({"prompt": ["a", "b"]}, "prompt must be"),
+        ({"prompt": ["a", 5]}, "prompt must be"),
         ({"prompt": "a", "stop": [""]}, "a stop string is empty"),
         ({"prompt": "a", "stop": ["x"] * 9}, "at most 8 stop strings"),
         ({"prompt": "a", "logprobs": 3}, "logprobs other than false"),
