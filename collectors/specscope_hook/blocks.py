@@ -8,6 +8,8 @@ table is in force. A policy that says `detach` turns the hook off until the proc
 
 from __future__ import annotations
 
+import logging
+
 from specscope_hook.clock import Clock, SystemClock
 from specscope_hook.errors import PolicyError
 from specscope_hook.gate import CURRENT, Gate
@@ -29,9 +31,15 @@ class Blocks:
         clock: Clock | None = None,
         *,
         follows: bool = True,
+        log: logging.Logger | None = None,
     ) -> None:
-        """follows: whether the engine takes its k from here. One that does not is recorded in
-        blocks only where `current` is the one arm, whatever it runs: in a crossover by router."""
+        """Start without a policy.
+
+        follows: whether the engine takes its k from here. One that does not is recorded in blocks
+        only if `current` is the one arm, whatever it runs: in a crossover by router. log: where a
+        policy that this engine does not follow is said, once each.
+        """
+        self._log = log or logging.getLogger("specscope")
         self._follows = follows
         self._ring = ring
         self._recorder = recorder
@@ -103,9 +111,12 @@ class Blocks:
     def _begin_block(self, gate: Gate, unix_ns: int) -> int:
         """Enter the block that a time lies in; when it ends, ns since 1970."""
         if not self._follows and any(arm.name != CURRENT for arm in gate.arms):
+            self._say_not_followed(gate)
             self._enter(0, 0, "")
             return _NEVER_NS
         if gate.kind != "blocks" or gate.block_ms is None:
+            if not self._follows:
+                self._say_not_followed(gate)
             self._enter(gate.policy if self._follows else 0, 0, "")
             return _NEVER_NS
         block_ns = gate.block_ms * 1_000_000
@@ -121,6 +132,13 @@ class Blocks:
         else:
             self._enter(gate.policy, 0, "")
         return (number + 1) * block_ns
+
+    def _say_not_followed(self, gate: Gate) -> None:
+        self._log.warning(
+            "specscope: policy %d sets draft lengths, and this engine follows no policy: it goes "
+            "on as before, in no block; to follow, start it with SPECSCOPE_REQUEST_K=on",
+            gate.policy,
+        )
 
     def _due_ns(self, gate: Gate | None) -> int:
         """When a waiting policy takes effect: with its first pair, or at once."""

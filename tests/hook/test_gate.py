@@ -225,6 +225,19 @@ def test_an_engine_that_does_not_follow_is_in_no_block_but_of_a_crossover(rig):
     assert said == [(0, False, ""), (2, True, "current"), (0, False, "")]
 
 
+def test_an_engine_that_does_not_follow_says_so_once_for_each_policy(rig, caplog):
+    rig.blocks = Blocks(rig.ring, rig.recorder, "r0", "b0", rig.clock, follows=False)
+    for number, arms in enumerate(([{"name": "k0"}], [], [{"name": "current"}]), start=1):
+        kind = "blocks" if arms else "table"
+        rig.reader.control_write(json.dumps(blocks(policy=number, arms=arms, kind=kind, table=[])))
+        for _ in range(3):
+            rig.arm_now()
+            rig.clock.pass_ms(60_000)
+            rig.blocks.turn()
+
+    assert [record.args for record in caplog.records] == [(1,), (2,)]
+
+
 def an_experiment(rig):
     """Blocks of k = 0 in force."""
     two = [{"name": "k0"}]

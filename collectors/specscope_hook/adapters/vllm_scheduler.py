@@ -50,7 +50,9 @@ class SchedulerProbe:
         follow = settings.request_k and not reason
         if settings.request_k and reason:
             log.warning("specscope follows no policy here: %s", reason)
-        self._blocks = Blocks(self._ring, self._recorder, boot.replica, boot.boot, follows=follow)
+        self._blocks = Blocks(
+            self._ring, self._recorder, boot.replica, boot.boot, follows=follow, log=log
+        )
         self._lengths = Lengths(scheduler, self._requests, self._blocks) if follow else None
         self._reader = RowReader(self._requests)
         self._rows: Rows | None = None
