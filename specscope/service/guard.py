@@ -275,9 +275,15 @@ class _Token(NamedTuple):
     start: int
 
 
+MOST_TOKENS = 20_000  # as many as the engine takes elements of a parse tree here
+
+
 def _tokens(sql: str) -> Iterator[_Token]:
-    at = 0
+    at = count = 0
     while at < len(sql):
+        count += 1
+        if count > MOST_TOKENS:
+            raise QueryRefused(f"a statement of more than {MOST_TOKENS} words and marks")
         found = _TOKEN.match(sql, at)
         if found is None:
             raise QueryRefused(f"{sql[at]!r} at character {at + 1} may not stand there")

@@ -199,6 +199,7 @@ ESCAPES = {
     + "(SELECT *, *, * FROM " * 5
     + "(SELECT 1 AS a)"
     + ")" * 5,
+    "very many words": "SELECT " + "1," * 30_000 + "1",
     "a condition before the filter": "SELECT count() FROM round PREWHERE k = 1",
     "a pattern of very many states": "SELECT match('a', '([ab]{1,500}){1,2}c')",
     "patterns within a pattern": "SELECT extract('a', '((a{20}){20}){2}')",
@@ -374,8 +375,8 @@ def test_no_function_that_leaves_the_engine_or_does_not_end_is_on_the_list():
     leaving = """file url s3 remote hostname fqdn getsetting getmacro getserversetting dictget
         joinget sleep sleepeachrow filesystemavailable showcertificate python chdb
         editdistance editdistanceutf8 jarosimilarity jarowinklersimilarity arraysimilarity
-        hasany hasall hassubstr arrayreduce arrayreduceinranges executable
-        reversednsquery aigenerate initializeaggregation finalizeaggregation
+        jsonmergepatch prettyprintjson hasany hasall hassubstr arrayreduce arrayreduceinranges
+        executable reversednsquery aigenerate initializeaggregation finalizeaggregation
         catboostevaluate demangle addresstoline tcpport serveruuid"""
     assert not names & set(leaving.split())
 
