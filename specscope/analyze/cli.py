@@ -18,7 +18,7 @@ Prometheus text of vLLM, SGLang, llama.cpp, TensorRT-LLM and dcgm-exporter (one
 scrape, or two and their difference); TensorRT-LLM iteration JSON; results of
 `vllm bench serve`, SGLang bench_serving, guidellm and AIPerf; per-request metrics;
 PyTorch/Kineto traces; Nsight Systems sqlite and cuda_gpu_trace CSV; nvidia-smi CSV;
-a benchmark table as CSV; ClickHouse error lines.
+a benchmark table as CSV, Markdown or text; a pasted issue; ClickHouse error lines.
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from io import BytesIO
@@ -61,9 +62,25 @@ class Polls:
 
     def first(self) -> tuple[float, bytes]:
         """(monotonic time in s, body). Raises InputError where there is no answer."""
-        body = _get(self._url)
+        body = self._found()
         self._start = time.monotonic()
         return self._start, body
+
+    def _found(self) -> bytes:
+        """The body of the URL; of its `/metrics` where the URL is a server's base address."""
+        bare = not urllib.parse.urlsplit(self._url).path.strip("/")
+        try:
+            body = _get(self._url)
+        except InputError:
+            if not bare:
+                raise
+            body = b""
+        if not bare or body.lstrip()[:1] in (b"[", b"{") or _speaks(body):
+            return body
+        metrics = self._url.rstrip("/") + "/metrics"
+        body = _get(metrics)
+        self._url = metrics
+        return body
 
     def rest(self) -> Iterator[tuple[float, bytes]]:
         """The others, each at its own absolute time; failures are counted."""
@@ -91,6 +108,10 @@ def _scrape(url: str, at: float, body: bytes) -> Scrape:
     lines = body.decode("utf-8", "replace").splitlines()
     parsed = (sample(line.strip()) for line in lines if not line.startswith("#"))
     return Scrape(url, dict(found for found in parsed if found), at)
+
+
+def _speaks(body: bytes) -> bool:
+    return any(line.startswith(ENGINES) for line in body.decode("utf-8", "replace").splitlines())
 
 
 def _get(url: str) -> bytes:

@@ -218,6 +218,26 @@ def test_a_live_endpoint_is_polled_and_its_difference_taken(serve, capsys):
     assert totals["throughput_tok_s"] > 0
 
 
+class AtMetrics(Endpoint):
+    """Nothing at the base address, metrics at their own."""
+
+    def do_GET(self):
+        if self.path != "/metrics":
+            self.send_error(404)
+        else:
+            super().do_GET()
+
+
+def test_a_base_address_is_tried_with_its_metrics(serve, capsys):
+    AtMetrics.scrapes = 0
+    base = serve(AtMetrics).removesuffix("/metrics")
+
+    status, out, _ = run(capsys, base, "--seconds", "0.2", "--every", "0.1", "--json")
+
+    assert status == 0
+    assert json.loads(out)["totals"]["drafts"] == 20
+
+
 def test_polls_that_fail_are_left_out_and_counted(serve, capsys):
     Flaky.scrapes = 0
 

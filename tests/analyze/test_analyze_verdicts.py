@@ -5,7 +5,10 @@ import json
 import pytest
 from analyze_cases import actions, codes, evidence
 
+from specscope.analyze import render
+from specscope.analyze.arms import t_quantile
 from specscope.analyze.collect import analyze
+from specscope.errors import InputError
 
 
 def judge(tmp_path, **files):
@@ -229,3 +232,119 @@ def test_one_file_may_hold_a_sweep_with_and_without_speculation(tmp_path):
     by_load = {v["class"]["concurrency"]: v["action"] for v in found["verdicts"]}
     assert by_load == {1: "keep", 64: "disable"}
     assert {c["baseline"] for c in found["comparisons"]} == {"sweep (no speculation)"}
+
+
+def drawn(*rows):
+    head, *rest = [[cell.strip() for cell in row.split(";")] for row in rows]
+    lines = ["| " + " | ".join(row) + " |" for row in (head, *rest)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]]) + "\n"
+
+
+NO_BASELINE_ROWS = [
+    ("config; MTP; tok/s", "baseline; on (n=2); 100", "tuned; on; 130"),
+    ("config; num_speculative_tokens; tok/s", "baseline; 3; 69", "tuned; 1; 78"),
+    ("arm; tok/s", "EAGLE3 baseline; 100", "EAGLE3 new draft; 120"),
+    ("arm; tok/s", "baseline (MTP3, main); 100", "MTP3 fused; 130"),
+    ("arm; tok/s; accept len", "baseline; 100; 2.4", "fused; 130; 2.4"),
+    ("arm; tok/s", "#475 (base); 100", "#475; 140"),
+    ("arm; tok/s", "baseline; 100", "tuned; 130"),
+    ("arm; tok/s", "before; 44.9", "after; 61.7"),
+    ("arm; tok/s", "off; 100", "on; 130"),
+    ("config; tok/s", "no spec (vLLM BF16); 100", "EAGLE3 (SGLang FP8); 210"),
+    ("config; tok/s", "no spec; 100", "EAGLE3 k=3; 120 (projected)"),
+]
+
+
+@pytest.mark.parametrize("rows", NO_BASELINE_ROWS, ids=[rows[1] for rows in NO_BASELINE_ROWS])
+def test_what_speculates_or_says_nothing_is_no_baseline(rows, tmp_path):
+    try:
+        found = judge(tmp_path, t_md="Results\n\n" + drawn(*rows))
+    except InputError:
+        return
+
+    assert not {"keep", "set_k", "disable", "no_difference"} & set(actions(found))
+
+
+def test_a_switch_column_outranks_the_word_baseline(tmp_path):
+    rows = ("config; MTP; tok/s", "baseline (as deployed); on; 8.8", "tuned; off; 11.1")
+
+    found = judge(tmp_path, t_md=drawn(*rows))
+
+    assert actions(found) == ["disable"]
+    assert found["comparisons"][0]["speedup"] == pytest.approx(8.8 / 11.1)
+
+
+def test_runs_in_one_cell_are_repetitions(tmp_path):
+    rows = (
+        "arm; tok/s (3 runs)",
+        "MTP k=3; 95.0 / 130.7 / 131.7",
+        "baseline; 115.6 / 115.7 / 115.4",
+    )
+
+    found = judge(tmp_path, t_md=drawn(*rows))
+
+    (comparison,) = found["comparisons"]
+    assert actions(found) == ["inconclusive"]
+    assert comparison["speedup"] == pytest.approx(119.133 / 115.567, abs=1e-4)
+    assert comparison["ci"][0] < 1 < comparison["ci"][1]
+    assert "SINGLE_RUN" not in codes(found)
+
+
+def test_what_an_arm_adds_besides_speculation_decides_nothing(tmp_path):
+    rows = ("config; tok/s", "no spec; 43.6", "MTP; 46.3", "MTP + cache compression; 66.5")
+
+    found = judge(tmp_path, t_md=drawn(*rows))
+
+    assert actions(found) == ["inconclusive"]
+    assert "ARMS_DIFFER" in codes(found)
+
+
+def test_a_log_that_configures_a_drafter_is_no_baseline(tmp_path):
+    head = "CMD: llama-server -m m.gguf --spec-type ngram-mod --spec-draft-n-max 4\n"
+
+    found = judge(tmp_path, off_log=head + llamacpp(4000), on_log=llamacpp(3000, DRAFT))
+
+    assert set(actions(found)) <= {"collect_baseline", "no_data"}
+    assert "DRAFTER_NEVER_USED" in codes(found)
+
+
+def test_a_log_of_which_nothing_says_that_speculation_was_off_is_unknown(tmp_path):
+    found = judge(tmp_path, a_log=llamacpp(4000), b_log=llamacpp(3000, DRAFT))
+
+    assert "collect_baseline" in actions(found)
+    assert "ARMS_NOT_RECOGNISED" in codes(found)
+
+
+def test_result_files_whose_chunks_carry_several_tokens_are_no_baseline(tmp_path):
+    plain = (
+        '{"backend":"vllm","num_prompts":8,"output_throughput":100.0,"mean_tpot_ms":10,'
+        '"mean_itl_ms":28}'
+    )
+    spec = (
+        '{"backend":"vllm","num_prompts":8,"output_throughput":91.0,"spec_decode_num_drafts":100,'
+        '"spec_decode_draft_tokens":300,"spec_decode_accepted_tokens":150}'
+    )
+
+    found = judge(tmp_path, first_json=plain, second_json=spec)
+
+    assert actions(found) == ["collect_baseline"]
+    assert "CHUNKED_STREAM" in codes(found)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "true"),
+    [(1, 12.7062), (2, 4.3027), (3, 3.1824), (4.5, 2.6585), (11, 2.2010), (40, 2.0211)],
+)
+def test_quantiles_of_student_are_right(freedom, true):
+    assert t_quantile(0.975, freedom) == pytest.approx(true, rel=1e-3)
+
+
+def test_eight_classes_fit_on_a_page(tmp_path):
+    rows = [f"no spec; {c}; {100 * c}" for c in range(1, 9)]
+    rows += [f"MTP k={k}; {c}; {(90 + 20 * k) * c}" for c in range(1, 9) for k in (1, 2)]
+    (tmp_path / "t.md").write_text(drawn("config; concurrency; tok/s", *rows))
+
+    page = render.page(analyze([str(tmp_path)]))
+
+    assert page.count("\n") <= 40
+    assert page.count("concurrency ") >= 8
