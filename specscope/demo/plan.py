@@ -40,7 +40,7 @@ class Size:
     at_least: int = 3
 
 
-FULL = Size(arms=(0, 2, 4, 8), replicates=20, seconds=290.0)
+FULL = Size(arms=(0, 2, 4, 8), replicates=20, seconds=420.0)
 QUICK = Size(arms=(0, 4), replicates=8, seconds=50.0)
 
 

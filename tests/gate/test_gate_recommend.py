@@ -293,3 +293,14 @@ def test_each_kind_of_claim_has_its_error_rate_however_often_it_is_looked_at():
     # The one comparison between lengths, and the first of two with target-only by Holm.
     assert (once.level, first.level) == (always.level, second.level) == (0.95, 0.975)
     assert always.low < once.low  # evidence that is read while it grows
+
+
+@pytest.mark.parametrize(("gain", "rule"), [(1.025, "no_change"), (1.035, "enable")])
+def test_a_longer_draft_must_gain_three_percent_beyond_doubt(gain, rule):
+    kind = Kind({0: 1.0, 4: 1.6 * gain}, {0: 1.0, 4: 1.6})
+
+    move = only(advise({"sql": kind}, noise=0.001, tokens_each=100_000))
+
+    assert move.place.verdict.action == "set_k"  # more than the 2 % that matter
+    assert 1.0 < move.evidence.low < gain < move.evidence.high
+    assert move.rule == rule
