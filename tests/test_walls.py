@@ -158,3 +158,25 @@ def test_no_modules_import_each_other_in_a_circle():
     sorter = TopologicalSorter({name: names & graph.keys() for name, names in graph.items()})
 
     sorter.prepare()  # raises CycleError, which names the circle
+
+
+def test_a_class_name_stands_for_one_thing():
+    """Outside `engine`, `readers` and `analyze`, which speak of serving engines and of files."""
+    apart = ("engine", "readers", "analyze")
+    found: dict[str, list[str]] = {}
+    for path in modules(PACKAGES["specscope"]):
+        room = path.relative_to(PACKAGES["specscope"]).parts[0]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and room not in apart:
+                found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
+def test_no_file_of_the_evaluator_or_the_gate_is_long():
+    rooms = ("evaluate", "evidence", "gate", "report", "policy", "replay")
+    files = [path for room in rooms for path in modules(ROOT / "specscope" / room)]
+
+    long = {str(path.relative_to(ROOT)) for path in files if path.read_text().count("\n") > 400}
+
+    assert long == set()

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from specscope.demo.job import Job
-from specscope.demo.plan import LOADS, Block, replicate
+from specscope.demo.plan import LOADS, PlannedBlock, replicate
 from specscope.engine.api import SamplingParams
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
 from specscope.engine.decode.engine import Engine
@@ -71,7 +71,7 @@ class Cohorts:
             observers=(ReferenceObserver(self._recorder),),
         )
 
-    def run(self, block: Block, policy: int) -> None:
+    def run(self, block: PlannedBlock, policy: int) -> None:
         """One block, from empty to empty."""
         self._gate.k = block.k
         self._recorder.block(policy, block.pair if policy else 0, block.arm if policy else "")
@@ -110,7 +110,7 @@ class Cohorts:
         return self._recorder
 
 
-def blocks(job: Job, sizes: dict[str, int]) -> Iterator[tuple[int, Block]]:
+def blocks(job: Job, sizes: dict[str, int]) -> Iterator[tuple[int, PlannedBlock]]:
     """Blocks with their replicate, whole replicates only, until there are enough or time is up."""
     began = time.monotonic()
     for number in range(job.size.replicates):

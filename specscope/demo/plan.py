@@ -45,7 +45,7 @@ QUICK = Size(arms=(0, 4), replicates=8, seconds=50.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PlannedBlock:
     """One arm of one pair: the same requests with the same seeds as the pair's other arms."""
 
     pair: int
@@ -69,7 +69,7 @@ def replicate(
     seed: int,
     arms: Sequence[int],
     loads: Sequence[Load] = LOADS,
-) -> Iterator[Block]:
+) -> Iterator[PlannedBlock]:
     """Blocks of one replicate: a pair for each class and load; pairs and arms in random order.
 
     number: from 0; prompts_of: how many prompts each class has.
@@ -86,7 +86,7 @@ def replicate(
         order = list(arms)
         random.shuffle(order)
         for k in order:
-            yield Block(
+            yield PlannedBlock(
                 pair=number * len(segments) + place + 1,
                 arm=arm_name(k),
                 k=k,

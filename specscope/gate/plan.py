@@ -15,7 +15,7 @@ DEFAULT_BLOCK_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """One segment's way to a verdict. needed: pairs still missing; hours: None where none are."""
 
     segment: str
@@ -33,7 +33,7 @@ def plan(
     block_s: float,
     share: float | None = None,
     least_pairs: int = 20,
-) -> list[Step]:
+) -> list[PlanStep]:
     """Steps to enough pairs for every segment, the longest first.
 
     share: of pairs that are experimental; None for what keeps their cost under 1 % of
@@ -51,21 +51,21 @@ def plan(
             hours_to_verdict(needed, replicas, block_s, allowed) * arms / 2.0 if needed else None
         )
         steps.append(
-            Step(str(verdict.segment), verdict.action, verdict.pairs, needed, allowed, hours)
+            PlanStep(str(verdict.segment), verdict.action, verdict.pairs, needed, allowed, hours)
         )
     return sorted(steps, key=lambda step: -(step.hours or 0.0))
 
 
 def crossover_steps(
     verdicts: Sequence[Verdict], block_s: float, least_pairs: int = 20
-) -> list[Step]:
+) -> list[PlanStep]:
     """The same for crossovers by router, whose sides run all the time and at the same time."""
     steps = []
     for verdict in verdicts:
         needed = max(0, (verdict.pairs_needed or least_pairs) - verdict.pairs)
         hours = needed * 2 * block_s / 3600.0 if needed else None
         name = f"crossover of {verdict.segment}"
-        steps.append(Step(name, verdict.action, verdict.pairs, needed, 1.0, hours))
+        steps.append(PlanStep(name, verdict.action, verdict.pairs, needed, 1.0, hours))
     return steps
 
 
@@ -90,7 +90,7 @@ def replica_count(blocks: Sequence[BlockTime]) -> int:
     return max(1, len({block.replica for block in blocks}))
 
 
-def plan_lines(steps: Sequence[Step]) -> list[str]:
+def plan_lines(steps: Sequence[PlanStep]) -> list[str]:
     """A segment a line."""
     lines = []
     for step in steps:

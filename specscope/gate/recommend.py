@@ -17,7 +17,7 @@ from specscope.gate.replayed import same_epoch, with_replays
 from specscope.gate.rules import GateRules, Move, judge, rest
 from specscope.policy.stored import Change, history
 from specscope.policy.table import REPLAYED, Basis, Cell, GateTable, State
-from specscope.replay.result import Result
+from specscope.replay.result import ReplayResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def recommendation(
     allowances: Mapping[str, float] | None = None,
     closed_loop: bool = False,
     epoch: str | None = None,
-    replays: Sequence[Result] = (),
+    replays: Sequence[ReplayResult] = (),
 ) -> Recommendation:
     """Judge evidence, then recommend. See `assess.assess_in_force` and `recommend`."""
     judged = assess_in_force(evidence, default_k, allowances, closed_loop=closed_loop)
@@ -88,7 +88,7 @@ def recommend(
     epoch: str | None = None,
     default_k: int = 0,
     rules: GateRules | None = None,
-    replays: Sequence[Result] = (),
+    replays: Sequence[ReplayResult] = (),
 ) -> Recommendation:
     """A move for every place that the verdicts of an epoch speak about, then all together.
 

@@ -17,13 +17,13 @@ from specscope.gate.places import Place
 from specscope.gate.rules import GateRules, Move
 from specscope.policy.table import REPLAYED, Cell, GateTable, State, range_of
 from specscope.replay import judge, result
-from specscope.replay.result import Result
+from specscope.replay.result import ReplayResult
 from specscope.store.buckets import CONTEXT, OUTPUT
 
 UPWARD = frozenset({"enable", "raise", "keep"})
 
 
-def read_replays(paths: Sequence[Path]) -> list[Result]:
+def read_replays(paths: Sequence[Path]) -> list[ReplayResult]:
     """Results of replays that cells may rest on. Raises InputError for one that they may not."""
     found = []
     for path in paths:
@@ -39,13 +39,13 @@ def read_replays(paths: Sequence[Path]) -> list[Result]:
     return found
 
 
-def same_epoch(replay: Result, epoch: str) -> bool:
+def same_epoch(replay: ReplayResult, epoch: str) -> bool:
     """Whether a replay may speak about an epoch: it names it, or one side names none."""
     return not replay.epoch or not epoch or replay.epoch == epoch
 
 
 def with_replays(
-    moves: Sequence[Move], replays: Sequence[Result], current: GateTable, rules: GateRules
+    moves: Sequence[Move], replays: Sequence[ReplayResult], current: GateTable, rules: GateRules
 ) -> tuple[list[Move], list[str]]:
     """The moves of pairs, then those of replays where pairs decide nothing; and flags."""
     kept, flags = list(moves), list[str]()
@@ -85,7 +85,7 @@ def _veto(move: Move, made: Move) -> tuple[Move, list[str]]:
     return Move(move.place, "held", move.old_k, move.old_k, why, move.evidence), [flag]
 
 
-def _move(one: Result, verdict: Verdict, current: GateTable, rules: GateRules) -> Move:
+def _move(one: ReplayResult, verdict: Verdict, current: GateTable, rules: GateRules) -> Move:
     place = _place(one, verdict)
     old_k = current.k(place.state)
     found = place.verdict.speedups[0] if place.verdict.speedups else None
@@ -112,7 +112,7 @@ def _move(one: Result, verdict: Verdict, current: GateTable, rules: GateRules) -
     return stay("no_change", "replayed: no gain beyond doubt")
 
 
-def _place(one: Result, verdict: Verdict) -> Place:
+def _place(one: ReplayResult, verdict: Verdict) -> Place:
     """A place that reaches as far as the replay did: its requests in flight, its buckets."""
     segment = verdict.segment
     context, output = range_of(CONTEXT, segment.context), range_of(OUTPUT, segment.output)

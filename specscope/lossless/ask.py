@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import httpx
 
 from specscope.errors import InputError
-from specscope.evaluate.outputs.divergence import Answer, Compared, compare
-from specscope.lossless.client import Server
+from specscope.evaluate.outputs.divergence import Compared, Completion, compare
+from specscope.lossless.client import AskedServer
 from specscope.lossless.prompts import Prompt
 
 Say = Callable[[str, int, int], None]
@@ -22,7 +22,7 @@ Say = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedPrompts:
     """The prompts that both servers answered, and why others were not. detailed: whether tokens
     and log-probabilities were compared rather than texts."""
 
@@ -44,15 +44,15 @@ class Plan:
     timeout_s: float = 300.0
 
 
-def ask(plan: Plan, prompts: Sequence[Prompt], say: Say) -> Asked:
+def ask(plan: Plan, prompts: Sequence[Prompt], say: Say) -> AskedPrompts:
     """Ask both servers. Raises InputError where one cannot be reached, or answers nothing."""
     return asyncio.run(_ask(plan, prompts, say))
 
 
-async def _ask(plan: Plan, prompts: Sequence[Prompt], say: Say) -> Asked:
+async def _ask(plan: Plan, prompts: Sequence[Prompt], say: Say) -> AskedPrompts:
     async with httpx.AsyncClient(timeout=plan.timeout_s) as client:
-        baseline = Server("baseline", plan.baseline, client, plan.baseline_model)
-        speculative = Server("speculative", plan.speculative, client, plan.speculative_model)
+        baseline = AskedServer("baseline", plan.baseline, client, plan.baseline_model)
+        speculative = AskedServer("speculative", plan.speculative, client, plan.speculative_model)
         for server in (baseline, speculative):
             await server.check()
         # One question each finds out what they tell, before many are asked at once.
@@ -74,27 +74,27 @@ async def _ask(plan: Plan, prompts: Sequence[Prompt], say: Say) -> Asked:
         if wrong:
             failed.append(str(wrong[0]))
         else:
-            good = [answer for answer in three if isinstance(answer, Answer)]
+            good = [answer for answer in three if isinstance(answer, Completion)]
             compared.append(compare(prompt.number, prompt.label, *good))
     if not compared:
         raise InputError(failed[0])
     detailed = baseline.detailed and speculative.detailed
-    return Asked(tuple(compared), tuple(failed), detailed)
+    return AskedPrompts(tuple(compared), tuple(failed), detailed)
 
 
 async def _run(
-    server: Server,
+    server: AskedServer,
     prompts: Sequence[Prompt],
     at_once: int,
     most_tokens: int,
     name: str,
     say: Say,
     of: int,
-) -> list[Answer | InputError]:
+) -> list[Completion | InputError]:
     gate = asyncio.Semaphore(at_once)
     done = 0
 
-    async def one(prompt: Prompt) -> Answer | InputError:
+    async def one(prompt: Prompt) -> Completion | InputError:
         nonlocal done
         async with gate:
             try:

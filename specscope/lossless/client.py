@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 
 from specscope.errors import InputError
-from specscope.evaluate.outputs.divergence import Answer
+from specscope.evaluate.outputs.divergence import Completion
 from specscope.lossless.prompts import Prompt
 from specscope.served import Served, said
 
@@ -19,7 +19,7 @@ _RULED_OUT = 9999.0  # as vLLM writes it; infinity is no JSON
 _REFUSED = (400, 404, 422, 501)
 
 
-class Server(Served):
+class AskedServer(Served):
     """A server under one base address. detailed: whether it gives tokens and log-probabilities;
     found out with the first question."""
 
@@ -27,7 +27,7 @@ class Server(Served):
         super().__init__(url, client, model)
         self.name, self.detailed = name, True
 
-    async def ask(self, prompt: Prompt, most_tokens: int) -> Answer:
+    async def ask(self, prompt: Prompt, most_tokens: int) -> Completion:
         """Raises InputError where no whole answer comes."""
         if self.detailed:
             answer = await self._post(prompt, most_tokens, _details(prompt.chat))
@@ -51,7 +51,7 @@ class Server(Served):
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise InputError(f"{self.name} {self.url}: {said(error)}") from error
 
-    def _read(self, answer: httpx.Response, prompt: Prompt) -> Answer:
+    def _read(self, answer: httpx.Response, prompt: Prompt) -> Completion:
         where = f"{self.name} {self.url}, prompt {prompt.number}"
         if answer.status_code != 200:
             text = " ".join(answer.text.split())[:200]
@@ -62,7 +62,7 @@ class Server(Served):
             raise InputError(f"{where}: not an answer of OpenAI's API: {error!r}") from error
 
 
-def read_answer(body: Mapping[str, Any], chat: bool) -> Answer:
+def read_answer(body: Mapping[str, Any], chat: bool) -> Completion:
     """An answer's text, and its tokens where it names them. Raises what a wrong body causes."""
     choice = body["choices"][0]
     text = choice["message"]["content"] if chat else choice["text"]
@@ -70,7 +70,7 @@ def read_answer(body: Mapping[str, Any], chat: bool) -> Answer:
     count = usage.get("completion_tokens")
     details = choice.get("logprobs")
     if not details:
-        return Answer(text or "", count)
+        return Completion(text or "", count)
     if chat:
         entries = details["content"] or []
         tokens = tuple(str(entry["token"]) for entry in entries)
@@ -82,7 +82,7 @@ def read_answer(body: Mapping[str, Any], chat: bool) -> Answer:
         tops = [list(map(float, (top or {}).values())) for top in details["top_logprobs"] or ()]
     if not all(map(math.isfinite, logprobs)):
         raise ValueError("a token that came out has no finite log-probability")
-    return Answer(text or "", count, tokens, logprobs, tuple(map(_margin, tops)))
+    return Completion(text or "", count, tokens, logprobs, tuple(map(_margin, tops)))
 
 
 def _margin(tops: list[float]) -> float | None:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from specscope.evaluate.outputs.divergence import Losslessness
-from specscope.lossless.ask import Asked, Plan
+from specscope.lossless.ask import AskedPrompts, Plan
 
 SCHEMA = "specscope.lossless/1"
 
@@ -18,7 +18,7 @@ _ANSWERS = {
 }
 
 
-def lines(plan: Plan, asked: Asked, found: Losslessness, most_shown: int = 5) -> list[str]:
+def lines(plan: Plan, asked: AskedPrompts, found: Losslessness, most_shown: int = 5) -> list[str]:
     """The answer first, then what it rests on."""
     said = [
         f"{_ANSWERS[found.state]}: {found.reason}.",
@@ -51,7 +51,7 @@ def lines(plan: Plan, asked: Asked, found: Losslessness, most_shown: int = 5) ->
     return said
 
 
-def as_json(plan: Plan, asked: Asked, found: Losslessness) -> dict[str, Any]:
+def as_json(plan: Plan, asked: AskedPrompts, found: Losslessness) -> dict[str, Any]:
     """Everything, under its schema."""
     return {
         "schema": SCHEMA,

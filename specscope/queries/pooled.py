@@ -10,20 +10,20 @@ from __future__ import annotations
 
 from specscope.queries.delivery import EVERYTHING
 from specscope.store.buckets import LOAD
-from specscope.store.rollups import BlockTime
+from specscope.store.rollups import BlockTimeRow
 from specscope_hook.columns import columns
 
 PAIR = "epoch, policy, replica, boot, pair"
 NEARLY_ALL = 0.9  # of a pair's request-rounds that share a bucket; as in evaluate.segments
 SPILL = 0.05  # proposals a round beyond an arm's draft length; as in evaluate.checks
 
-_NULLABLE = [c.name for c in columns(BlockTime) if c.nullable]
+_NULLABLE = [c.name for c in columns(BlockTimeRow) if c.nullable]
 _COUNTED = (("gap", "bins"), ("tpot", "bins"), ("admitted", "kinds"))
 _OWN_RULE = {"epoch", "policy", "replica", "boot", "pair", "arm", "classes", "k", "first_at"}
 _OWN_RULE |= {"last_at", "computed_at", "version"} | {
     f"{what}_{part}" for what, names in _COUNTED for part in (names, "counts")
 }
-_SUMMED = [c.name for c in columns(BlockTime) if c.name not in _OWN_RULE]
+_SUMMED = [c.name for c in columns(BlockTimeRow) if c.name not in _OWN_RULE]
 
 
 def block_count(where: str = EVERYTHING) -> str:

@@ -86,7 +86,7 @@ def _replay(args: Namespace) -> int:
     from specscope.errors import UsageError
     from specscope.replay import result as results
     from specscope.replay.judge import judge
-    from specscope.replay.play import Pace, play
+    from specscope.replay.play import ReplayPace, play
     from specscope.replay.schedule import cut
     from specscope.replay.show import lines
     from specscope.replay.trace import read_trace
@@ -96,7 +96,7 @@ def _replay(args: Namespace) -> int:
     trace = read_trace(args.trace)
     by_time = args.concurrency is None
     parts = cut(trace, args.parts, args.passes, args.seed, by_time=by_time)
-    pace = Pace(args.speed, args.concurrency, args.together, args.warm_up, args.timeout_s)
+    pace = ReplayPace(args.speed, args.concurrency, args.together, args.warm_up, args.timeout_s)
     urls = (args.a[1], args.b[1])
     arms = (args.a[0] or "a", args.b[0] or "b")
     outcomes = play(urls, parts, pace, model=args.model, say=_aside)
@@ -104,7 +104,7 @@ def _replay(args: Namespace) -> int:
         "parts": len(parts), "passes": args.passes, "speed": args.speed, "seed": args.seed,
         "concurrency": args.concurrency, "together": args.together, "warm_up": args.warm_up,
     }  # fmt: skip
-    result = results.Result(
+    result = results.ReplayResult(
         created_at=time.time_ns(),
         epoch=args.epoch,
         arms=arms,

@@ -54,7 +54,7 @@ class Endpoint(Served):
         Never raises for what the endpoint does: an answer that is not whole carries its error.
         """
         sent = time.perf_counter()
-        seen = _Seen(sent)
+        seen = _Streamed(sent)
         error = ""
         chat = "messages" in asked.content
         url = f"{self.url}/v1/{'chat/completions' if chat else 'completions'}"
@@ -88,7 +88,7 @@ class Endpoint(Served):
         )
 
 
-class _Seen:
+class _Streamed:
     """What the events of one answer said, and when."""
 
     def __init__(self, sent: float) -> None:

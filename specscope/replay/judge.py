@@ -59,7 +59,7 @@ class Replayed:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedReplay:
     """Every class, then all traffic; and what holds of the whole replay.
 
     batch: mean requests in flight on side a, largest: the most.
@@ -76,7 +76,7 @@ class Judged:
 
 def judge(
     trace: Trace, outcomes: Sequence[Outcome], arms: tuple[str, str], *, level: float = 0.95
-) -> Judged:
+) -> JudgedReplay:
     """arms: names of side a, the baseline, and side b, such as k0 and k4."""
     pairs = contrast.pair_up(trace.requests, outcomes)
     flags = _flags(trace, pairs, outcomes)
@@ -92,7 +92,7 @@ def judge(
     whole = (contrast.throughput(pairs, spans, level), contrast.token_time(pairs, level))
     verdicts.append(_verdict(None, pairs, whole, arms, flags))
     coupled = [both for both in pairs if both.a.digest and both.b.digest]
-    return Judged(
+    return JudgedReplay(
         verdicts=tuple(verdicts),
         flags=flags,
         failed={side: sum(o.side == side and bool(o.error) for o in outcomes) for side in "ab"},

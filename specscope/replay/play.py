@@ -15,7 +15,7 @@ from specscope.replay.trace import Asked
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class ReplayPace:
     """How requests are sent. speed: of the trace's arrivals; concurrency: so many in flight
     instead, as soon as one ends the next, None for arrivals. together: both sides at once.
     warm_up: requests to each side before anything counts. timeout_s: without a byte.
@@ -31,7 +31,7 @@ class Pace:
 def play(
     urls: Sequence[str],
     parts: Sequence[Part],
-    pace: Pace,
+    pace: ReplayPace,
     *,
     model: str | None = None,
     say: Callable[[str], object] = lambda _: None,
@@ -43,7 +43,7 @@ def play(
 async def _play(
     urls: Sequence[str],
     parts: Sequence[Part],
-    pace: Pace,
+    pace: ReplayPace,
     model: str | None,
     say: Callable[[str], object],
 ) -> list[Outcome]:
@@ -70,7 +70,7 @@ async def _play(
     return outcomes
 
 
-async def _stretch(side: Endpoint, part: Part, pace: Pace) -> list[Outcome]:
+async def _stretch(side: Endpoint, part: Part, pace: ReplayPace) -> list[Outcome]:
     """One part against one side, from empty to empty."""
     began = time.perf_counter()
     if pace.concurrency is not None:

@@ -15,13 +15,13 @@ from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.verdict import Action, Confidence, Flag, Grade, Reason, Verdict
 from specscope.replay import judge
 from specscope.replay.contrast import Gain
-from specscope.replay.judge import Judged, Replayed
+from specscope.replay.judge import JudgedReplay, Replayed
 
 SCHEMA = "specscope.replay/1"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ReplayResult:
     """A judged replay, and what it was of. created_at: ns since 1970; epoch: "" where not said.
 
     how: the settings that it ran with, for a person.
@@ -34,10 +34,10 @@ class Result:
     trace_sha256: str
     requests: int
     how: Mapping[str, Any]
-    judged: Judged
+    judged: JudgedReplay
 
 
-def as_json(result: Result) -> dict[str, Any]:
+def as_json(result: ReplayResult) -> dict[str, Any]:
     """Plain values; unknown as null."""
     plain = asdict(result)
     judged = plain.pop("judged")
@@ -46,12 +46,12 @@ def as_json(result: Result) -> dict[str, Any]:
     return known
 
 
-def write(path: Path, result: Result) -> None:
+def write(path: Path, result: ReplayResult) -> None:
     """Write it as JSON. Raises OSError."""
     path.write_text(json.dumps(as_json(result), indent=1, allow_nan=False) + "\n")
 
 
-def read(path: Path) -> Result:
+def read(path: Path) -> ReplayResult:
     """A result that `write` wrote. Raises InputError with what is wrong with it."""
     try:
         raw = json.loads(path.read_text())
@@ -61,7 +61,7 @@ def read(path: Path) -> Result:
             raise InputError(f"{path}: a {raw['schema']!r}, not a {SCHEMA!r}")
         arms = (str(raw["arms"][0]), str(raw["arms"][1]))
         flags = tuple(Flag(flag) for flag in raw["flags"])
-        judged = Judged(
+        judged = JudgedReplay(
             verdicts=tuple(_replayed(verdict, arms, flags) for verdict in raw["verdicts"]),
             flags=flags,
             failed=raw["failed"],
@@ -70,7 +70,7 @@ def read(path: Path) -> Result:
             batch=float(raw["batch"]),
             largest=int(raw["largest"]),
         )
-        return Result(
+        return ReplayResult(
             created_at=int(raw["created_at"]),
             epoch=str(raw["epoch"]),
             arms=arms,

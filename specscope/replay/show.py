@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.verdict import Action, Grade, Verdict
-from specscope.replay.result import Result
+from specscope.replay.result import ReplayResult
 
 PAYS: Mapping[Action, str] = {
     Action.KEEP: "b pays",
@@ -15,7 +15,7 @@ PAYS: Mapping[Action, str] = {
 }
 
 
-def lines(result: Result) -> list[str]:
+def lines(result: ReplayResult) -> list[str]:
     """A verdict a class with its reasons, then what holds of the whole."""
     judged = result.judged
     said = []

@@ -98,8 +98,8 @@ def _accounting(store: Store, since: int) -> model.Accounting:
     )
 
 
-def _replica(boot: Mapping[str, Any]) -> model.Replica:
-    return model.Replica(
+def _replica(boot: Mapping[str, Any]) -> model.ReplicaRow:
+    return model.ReplicaRow(
         replica=boot["replica"],
         engine=f"{boot['engine']} {boot['engine_version']}",
         target=boot["target"],

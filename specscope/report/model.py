@@ -167,7 +167,7 @@ class SegmentRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Ratio:
+class RatioRow:
     """A throughput over another, with its interval. k: the draft length, where there is one."""
 
     k: int | None
@@ -177,7 +177,7 @@ class Ratio:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class StoryRow:
     """One switch for all traffic against a gate per class, at equal tokens per class.
 
     switches, gate: over target-only; gain: the gate over the best switch. naive_k: the length
@@ -185,11 +185,11 @@ class Story:
     """
 
     load: str
-    switches: list[Ratio]
+    switches: list[RatioRow]
     naive_k: int
     best_k: int
-    gate: Ratio
-    gain: Ratio
+    gate: RatioRow
+    gain: RatioRow
     table: dict[str, int]  # class to draft length
 
 
@@ -223,7 +223,7 @@ class UntriedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ReplicaRow:
     """What was measured: one boot of one serving process."""
 
     replica: str
@@ -271,8 +271,8 @@ class Report:
     global_action: str
     still_needed: list[str]
     segments: list[SegmentRow]
-    stories: list[Story]
-    replicas: list[Replica]
+    stories: list[StoryRow]
+    replicas: list[ReplicaRow]
     losses: list[LossRow]
     accounting: Accounting
     outputs_compared: int

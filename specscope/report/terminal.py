@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from specscope.report.model import Report, SegmentRow, Story
+from specscope.report.model import Report, SegmentRow, StoryRow
 from specscope.report.render import (
     cost_said,
     deciding_arm,
@@ -91,7 +91,7 @@ def _reasons(report: Report) -> Iterator[str]:
             yield f"- {segment.name}: {said}"
 
 
-def _story(story: Story) -> str:
+def _story(story: StoryRow) -> str:
     """One switch for everyone against a gate, in a sentence."""
     switches = ", ".join(f"k = {one.k} {number(one.value)}x" for one in story.switches)
     table = ", ".join(f"{label} {k}" for label, k in story.table.items())

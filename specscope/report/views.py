@@ -145,10 +145,10 @@ def turned_around(found: Sequence[FleetRatio]) -> list[str]:
     ]
 
 
-def story_row(story: Story, loads: LoadNames) -> model.Story:
+def story_row(story: Story, loads: LoadNames) -> model.StoryRow:
     """One switch against a gate. The switch that a person would flip first is the longest k."""
     naive = max(story.switches, key=lambda one: one.k or 0)
-    return model.Story(
+    return model.StoryRow(
         load=loads.get(story.load or "", story.load or "unknown"),
         switches=[_switch(one) for one in story.switches],
         naive_k=naive.k or 0,
@@ -163,8 +163,8 @@ def _percentile(found: QuantileEstimate | None) -> model.Percentile | None:
     return None if found is None else model.Percentile(found.value, found.low, found.high)
 
 
-def _switch(one: Estimate) -> model.Ratio:
-    return model.Ratio(k=one.k, value=one.value, low=one.low, high=one.high)
+def _switch(one: Estimate) -> model.RatioRow:
+    return model.RatioRow(k=one.k, value=one.value, low=one.low, high=one.high)
 
 
 def _arm(arm: ArmSummary, speedup: Estimate | None, cost: Cost | None) -> model.ArmRow:

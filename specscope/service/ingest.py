@@ -40,7 +40,7 @@ complaints = Sparing(logging.getLogger(__name__))
 ROOM_BYTES = 128 << 20  # in memory at once, decoded, of all sidecars; then they wait
 
 
-class Room:
+class ByteRoom:
     """Bytes that may wait for the store, shared by all streams."""
 
     def __init__(self, size: int, metrics: Metrics) -> None:
@@ -103,7 +103,7 @@ class Ingest:
         self._ledger, self._writer, self._metrics = ledger, writer, metrics
         self._access = access or Access()
         self._one_at_a_time = asyncio.Lock()
-        self._room = Room(ROOM_BYTES, metrics)
+        self._room = ByteRoom(ROOM_BYTES, metrics)
         self._stored: dict[Source, Position] = {}
         self._streams: set[Stream] = set()
         self._shipping: dict[Source, Stream] = {}

@@ -30,7 +30,7 @@ class _OfBlock:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockTime(_OfBlock):
+class BlockTimeRow(_OfBlock):
     """A block: what the whole replica did in it, after its burn-in."""
 
     requests: int = column("u64", "requests", "admitted in it")
@@ -90,7 +90,7 @@ class BlockTime(_OfBlock):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockPart(_OfBlock):
+class BlockPartRow(_OfBlock):
     """What the requests of one segment did in a block, by draft length."""
 
     class_: str = column("label", "1", "operator's label of the requests")
@@ -125,7 +125,7 @@ class BlockPart(_OfBlock):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlockClass(_OfBlock):
+class BlockClassRow(_OfBlock):
     """How long the requests of one class waited for their tokens in a block, whoever else ran."""
 
     class_: str = column("label", "1", "operator's label of the requests")
@@ -211,7 +211,7 @@ class Hour:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class PositionRow:
     """How far the store has come with a boot's batches; see `ledger`."""
 
     replica: str = column("label", "1", "serving replica")
@@ -226,12 +226,12 @@ class Position:
 
 
 ROLLUPS: dict[str, type[Any]] = {
-    "block_time": BlockTime,
-    "block_part": BlockPart,
-    "block_class": BlockClass,
+    "block_time": BlockTimeRow,
+    "block_part": BlockPartRow,
+    "block_class": BlockClassRow,
     "minute": Minute,
     "minute_time": MinuteTime,
     "hour": Hour,
-    "position": Position,
+    "position": PositionRow,
 }
 """Computed records by table."""

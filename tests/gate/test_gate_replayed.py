@@ -26,7 +26,7 @@ def a_replay(gain, arms=("k0", "k4"), epoch="", **kwargs):
     asked = trace(160, classes=tuple(gain))
     made = answers(asked, gain=gain, drift=0.02, own_sd=0.02, **kwargs)
     urls, judged = ("http://a", "http://b"), judge(asked, made, arms)
-    return result.Result(1, epoch, arms, urls, "00", 160, {}, judged)
+    return result.ReplayResult(1, epoch, arms, urls, "00", 160, {}, judged)
 
 
 def advise(replays, old_k=0, evidence=NOTHING, history=(), **kwargs):

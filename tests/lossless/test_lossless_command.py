@@ -16,7 +16,7 @@ from stand_in import serving
 
 from specscope import cli
 from specscope.errors import InputError
-from specscope.lossless.client import Server
+from specscope.lossless.client import AskedServer
 from specscope.lossless.prompts import Prompt, read_prompts
 
 HERE = Path(__file__).parent
@@ -183,7 +183,7 @@ def test_odd_answers_are_refused_in_one_line_and_a_ruled_out_second_token_is_far
                  {"tokens": [], "token_logprobs": [], "top_logprobs": [[1]]}}]}):  # fmt: skip
         answer = httpx.Response(200, json=body)
         with pytest.raises(InputError, match="not an answer"):
-            Server("b", "http://h", None, "m")._read(answer, Prompt(1, "", {"prompt": "a"}))
+            AskedServer("b", "http://h", None, "m")._read(answer, Prompt(1, "", {"prompt": "a"}))
 
 
 def test_a_person_reads_the_answer_first(capsys, prompts):

@@ -11,7 +11,7 @@ from replay.answers import trace
 from specscope.errors import InputError
 from specscope.replay import play as playing
 from specscope.replay.client import Endpoint
-from specscope.replay.play import Pace
+from specscope.replay.play import ReplayPace
 from specscope.replay.schedule import cut
 
 
@@ -107,12 +107,17 @@ def played(monkeypatch, handle, urls=("http://a", "http://b"), pace=None, parts=
         lambda **_: client(transport=httpx.MockTransport(handle)),
     )
     made = cut(trace(12, span_s=0.2), parts, 1, 0)
-    return playing.play(urls, made, pace or Pace(warm_up=1)), made
+    return playing.play(urls, made, pace or ReplayPace(warm_up=1)), made
 
 
 @pytest.mark.parametrize(
     "pace",
-    [Pace(warm_up=2), Pace(concurrency=3, warm_up=0), Pace(together=True), Pace(speed=10.0)],
+    [
+        ReplayPace(warm_up=2),
+        ReplayPace(concurrency=3, warm_up=0),
+        ReplayPace(together=True),
+        ReplayPace(speed=10.0),
+    ],
     ids=["arrivals", "depth", "together", "faster"],
 )
 def test_each_side_gets_every_request_once_in_the_order_of_the_schedule(monkeypatch, pace):

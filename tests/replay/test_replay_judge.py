@@ -23,7 +23,9 @@ def verdict_of(gain, **kwargs):
 
 
 def a_result(judged, arms=ARMS):
-    return result.Result(1, "e1", arms, ("http://a", "http://b"), "00", 120, {"parts": 10}, judged)
+    return result.ReplayResult(
+        1, "e1", arms, ("http://a", "http://b"), "00", 120, {"parts": 10}, judged
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from specscope.report.model import (
     LossCauses,
     LossRow,
     OutputRow,
-    Ratio,
+    RatioRow,
     ReasonRow,
-    Replica,
+    ReplicaRow,
     Report,
     SegmentRow,
-    Story,
+    StoryRow,
 )
 
 WHEN = datetime(2026, 11, 29, 12, 0, tzinfo=UTC)
@@ -85,13 +85,13 @@ def a_loss():
 
 
 def a_report(**changes):
-    story = Story(
+    story = StoryRow(
         load="heavy",
-        switches=[Ratio(2, 1.02, 0.99, 1.05), Ratio(4, 0.98, 0.95, 1.01)],
+        switches=[RatioRow(2, 1.02, 0.99, 1.05), RatioRow(4, 0.98, 0.95, 1.01)],
         naive_k=4,
         best_k=2,
-        gate=Ratio(None, 1.16, 1.12, 1.2),
-        gain=Ratio(None, 1.14, 1.1, 1.18),
+        gate=RatioRow(None, 1.16, 1.12, 1.2),
+        gain=RatioRow(None, 1.14, 1.1, 1.18),
         table={"sql": 4, "prose": 0},
     )
     report = Report(
@@ -104,7 +104,7 @@ def a_report(**changes):
         still_needed=["about 20 pairs in all of json, light"],
         segments=[a_segment(), a_segment("prose", "disable", None, **a_loss())],
         stories=[story],
-        replicas=[Replica("demo", "reference 0.1.0", "target", "draft", "CPU", WHEN)],
+        replicas=[ReplicaRow("demo", "reference 0.1.0", "target", "draft", "CPU", WHEN)],
         losses=[LossRow("demo", "round", "ring_full", 3, "the newest records were dropped")],
         accounting=Accounting(recorded=1003, stored=1000, lost=3),
         outputs_compared=100,

@@ -7,7 +7,7 @@ import pytest
 from store.traffic import Traffic
 from waiting import PATIENCE_S
 
-from specscope.service.ingest import Room
+from specscope.service.ingest import ByteRoom
 from specscope.service.intake import admit
 from specscope.service.metrics import Metrics
 from specscope.service.writer import Backoff, Writer
@@ -89,7 +89,7 @@ def test_what_could_not_be_stored_when_the_service_ends_is_not_answered(store):
 
 def test_a_stream_waits_while_there_is_no_room_and_goes_on_when_there_is():
     async def scene():
-        room = Room(100, Metrics())
+        room = ByteRoom(100, Metrics())
         await room.take(80)
         waiting = asyncio.create_task(room.take(40))
         await asyncio.sleep(0.01)
@@ -103,7 +103,7 @@ def test_a_stream_waits_while_there_is_no_room_and_goes_on_when_there_is():
 
 def test_a_batch_larger_than_the_room_fits_when_nothing_else_waits():
     async def scene():
-        room = Room(100, Metrics())
+        room = ByteRoom(100, Metrics())
         await asyncio.wait_for(room.take(1000), PATIENCE_S)
 
     asyncio.run(scene())

@@ -27,7 +27,7 @@ MOST_ERROR = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Completion:
     """One greedy output. tokens: as the server names them; None where it does not.
 
     logprobs: of each token. margins: log-probability of the best token over the second, at each
@@ -96,7 +96,7 @@ class Losslessness:
 
 
 def compare(
-    number: int, label: str, baseline: Answer, again: Answer, speculative: Answer
+    number: int, label: str, baseline: Completion, again: Completion, speculative: Completion
 ) -> Compared:
     """One prompt's three outputs: the baseline's, its own again, and the speculative server's."""
     twins, twins_error = part(baseline, again)
@@ -104,7 +104,7 @@ def compare(
     return Compared(number, label, twins, parting, twins_error, error, _tokens(baseline, parting))
 
 
-def part(one: Answer, other: Answer) -> tuple[Parting | None, float | None]:
+def part(one: Completion, other: Completion) -> tuple[Parting | None, float | None]:
     """Where `other` leaves `one`, and how far log-probabilities differ before that."""
     if one.tokens is None or other.tokens is None:
         if one.text == other.text:
@@ -181,7 +181,7 @@ def _first_difference(one: Sequence[str], other: Sequence[str]) -> int:
     return min(len(one), len(other))
 
 
-def _tokens(baseline: Answer, parting: Parting | None) -> int:
+def _tokens(baseline: Completion, parting: Parting | None) -> int:
     """Tokens that were compared, of the baseline's; by share of the text where it is unnamed."""
     count = baseline.count or len(baseline.tokens or ())
     if parting is None:

@@ -64,7 +64,7 @@ class Crossing:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedCrossover:
     """One crossover's verdict, its pairs with a block a side, and the joint estimates."""
 
     verdict: Verdict
@@ -74,7 +74,7 @@ class Judged:
 
 def judge_crossovers(
     found: Iterable[Crossing], rules: Rules | None = None, *, closed_loop: bool = False
-) -> list[Judged]:
+) -> list[JudgedCrossover]:
     """A verdict for each crossover and each kind of engine that it ran on.
 
     closed_loop: clients wait for their answers, so the faster side rightly serves more.
@@ -82,7 +82,7 @@ def judge_crossovers(
     return [_judge(crossing, rules or Rules(), closed_loop) for crossing in found]
 
 
-def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> Judged:
+def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> JudgedCrossover:
     pairs, left_out = swap_pairs(crossing.blocks, crossing.sides)
     both = [block for pair in pairs for block in (pair.left, pair.right)]
     objective = rules.objective or objectives.objective_for(
@@ -126,7 +126,7 @@ def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> Judged:
         flags=flags,
         left_out=tuple(sorted(left_out.items())),
     )
-    return Judged(verdict, rows, joint)
+    return JudgedCrossover(verdict, rows, joint)
 
 
 def _contrasts(blocks: Sequence[BlockTime]) -> int:
