@@ -23,7 +23,7 @@ from specscope.evaluate.verdict.decide import decide
 from specscope.evaluate.verdict.fleet import FleetVerdict, fleet_verdict
 from specscope.evaluate.verdict.shared_batch import ClassDelay, judge_delays
 from specscope.evaluate.verdict.strata import FleetRatio, over_the_fleet
-from specscope.evaluate.verdict.switch import Story, tell
+from specscope.evaluate.verdict.switch import SwitchComparison, compare_switches
 from specscope.evaluate.verdict.untried import Untried, untried
 from specscope.evaluate.verdict.verdict import Verdict
 from specscope.evidence.read import Evidence, Experiment
@@ -46,7 +46,7 @@ class JudgedExperiment:
     kind: str
     design: Design
     verdicts: tuple[Verdict, ...]
-    stories: tuple[Story, ...] = ()
+    stories: tuple[SwitchComparison, ...] = ()
     untried: tuple[Untried, ...] = ()
     begun: Mapping[tuple[str, Segment], tuple[int, ...]] = field(default_factory=dict)
     policies: Mapping[str, int] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Assessment:
         return [*judged, *((verdict, "crossover") for verdict in self.crossovers)]
 
     @property
-    def stories(self) -> list[Story]:
+    def stories(self) -> list[SwitchComparison]:
         """One switch for all traffic against a gate, at each load."""
         return [story for one in self.experiments for story in one.stories]
 
@@ -245,7 +245,7 @@ def _judged(
         kind=experiment.kind,
         design=design,
         verdicts=tuple(verdicts),
-        stories=tuple(tell(blocks, parts, looked, design)),
+        stories=tuple(compare_switches(blocks, parts, looked, design)),
         untried=tuple(untried(blocks, parts, verdicts, design)),
         begun={
             key: tuple(

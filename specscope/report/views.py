@@ -13,7 +13,7 @@ from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.fleet import FleetVerdict
 from specscope.evaluate.verdict.prices import Cost, costs
 from specscope.evaluate.verdict.strata import FleetRatio
-from specscope.evaluate.verdict.switch import Story
+from specscope.evaluate.verdict.switch import SwitchComparison
 from specscope.evaluate.verdict.untried import Untried
 from specscope.evaluate.verdict.verdict import Action, Reason, Verdict
 from specscope.report import model
@@ -145,7 +145,7 @@ def turned_around(found: Sequence[FleetRatio]) -> list[str]:
     ]
 
 
-def story_row(story: Story, loads: LoadNames) -> model.StoryRow:
+def story_row(story: SwitchComparison, loads: LoadNames) -> model.StoryRow:
     """One switch against a gate. The switch that a person would flip first is the longest k."""
     naive = max(story.switches, key=lambda one: one.k or 0)
     return model.StoryRow(

@@ -21,7 +21,7 @@ from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.decide import decide
 from specscope.evaluate.verdict.strata import over_the_fleet
-from specscope.evaluate.verdict.switch import tell
+from specscope.evaluate.verdict.switch import compare_switches
 
 
 def compare(blocks, level=0.95, often=False):
@@ -207,5 +207,5 @@ def test_a_story_and_a_fleet_s_ratio_are_of_engines_that_do_not_keep_up():
     busy = changed(times, tpot_bins=lambda b: (100,), tpot_counts=lambda b: (b.requests,))
     for waits, told in ((0, 0), (1, 1)):
         given = changed(busy, waiting=lambda b, n=waits: n * b.request_rounds)
-        assert len(tell(given, parts, None, "switchback")) == told
+        assert len(compare_switches(given, parts, None, "switchback")) == told
         assert len(over_the_fleet(decide(given, parts, None, "switchback"))) == told

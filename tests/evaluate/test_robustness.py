@@ -11,7 +11,7 @@ from specscope.evaluate.experiment.blocks import BlockPart, BlockTime
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.decide import decide
 from specscope.evaluate.verdict.fleet import fleet_verdict
-from specscope.evaluate.verdict.switch import tell
+from specscope.evaluate.verdict.switch import compare_switches
 
 count = st.integers(0, 2000)
 time = st.one_of(st.none(), st.floats(0, 1e9), st.just(math.nan), st.just(math.inf))
@@ -90,7 +90,7 @@ def test_any_rows_give_a_verdict_or_silence(rows, kinds, design, objective, ofte
     )
 
     verdicts = decide(rows, kinds, rules, design)
-    stories = tell(rows, kinds, rules, design)
+    stories = compare_switches(rows, kinds, rules, design)
 
     fleet = fleet_verdict(verdicts)
     plain = [dataclasses.asdict(thing) for thing in (*verdicts, *stories, fleet)]

@@ -12,7 +12,7 @@ from specscope.evaluate.statistics import sequential
 from specscope.evaluate.statistics.ratio import paired_log_ratio, ratio_of_sums
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.decide import decide
-from specscope.evaluate.verdict.switch import tell
+from specscope.evaluate.verdict.switch import compare_switches
 
 
 def request_contrast(finished):
@@ -206,7 +206,7 @@ def test_a_gate_chosen_from_noise_does_not_flatter_itself():
     gates = []
     for seed in range(80):
         kinds = dict.fromkeys("abcd", TIE)
-        (story,) = tell(*rows(kinds, seed=seed, pairs=6, noise=0.08))
+        (story,) = compare_switches(*rows(kinds, seed=seed, pairs=6, noise=0.08))
         gates.append(math.log(story.gate.value))
 
     assert np.mean(gates) < 2 * np.std(gates) / math.sqrt(len(gates))

@@ -36,7 +36,7 @@ _FOLDS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class SwitchComparison:
     """What one switch gives, and what a gate gives, at one load; ratios to target-only.
 
     switches: every k for all segments at once, each with its own interval at `level`, which
@@ -66,12 +66,12 @@ class _Traffic:
     k: int
 
 
-def tell(
+def compare_switches(
     blocks: Iterable[BlockTime],
     parts: Iterable[BlockPart],
     rules: Rules | None = None,
     design: Design = "cohort",
-) -> list[Story]:
+) -> list[SwitchComparison]:
     """One story for every epoch and load at which at least two segments ran all arms.
 
     Segments whose pairs lack an arm, or of which fewer than two pairs are whole, stay out, and so
@@ -132,7 +132,9 @@ def _gate_k(segment: Segment, pairs: Sequence[Pair], rules: Rules, current: int 
     return (choice.k or 0) if choice.action.settles else choice.point_k
 
 
-def _story(epoch: str, load: str | None, group: Sequence[_Traffic], rules: Rules) -> Story | None:
+def _story(
+    epoch: str, load: str | None, group: Sequence[_Traffic], rules: Rules
+) -> SwitchComparison | None:
     shared = [arm for arm in group[0].arms if all(arm in t.arms for t in group)]
     if len(group) < 2 or len(shared) < 2:
         return None
@@ -144,7 +146,7 @@ def _story(epoch: str, load: str | None, group: Sequence[_Traffic], rules: Rules
     )
     best = max(switches, key=lambda e: e.value)
     picked = [_picked(t) for t in group]
-    return Story(
+    return SwitchComparison(
         epoch=epoch,
         load=load,
         switches=switches,
