@@ -78,6 +78,7 @@ def test_the_headline_takes_undecided_traffic_for_neither_gain_nor_loss(actions,
             epoch="e",
             segment=Segment(action),
             pairs_needed=20,
+            pairs=20,
             speedups=(1,),
             primary=None,
         )
