@@ -26,6 +26,8 @@ class ServiceSettings:
     http: str = HTTP
     apply_token: str = field(default="", repr=False)
     """Who knows it may change policies; empty: nobody may."""
+    synced: bool = True
+    """Whether an embedded store writes rows through to the disk before they are acknowledged."""
     min_free: int = MIN_FREE_BYTES
     """Bytes that must be free on an embedded store's disk before the service writes."""
     tokens: Path | None = None
@@ -76,6 +78,7 @@ class ServiceSettings:
             listen=listen or environ.get("SPECSCOPE_LISTEN") or LISTEN,
             http=http or environ.get("SPECSCOPE_HTTP") or HTTP,
             apply_token=apply_token(environ),
+            synced=_on(environ, "SPECSCOPE_STORE_SYNC", True),
             min_free=_bytes(environ, "SPECSCOPE_STORE_MIN_FREE_BYTES", MIN_FREE_BYTES),
             tokens=_path(environ, "SPECSCOPE_TOKENS"),
             tls_cert=_path(environ, "SPECSCOPE_TLS_CERT"),
@@ -120,6 +123,13 @@ def apply_token(environ: Mapping[str, str]) -> str:
             "SPECSCOPE_APPLY_TOKEN may have printable ASCII alone, no space and no end of line"
         )
     return token
+
+
+def _on(environ: Mapping[str, str], name: str, default: bool) -> bool:
+    text = environ.get(name) or ("on" if default else "off")
+    if text not in ("on", "off"):
+        raise UsageError(f"{name} must be on or off, not {text!r}")
+    return text == "on"
 
 
 def _bytes(environ: Mapping[str, str], name: str, default: int) -> int:

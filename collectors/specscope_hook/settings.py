@@ -34,6 +34,7 @@ KNOWN: dict[str, str] = {
     "SPECSCOPE_METRICS_PORT": "port of the sidecar's /metrics, /health and /live",
     "SPECSCOPE_METRICS_HOST": "address of that port; 127.0.0.1 by default, this machine alone",
     "SPECSCOPE_STORE": "destination of the store: chdb:///path, clickhouse://user@host/db",
+    "SPECSCOPE_STORE_SYNC": "on: acknowledged rows survive a power loss; off: only a crash",
     "SPECSCOPE_STORE_MIN_FREE_BYTES": "bytes that must be free before an embedded store writes",
     "SPECSCOPE_LISTEN": "host:port that the service takes batches on",
     "SPECSCOPE_HTTP": "host:port of the service's read endpoint",

@@ -7,6 +7,10 @@ from __future__ import annotations
 
 EVERYTHING = "1"
 
+# Batches whose rows are counted themselves: stored lately, and far from their age to go.
+YOUNG = """(rounds > 0 AND stored_at >= now64(9, 'UTC') - INTERVAL 1 HOUR
+        AND ifNull(first_at, toDateTime64(0, 9, 'UTC')) >= now64(9, 'UTC') - INTERVAL 2 DAY)"""
+
 
 def losses(where: str = EVERYTHING) -> str:
     """Records that exist nowhere any more, by replica, kind and reason. [records]
@@ -94,27 +98,48 @@ def endings(where: str = EVERYTHING) -> str:
 def reconciliation(where: str = EVERYTHING) -> str:
     """Records that the hook numbered, and where they went, by boot. [records]
 
-    Tables `batch` and, by replica and boot, `loss`; time `stored_at`. `recorded` counts from
-    the first record to the last that a batch accounts for; `lost`, within those, only what the
-    ring's own numbers cover (a request part is made of rounds, and has none). Nothing is
-    unaccounted for where recorded = rounds + requests + lost.
+    Tables `batch` and, by replica and boot, `round` and `loss`; time `stored_at`. `recorded`
+    counts from the first record to the last that a batch accounts for. `rounds` of batches of the
+    last hour are counted in the rows themselves; older ones by the ledger, less what a start of
+    the service found missing. `lost`, within the recorded, is only what the ring's own numbers
+    cover (a request part is made of rounds, and has none). Nothing is unaccounted for when
+    recorded = rounds + requests + lost.
     """
+    ledger = f"SELECT *, {YOUNG} AS young FROM batch FINAL WHERE {where}"
     return f"""
-        SELECT replica, boot, recorded, rounds, requests, ifNull(lost, 0) AS lost,
-            ifNull(unknown, 0) AS unknown,
+        SELECT replica, boot, recorded, said + ifNull(held, 0) - ifNull(found_missing, 0) AS rounds,
+            requests, ifNull(lost, 0) AS lost, ifNull(unknown, 0) AS unknown,
             toInt64(recorded) - rounds - requests - lost AS unaccounted
         FROM (
             SELECT replica, boot, max(next_seq) - min(first_seq) AS recorded,
-                sum(b.rounds) AS rounds, sum(b.requests) AS requests
-            FROM (SELECT * FROM batch FINAL WHERE {where}) AS b GROUP BY replica, boot
+                toInt64(sumIf(b.rounds, NOT young)) AS said, sum(b.requests) AS requests
+            FROM ({ledger}) AS b GROUP BY replica, boot
         ) AS stored
         LEFT ANY JOIN (
+            SELECT replica, boot, toInt64(count()) AS held
+            FROM (
+                SELECT r.replica AS replica, r.boot AS boot, r.seq AS seq, b.next_seq AS next_seq
+                FROM (
+                    SELECT replica, boot, seq FROM round FINAL
+                    WHERE started_at >= (SELECT min(first_at) FROM ({ledger}) WHERE young)
+                        AND started_at <= (SELECT max(last_at) FROM ({ledger}) WHERE young)
+                ) AS r
+                ASOF INNER JOIN ({ledger}) AS b
+                    ON r.replica = b.replica AND r.boot = b.boot AND r.seq >= b.first_seq
+                WHERE b.young AND r.seq < b.next_seq
+            )
+            GROUP BY replica, boot
+        ) AS counted USING (replica, boot)
+        LEFT ANY JOIN (
             SELECT replica, boot, sum(ifNull(l.count, 0)) AS lost,
-                countIf(isNull(l.count)) AS unknown
+                countIf(isNull(l.count)) AS unknown,
+                toInt64(sumIf(l.count, reason = 'store' AND l.table = 'round'
+                    AND l.first_seq < old_end)) AS found_missing
             FROM (SELECT * FROM loss FINAL WHERE table IN ('ring', 'round', 'request')) AS l
             INNER JOIN (
-                SELECT replica, boot, min(first_seq) AS begins, max(next_seq) AS ends
-                FROM (SELECT * FROM batch FINAL WHERE {where}) GROUP BY replica, boot
+                SELECT replica, boot, min(first_seq) AS begins, max(next_seq) AS ends,
+                    maxIf(next_seq, NOT young) AS old_end
+                FROM ({ledger}) GROUP BY replica, boot
             ) AS numbered USING (replica, boot)
             WHERE isNull(l.count) OR ifNull(l.first_seq, begins) BETWEEN begins AND ends - 1
             GROUP BY replica, boot

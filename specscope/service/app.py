@@ -14,7 +14,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
-from specscope.errors import ServiceError, StoreError, UsageError
+from specscope.errors import ServiceError, StoreError, StoreFull, UsageError
 from specscope.service.access import Access
 from specscope.service.assessor import Assessor
 from specscope.service.ingest import Ingest
@@ -28,9 +28,12 @@ from specscope.service.tls import Certificates
 from specscope.service.web import web_server
 from specscope.service.writer import LATER, Backoff, Writer
 from specscope.settings import ServiceSettings, host_and_port
+from specscope.store import recount
 from specscope.store.connection import Store
+from specscope.store.metadata import broken_parts
 from specscope.store.migrate import migrate
 from specscope.store.roll import Roller
+from specscope.store.rollups import ROLLUPS
 
 log = logging.getLogger(__name__)
 
@@ -98,10 +101,10 @@ async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> Async
         http = held.enter_context(_bound(settings.http))
         shown = held.enter_context(_bound(settings.metrics)) if settings.metrics else None
         store = held.enter_context(_opened(settings))
-        await asyncio.to_thread(migrate, store)
+        await asyncio.to_thread(migrate, store, synced=settings.synced)
         metrics = Metrics()
         roller = Roller(store.session())
-        await asyncio.to_thread(roller.recover)
+        await asyncio.to_thread(_recover, store, roller)
         writer = Writer(store.session(), metrics, roller.note, later=later)
         ingest = Ingest(store.session(), writer, metrics, access)
         server = await listen(ingest, settings.listen, certificates)
@@ -170,6 +173,22 @@ async def _show_health(server: Server, alive: Callable[[], bool]) -> None:
 
 def _opened(settings: ServiceSettings) -> Store:
     return Store.open(settings.store, min_free=settings.min_free)
+
+
+def _recover(store: Store, roller: Roller) -> None:
+    """Say what was lost since the last start, and note what no rollup counts."""
+    rollups_broken = (
+        any(recount.table_of(store, part) in ROLLUPS for part in broken_parts(store.path))
+        if store.embedded
+        else False
+    )
+    try:
+        recount.account(store)
+    except StoreFull as error:
+        log.warning("%s; lost rows are counted at the next start", error)
+    roller.recover()
+    if rollups_broken:
+        roller.note_all()
 
 
 async def _roll(roller: Roller, metrics: Metrics) -> None:

@@ -19,6 +19,7 @@ from specscope.store.tables import (
     time_to_live,
 )
 from specscope_hook.columns import columns, stored_name
+from specscope_hook.records import TABLES
 
 DESCRIBED = """
 SELECT table, name, type FROM system.columns WHERE database = {database:String}
@@ -29,10 +30,26 @@ SELECT name, sorting_key, extract(create_table_query, ' TTL (.*) SETTINGS ') AS 
 FROM system.tables WHERE database = {database:String}"""
 
 
-def migrate(store: Store) -> list[str]:
+THROUGH = """
+SELECT name FROM system.tables WHERE database = {database:String}
+    AND create_table_query LIKE '%fsync_after_insert = 1%'"""
+
+# What an acknowledgement rests on survives a power loss with these; rollups can be made again.
+SYNCED = {
+    "fsync_after_insert": "1",
+    "fsync_part_directory": "1",
+    "min_rows_to_fsync_after_merge": "1",
+    "min_compressed_bytes_to_fsync_after_merge": "1",
+}
+
+
+def migrate(store: Store, *, synced: bool | None = None) -> list[str]:
     """Make missing tables, add missing columns in declared order, rebuild tables of a former key.
 
     Returns a line for each change.
+
+    synced: whether an embedded store's raw tables are written through to the disk; None leaves
+    that as it is
 
     A column that we do not know stays as it is: a newer version wrote it.
     Raises SchemaDrift, before anything is changed, where a type or a key differs; StoreFull
@@ -53,9 +70,25 @@ def migrate(store: Store) -> list[str]:
     for table in LAYOUTS:
         if table in rebuilt or former_name(table) in found:
             changes += rebuild(store, table, rebuilt=table not in rebuilt)
+    if store.embedded and synced is not None:
+        changes += _sync(store, synced)
     if store.room:
         keep(store.room.path)
     return [change.partition("\n")[0] for change in changes]
+
+
+def _sync(store: Store, synced: bool) -> list[str]:
+    through = {row["name"] for row in store.rows(THROUGH, {"database": store.database})}
+    values = SYNCED if synced else dict.fromkeys(SYNCED, "0")
+    named = ", ".join(f"{name} = {value}" for name, value in values.items())
+    changes = [
+        f"ALTER TABLE `{table}` MODIFY SETTING {named}"
+        for table in TABLES
+        if (table in through) != synced
+    ]
+    for change in changes:
+        store.command(change)
+    return changes
 
 
 def _changes(table: str, found: dict[str, str] | None, kept: Mapping[str, Any]) -> list[str]:

@@ -101,5 +101,5 @@ def main(records: int, seed: int, pause_us: int, log) -> None:
 
 
 if __name__ == "__main__":
-    with open(sys.argv[4], "w") as log:
+    with open(sys.argv[4], "w", buffering=1) as log:  # it may be killed
         main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), log)
