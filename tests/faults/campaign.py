@@ -68,7 +68,10 @@ class Disk:
 class Episode(Pipeline):
     """One pipeline, its faults, and its recount."""
 
-    def __init__(self, folder: Path, seed: int, mutant: str = "") -> None:
+    def __init__(
+        self, folder: Path, seed: int, *, mutant: str = "", only: frozenset[str] = frozenset()
+    ) -> None:
+        """mutant: a fault of the product to plant; only: kinds of faults, all where empty"""
         super().__init__(folder)
         self.random = random.Random(seed)
         self.counts: Counter[str] = Counter()
@@ -90,7 +93,7 @@ class Episode(Pipeline):
             "SPECSCOPE_SPOOL_BYTES": str(8 << 20),
             "SPECSCOPE_RING_BYTES": str(1 << 20),
         }
-        self.mutant = mutant
+        self.mutant, self.only = mutant, only
         self.paused: dict[str, float] = {}
         for name in ("service", "agent", *self.engines):
             self._clock(name).write_bytes(bytes(8))
@@ -136,10 +139,16 @@ class Episode(Pipeline):
 
     def fault(self) -> None:
         """One fault of a kind that makes sense now."""
-        kinds = [kind for kind, possible in self._kinds().items() if possible]
+        while not (kinds := self._possible()):
+            time.sleep(0.2)
+            self._mend(all_=False)
         kind = self.random.choice(kinds)
         getattr(self, f"_{kind}")()
         self.counts[kind] += 1
+
+    def _possible(self) -> list[str]:
+        kinds = [kind for kind, possible in self._kinds().items() if possible]
+        return [kind for kind in kinds if not self.only or kind in self.only]
 
     def _kinds(self) -> dict[str, bool]:
         ready = self.healthy()
@@ -346,7 +355,7 @@ class Episode(Pipeline):
         )  # fmt: skip
         checked = subprocess.run(
             [sys.executable, str(HERE / "check.py"), str(self.store_disk.path / "store"),
-             *map(str, self.logs)],
+             *(str(log) for log in self.logs if log.exists())],
             capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         if checked.returncode:
@@ -380,10 +389,17 @@ class Episode(Pipeline):
         self.spool_disk.close()
 
 
-def episode(seed: int, faults: int, *, mutant: str = "", keep: bool = False) -> Episode:
+def episode(
+    seed: int,
+    faults: int,
+    *,
+    mutant: str = "",
+    only: frozenset[str] = frozenset(),
+    keep: bool = False,
+) -> Episode:
     """Run one, and leave its folder where there was a violation and `keep`."""
     folder = Path(tempfile.mkdtemp(prefix=f"faults-{seed}-"))
-    one = Episode(folder, seed, mutant)
+    one = Episode(folder, seed, mutant=mutant, only=only)
     try:
         one.run(faults)
     except TimeoutError:
