@@ -14,6 +14,8 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from specscope.errors import ServiceError, StoreError, StoreFull, UsageError
 from specscope.service.access import Access
 from specscope.service.assessor import Assessor
@@ -92,6 +94,7 @@ def _end_soon() -> None:
 async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> AsyncIterator[Running]:
     """A service for the length of a block; `later` is how long it waits for merges."""
     raise_descriptor_limit()
+    pa.array([])  # it imports pandas at its first value, which must not be while a batch waits
     access = Access(settings.tokens, settings.apply_token)
     certificates = _certificates(settings)
     context = certificates.for_http() if certificates else None
