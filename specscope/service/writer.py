@@ -29,7 +29,7 @@ from specscope_agent.schemas import schema
 
 log = logging.getLogger(__name__)
 
-FLUSH_ROWS = 10_000  # where an insert's fixed cost falls below its rows'
+FLUSH_ROWS = 50_000  # where an insert's fixed cost falls well below its rows'
 FLUSH_S = 1.0  # at most 7 small inserts a second, from however many sidecars
 TAKE_ROWS = 250_000  # so that a queue that piled up does not become one huge insert
 TOO_MANY_PARTS = 252  # retrying it soon makes it worse: merges must catch up first
