@@ -64,6 +64,16 @@ wheels: $(READY)
 fuzz: $(READY)
 	$(BIN)/python tests/fuzz/campaign.py $(ARGS)
 
+.PHONY: faults soak
+
+# Random faults in the whole pipeline, then a recount; `make faults ARGS="--seed 7 --faults 200"`.
+faults: $(READY)
+	$(BIN)/python tests/faults/campaign.py $(ARGS)
+
+# An hour of steady traffic: memory of agent and service must stay flat.
+soak: $(READY)
+	$(BIN)/python tests/faults/soak.py $(ARGS)
+
 # One script a budget; each prints ratios measured in its own run.
 bench: $(READY)
 	for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
