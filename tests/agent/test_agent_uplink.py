@@ -205,5 +205,5 @@ def test_a_fault_on_the_way_is_said_and_tried_again(served, spool, uplink, caplo
     fill(spool, 1)
     until(lambda: not spool.waiting(SOURCE))
 
-    assert link._thread.is_alive()
+    assert link.thread.is_alive()
     assert "planted" in caplog.text
