@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from specscope.errors import SpecscopeError
+from specscope.errors import ExitCode, SpecscopeError
 
 
 class Verb(NamedTuple):
@@ -39,12 +39,12 @@ ERROR_ROOTS = {"SpecscopeError", "HookError", "AgentError", "EngineError"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one verb. Returns 0 when done, 1 after a named error; argparse exits 2 on usage."""
+    """Run one verb. Returns an ExitCode; argparse itself exits with 2 on usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in arguments if not word.startswith("-")), None)
     try:
         args = build_parser(verb).parse_args(arguments)
-        return int(args.run(args) or 0)
+        return int(args.run(args) or ExitCode.DONE)
     except ModuleNotFoundError as error:
         if verb not in VERBS or not VERBS[verb].extra or _ours(error.name):
             raise
@@ -52,22 +52,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"specscope {verb}: needs {error.name}: pip install 'specscope[{VERBS[verb].extra}]'",
             file=sys.stderr,
         )
-        return 1
+        return ExitCode.FAILED
     except KeyboardInterrupt:
         print(f"specscope {verb}: interrupted", file=sys.stderr)
-        return 1
+        return ExitCode.FAILED
     except BrokenPipeError:
         sys.stderr.close()
-        return 1
+        return ExitCode.FAILED
     except OSError as error:  # a file or folder that cannot be read or written
         where = f"{error.filename}: " if error.filename else ""
         print(f"specscope {verb}: {where}{error.strerror or error}", file=sys.stderr)
-        return 1
+        return ExitCode.FAILED
     except Exception as error:
         if not _named(error):
             raise
         print(f"specscope {verb}: {error}", file=sys.stderr)
-        return 1
+        return _exit_code(error)
 
 
 def build_parser(verb: str | None) -> ArgumentParser:
@@ -99,6 +99,13 @@ def _named(error: Exception) -> bool:
     return isinstance(error, SpecscopeError) or any(
         base.__name__ in ERROR_ROOTS for base in type(error).__mro__
     )
+
+
+def _exit_code(error: Exception) -> ExitCode:
+    if isinstance(error, SpecscopeError):
+        return error.exit_code
+    names = {base.__name__ for base in type(error).__mro__}
+    return ExitCode.USAGE if "SettingsError" in names else ExitCode.FAILED
 
 
 def _ours(module: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""What can go wrong outside the serving process.
+"""What can go wrong outside the serving process, and the exit codes of the command line.
 
 SpecscopeError
 ├── UsageError          an argument or setting that means nothing
@@ -11,22 +11,45 @@ SpecscopeError
 │   └── NumberTaken     a policy whose number is not the next one
 ├── QueryRefused        SQL that the read endpoint does not run
 ├── InputError          a file that cannot be read as what it should be
-├── OutputsDiffer       speculation changes what requests get
 └── DemoError           a part of the demonstration ended early
 
-`cli.main` turns each, and what the system refuses (OSError), into one line and exit code 1;
+`cli.main` turns each, and what the system refuses (OSError), into one line and an exit code;
 anything else is a bug.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """How every command ends."""
+
+    DONE = 0
+    """It did what it was asked, and its answer, if it has one, is settled."""
+    FAILED = 1
+    """A named error, in one line."""
+    USAGE = 2
+    """An argument or a setting means nothing."""
+    UNSETTLED = 3
+    """It answered: nothing is decided yet, or the things compared differ."""
+
+    @classmethod
+    def of_answer(cls, settled: bool) -> ExitCode:
+        """DONE when an answer is settled, UNSETTLED when it is not."""
+        return cls.DONE if settled else cls.UNSETTLED
+
 
 class SpecscopeError(Exception):
     """Root of everything that is said in one line."""
 
+    exit_code = ExitCode.FAILED
+
 
 class UsageError(SpecscopeError):
     """An argument or setting that means nothing."""
+
+    exit_code = ExitCode.USAGE
 
 
 class MissingExtra(SpecscopeError):
@@ -63,10 +86,6 @@ class QueryRefused(SpecscopeError):
 
 class InputError(SpecscopeError):
     """A file that cannot be read as what it should be."""
-
-
-class OutputsDiffer(SpecscopeError):
-    """Speculation changes what requests get; said after the whole answer is printed."""
 
 
 class DemoError(SpecscopeError):

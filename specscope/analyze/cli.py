@@ -9,7 +9,8 @@ from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter, _Su
 from specscope.analyze import render
 from specscope.analyze.collect import analyze
 from specscope.analyze.live import watch
-from specscope.errors import UsageError
+from specscope.errors import ExitCode, UsageError
+from specscope.evaluate.verdict.verdict import Action
 from specscope.readers.codes import CODES
 
 _READS = """\
@@ -41,7 +42,10 @@ def add_parser(subparsers: _SubParsersAction[ArgumentParser]) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Analyse and write to standard output. Raises InputError where nothing could be read."""
+    """Analyse and write to standard output. Unsettled when no verdict decides anything.
+
+    Raises InputError where nothing could be read.
+    """
     if args.codes:
         found = [{"code": name, **code._asdict()} for name, code in CODES.items()]
         sys.stdout.write(json.dumps(found, indent=1) + "\n" if args.json else render.codes())
@@ -60,4 +64,4 @@ def run(args: Namespace) -> int:
         sys.stdout.write(json.dumps(analysis.as_json(), indent=1, allow_nan=False) + "\n")
     else:
         sys.stdout.write(render.page(analysis))
-    return 0
+    return ExitCode.of_answer(any(Action(one.action).settles for one in analysis.verdicts))

@@ -6,7 +6,7 @@ import json
 from argparse import Namespace
 from dataclasses import asdict
 
-from specscope.errors import InputError
+from specscope.errors import ExitCode, InputError
 from specscope.gate import show as views
 from specscope.gate.console import (
     advise,
@@ -18,6 +18,7 @@ from specscope.gate.console import (
     write_json,
 )
 from specscope.gate.export import export as export_table
+from specscope.gate.recommend import Recommendation
 from specscope.policy.stored import newest_with_table, read_policies, unread
 
 
@@ -33,28 +34,30 @@ def show(args: Namespace) -> int:
 
 
 def recommend(args: Namespace) -> int:
-    """What should be in force."""
+    """What should be in force. Unsettled when no verdict decides anything."""
     with open_store(args) as store:
         found = advise(args, read_store(store, args))
     plain = views.recommendation_json(found)
     if args.out:
         write_json(args.out, plain)
-    return say(args, views.recommendation_lines(found), plain)
+    say(args, views.recommendation_lines(found), plain)
+    return ExitCode.of_answer(_settled(found))
 
 
 def diff(args: Namespace) -> int:
-    """What would change."""
+    """What would change. Unsettled when anything would."""
     with open_store(args) as store:
         evidence = read_store(store, args)
         table = wanted_table(args, evidence)
     old = in_force(args, evidence)
     lines = views.diff_lines(old, table)
     plain = {"old": old.as_json(), "new": table.as_json(), "changes": bool(lines)}
-    return say(args, lines or ["no difference"], plain)
+    say(args, lines or ["no difference"], plain)
+    return ExitCode.of_answer(not lines)
 
 
 def export(args: Namespace) -> int:
-    """The table in an engine's own words."""
+    """The table in an engine's own words. Unsettled when it rests on no decision."""
     with open_store(args) as store:
         found = advise(args, read_store(store, args))
     if not found.moves and args.engine != "specscope":
@@ -66,7 +69,15 @@ def export(args: Namespace) -> int:
     if out.router:
         lines.append(f"behind a router with these rules: {_percent(out.routed_regret)}")
         lines += [f"    {rule['class']} -> {rule['pool']}" for rule in out.router]
-    return say(args, [*lines, *out.limits], asdict(out))
+    say(args, [*lines, *out.limits], asdict(out))
+    return ExitCode.of_answer(_settled(found))
+
+
+def _settled(found: Recommendation) -> bool:
+    """Whether anything of it is decided."""
+    judged = [*found.verdicts, *found.assessment.crossovers]
+    judged += [move.place.verdict for move in found.moves]  # replays among them
+    return bool(found.routes) or any(verdict.action.settles for verdict in judged)
 
 
 def _percent(value: float | None) -> str:

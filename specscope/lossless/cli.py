@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from specscope.arguments import count, positive
+from specscope.errors import ExitCode
 
 
 def add_parser(subparsers: Any) -> None:
@@ -44,8 +45,7 @@ def address(text: str) -> str:
 
 
 def run(args: Namespace) -> int:
-    """Ask, compare, print; raises OutputsDiffer after that where they do."""
-    from specscope.errors import OutputsDiffer
+    """Ask, compare, print. Unsettled when outputs differ, or the answers do not tell."""
     from specscope.evaluate.outputs.divergence import judge
     from specscope.lossless.ask import Plan, ask
     from specscope.lossless.prompts import read_prompts
@@ -64,9 +64,7 @@ def run(args: Namespace) -> int:
     found = judge(asked.compared, args.logit_error)
     text = json.dumps(as_json(plan, asked, found), indent=1, allow_nan=False)
     sys.stdout.write((text if args.json else "\n".join(lines(plan, asked, found))) + "\n")
-    if found.state == "differs":
-        raise OutputsDiffer(f"outputs differ: {found.reason}")
-    return 0
+    return ExitCode.of_answer(found.state not in ("differs", "undecided"))
 
 
 def _progress(name: str, done: int, of: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specscope.arguments import PERIOD, count, period, positive, whole
+from specscope.errors import ExitCode
 
 
 def add_parser(subparsers: Any) -> None:
@@ -118,7 +119,7 @@ def _replay(args: Namespace) -> int:
         results.write(args.out, result)
     plain = json.dumps(results.as_json(result), indent=1, allow_nan=False)
     sys.stdout.write((plain if args.json else "\n".join(lines(result))) + "\n")
-    return 0
+    return ExitCode.of_answer(any(one.verdict.action.settles for one in result.judged.verdicts))
 
 
 def _aside(line: str) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from specscope.arguments import add_judgement
+from specscope.errors import ExitCode
+from specscope.evaluate.verdict.verdict import Action
 
 
 def add_parser(subparsers: Any) -> None:
@@ -25,7 +27,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Collect, write, print the verdicts."""
+    """Collect, write, print the verdicts. Unsettled when none of them decides anything."""
     import os
 
     from rich.console import Console
@@ -49,7 +51,7 @@ def run(args: Namespace) -> int:
     console = Console()
     if args.json:
         console.file.write((args.out / "report.json").read_text())
-        return 0
-    show(report, console)
-    console.print(f"\nreport: {page.resolve()}", highlight=False, soft_wrap=True)
-    return 0
+    else:
+        show(report, console)
+        console.print(f"\nreport: {page.resolve()}", highlight=False, soft_wrap=True)
+    return ExitCode.of_answer(any(Action(row.action).settles for row in report.segments))

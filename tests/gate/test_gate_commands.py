@@ -123,7 +123,7 @@ def test_a_hold_out_that_may_cost_over_one_percent_of_capacity_is_refused(dsn, c
     allowed, small, _ = run(capsys, *words, "--hold-out", "1.5%", "--dry-run")
     agreed, large, _ = run(capsys, *words, "--hold-out", "50%", "--over-budget", "--dry-run")
 
-    assert (code, allowed, agreed) == (1, 0, 0)
+    assert (code, allowed, agreed) == (2, 0, 0)
     assert "may cost over 1% of capacity, 1.8% may not" in refused  # sql may run at 2.27
     assert (json.loads(small)["share"], json.loads(large)["share"]) == (0.015, 0.5)
 
@@ -220,7 +220,7 @@ def test_what_cannot_be_done_is_one_line(dsn, capsys, words, said, monkeypatch):
 
     code, _, err = run(capsys, *words)
 
-    assert code == 1
+    assert code in (1, 2)
     assert said in err
     assert len(err.splitlines()) == 1
 
@@ -257,7 +257,8 @@ def test_a_file_that_is_no_table_is_one_line_and_changes_nothing(in_force, capsy
 
     code, out, err = run(capsys, verb, "--store", where, str(folder / name))
 
-    assert (code, out) == (1, "")
+    assert code in (1, 2)
+    assert out == ""
     assert len(err.splitlines()) == 1
     assert f"{name} is not a table" in err
     with Store.open(where) as store:
@@ -300,7 +301,8 @@ def untouched(tmp_path_factory):
 def test_what_cannot_be_is_said_in_a_line_before_anything_changes(untouched, capsys, words, said):
     code, out, err = run(capsys, words[0], "--store", untouched, *words[1:])
 
-    assert (code, out) == (1, "")
+    assert code in (1, 2)
+    assert out == ""
     assert len(err.splitlines()) == 1
     assert said in err
     with Store.open(untouched) as store:
@@ -355,13 +357,13 @@ def test_an_empty_store_has_nothing_to_say(tmp_path, capsys):
     with Store.open(where) as store:
         migrate(store)
 
-    for words, said in (
-        (["show"], "no table is in force"),
-        (["recommend"], "nothing to recommend"),
-        (["plan"], "nothing to plan from"),
+    for words, answer, said in (
+        (["show"], 0, "no table is in force"),
+        (["recommend"], 3, "nothing to recommend"),
+        (["plan"], 0, "nothing to plan from"),
     ):
         code, out, _ = run(capsys, *words, "--store", where)
-        assert code == 0
+        assert code == answer
         assert said in out
     code, _, err = run(capsys, "export", "--store", where, "vllm")
     assert code == 1

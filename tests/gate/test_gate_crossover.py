@@ -302,7 +302,7 @@ def test_calibrate_takes_draft_lengths_or_sides_and_not_both(dsn_free, capsys):
     both, _, _ = run(capsys, *words, "--k", "0,4", "--crossover", "r0", "r1")
     code, out, _ = run(capsys, *words, "--crossover", "r0", "r1")
 
-    assert (neither, both, code) == (1, 1, 0)
+    assert (neither, both, code) == (2, 2, 0)
     assert "either draft lengths" in said
     assert "the router swaps two streams between r0 and r1" in out
     assert "nothing is started" in out

@@ -118,7 +118,8 @@ def test_every_refusal_is_one_line_and_changes_nothing(
 
     code, out, err = gate("apply", *where, table(tmp_path, 5), token=token, service=address)
 
-    assert (code, out) == (1, "")
+    assert code in (1, 2)
+    assert out == ""
     assert said in err
     assert len(err.splitlines()) == 1
     assert TOKEN not in err

@@ -138,7 +138,7 @@ def test_without_the_flag_a_replay_never_changes_the_table(files, capsys, tmp_pa
     assert not any(cell["class"] == "sql" for cell in json.loads(without)["table"])
     (cell,) = [cell for cell in json.loads(with_it)["table"] if cell["class"] == "sql"]
     assert (cell["k"], cell["basis"]["grade"]) == (4, "replayed")
-    assert code == 1
+    assert code in (1, 2)
     assert "1 of its cells rest on a replay" in refused
     assert len(refused.splitlines()) == 1
 
@@ -172,7 +172,7 @@ def test_a_replay_that_says_nothing_about_a_gate_is_refused(files, capsys, spoil
 
     code, _, err = run(capsys, "recommend", "--store", where, "--accept-replayed", str(path))
 
-    assert code == 1
+    assert code in (1, 2)
     assert said in err
     assert len(err.splitlines()) == 1
 

@@ -71,7 +71,7 @@ def test_a_trace_is_replayed_against_two_engines_and_read_by_the_gate(engines, t
     )  # fmt: skip
     result = json.loads(capsys.readouterr().out)
 
-    assert code == 0
+    assert code in (0, 3)
     assert result == json.loads(out.read_text())
     assert (result["schema"], result["arms"]) == ("specscope.replay/1", ["k0", "k4"])
     assert [v["class"] for v in result["verdicts"]] == ["prose", "sql", None]
@@ -100,7 +100,7 @@ def test_the_same_texts_come_from_the_same_address_at_any_depth(engines, tmp_pat
     )  # fmt: skip
 
     result = json.loads(capsys.readouterr().out)
-    assert code == 0
+    assert code in (0, 3)
     assert result["arms"] == ["a", "b"]
     assert result["how"]["concurrency"] == 4
     assert result["outputs_differing"] == 0

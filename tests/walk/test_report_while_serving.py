@@ -23,7 +23,7 @@ def test_a_report_is_written_through_the_read_endpoint_while_the_service_runs(pi
         text=True,
     )  # fmt: skip
 
-    assert run.returncode == 0, run.stderr
+    assert run.returncode in (0, 3), run.stderr
     report = json.loads((out / "report.json").read_text())
     written = sum(
         json.loads(line)["kind"] in ("admitted", "round", "ended")
