@@ -167,13 +167,18 @@ def boots(where: str = EVERYTHING) -> str:
     return f"SELECT * FROM boot FINAL WHERE {where} ORDER BY started_at, replica, boot"
 
 
+LAST_POLICY = (1 << 31) - 1
+"""Highest number of a policy: one a second since 1970 would still be below it."""
+
+
 def policies(where: str = EVERYTHING) -> str:
     """Every policy, in the order of their numbers; the last is the one in force. [1]
 
     Table `policy`, time `created_at`, which comes out in ns since 1970. `table` is the whole
-    policy as JSON, as sidecars get it.
+    policy as JSON, as sidecars get it. A number beyond LAST_POLICY was put there by nobody who
+    counts: left in, no policy could follow it.
     """
     return f"""
         SELECT policy, toUnixTimestamp64Nano(created_at) AS created_at, kind, table, note
-        FROM (SELECT * FROM policy FINAL WHERE {where})
+        FROM (SELECT * FROM policy FINAL WHERE ({where}) AND policy <= {LAST_POLICY})
         ORDER BY policy"""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from specscope import queries
 from specscope.errors import NumberTaken
 from specscope.policy.row import policy_row
+from specscope.queries.delivery import LAST_POLICY
 from specscope.store.connection import Store
 from specscope_hook.errors import PolicyError
 from specscope_hook.layout import CONTROL_BYTES
@@ -43,6 +44,8 @@ def proposed(number: int, text: str, note: str, now: int) -> Callable[[Store], N
     except (ValueError, TypeError, RecursionError) as error:
         raise PolicyError(f"not a policy: {error}") from error
     kept = Newest(*(row.column(name)[0].as_py() for name in ("policy", "table")))
+    if kept.number > LAST_POLICY:
+        raise PolicyError(f"policy {kept.number}: numbers end at {LAST_POLICY}")
     if kept.number != number:
         raise PolicyError(f"the policy calls itself {kept.number}, the call says {number}")
 

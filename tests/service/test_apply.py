@@ -14,6 +14,7 @@ from service.sidecar import hello
 from waiting import PATIENCE_S
 
 from specscope import queries
+from specscope.policy.row import policy_row
 from specscope.service import app
 from specscope.service.access import Access, Denied
 from specscope_agent import telemetry_pb2 as wire
@@ -122,6 +123,20 @@ def test_a_number_that_is_not_the_next_is_refused(running):
         "ALREADY_EXISTS", f"policy {number + 1} is not the next one; that is {number}"
     )  # fmt: skip
     assert next_number(running) == number
+
+
+def test_a_number_at_the_end_of_its_column_locks_nobody_out(running):
+    number = next_number(running)
+    forged = policy_row(body(4_294_967_295), "forged", 1)
+    running.store.insert("policy", forged)
+
+    applied = apply(running.port, number, json.dumps(body(number)))
+
+    assert applied.number == number
+    assert stored(running)[-1]["policy"] == number
+    assert refusal(running.port, 4_294_967_295, json.dumps(body(4_294_967_295)))[0] == (
+        "INVALID_ARGUMENT"
+    )
 
 
 BROKEN = {
