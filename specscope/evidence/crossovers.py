@@ -109,7 +109,20 @@ def _crossing(
         ),
         ran={boot: name for boot, (name, *more) in names.items() if not more},
         ambiguous=ambiguous,
+        cache=_cache(ran, by_boot),
     )
+
+
+def _cache(
+    ran: Mapping[tuple[int, str, str], str], by_boot: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> dict[str, int]:
+    """Tokens that the key-value cache of each configuration holds, if its boots agree."""
+    rooms: dict[str, set[int | None]] = defaultdict(set)
+    for start, name in ran.items():
+        boot = by_boot[start[1:]]
+        blocks, size = boot.get("cache_blocks"), boot.get("block_size")
+        rooms[name].add(blocks * size if blocks and size else None)
+    return {name: room for name, (room, *more) in rooms.items() if room and not more}
 
 
 def configuration(

@@ -1,15 +1,17 @@
-"""The gate: a readable table of draft lengths, and every step by which it may change.
+"""The gate: every step by which the table of draft lengths may change.
 
-table        cells, first match wins
-evidence     block rows of one epoch, from the store
+The table itself and the policies in the store are `specscope.policy`; what happened is
+`specscope.evidence`, and every verdict comes from `specscope.assess`.
+
 places       where each verdict applies: a cell's class, ranges and typical state
 rules        one place: keep, enable, raise, lower, disable, or not yet
+along_load   places of one kind of traffic over rising load
+replayed     cells that rest on a replay that a person accepted
 recommend    all places together: a new table, and what stands against it
-plan         how long a verdict will take, and what it costs
+plan         how long a verdict takes, and what it costs
 show         all of it as lines for a person, and as JSON
-policies     the numbered, immutable policies in the store: apply, roll back, calibrate
 export       the best table that an engine can express, with its regret
-sides, side_checks, crossover, swap   engines that cannot change k: a router's experiment
-cli, arguments, console               what can be asked for, read and printed
-advice, changes, experiments          the commands: what should be, what changes, what is tried
+swap         the router's part of a crossover, for engines that cannot change k
+cli, arguments, console               options, reading and printing
+advice, changes, experiments          the commands
 """

@@ -11,6 +11,7 @@ from gate.test_gate_crossover import NOW, SWAP, SWAPPED, blocks, boot_of, stored
 from specscope.cli import main
 from specscope.evaluate.experiment.blocks import LeftOut
 from specscope.evaluate.verdict.crossover import judge_crossovers
+from specscope.evaluate.verdict.verdict import Metric
 from specscope.evidence.crossovers import Crossing, crossings
 from specscope.gate.show import crossover_lines
 from specscope.gate.swap import Swap, crossover_policy
@@ -284,3 +285,34 @@ def test_tokens_of_a_crossover_have_a_cost_beside_the_engine_without_speculation
         f"k4: {fast['per_million']:.3f} a million output tokens, {fast['difference']:+.3f} against"
     )
     assert line in text
+
+
+# --- what the draft takes ------------------------------------------------------------------
+
+
+def test_a_draft_s_share_of_the_cache_stands_beside_what_it_gains():
+    boots = [boot_of(side, arm) for side in (0, 1) for arm in ("clean", "k4")]
+    rooms = {"clean": 10_000, "k4": 8_000}
+    for boot in boots:
+        boot |= {"cache_blocks": rooms["clean" if boot["method"] == "none" else "k4"]}
+        boot |= {"block_size": 16}
+
+    verdict = judged(blocks(SWAPPED, 24), boots)
+
+    (cache,) = [one for one in verdict.tradeoffs if one.metric is Metric.CACHE]
+    assert (cache.arm, cache.baseline) == ("k4", "clean")
+    assert (cache.before, cache.after, cache.ratio) == (160_000, 128_000, 1.25)
+    assert cache.worsens
+    assert verdict.action == "keep"
+    (said,) = [r for r in verdict.reasons if r.code == "worsens" and r["metric"] == Metric.CACHE]
+    assert (said["before"], said["after"]) == (160_000, 128_000)
+
+
+def test_boots_that_disagree_about_their_cache_say_nothing_of_it():
+    boots = [boot_of(side, arm) for side in (0, 1) for arm in ("clean", "k4")]
+    for place, boot in enumerate(boots):
+        boot |= {"cache_blocks": 10_000 + place, "block_size": 16}
+
+    verdict = judged(blocks(SWAPPED, 24), boots)
+
+    assert not [one for one in verdict.tradeoffs if one.metric is Metric.CACHE]

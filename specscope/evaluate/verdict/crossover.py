@@ -20,18 +20,20 @@ from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.objectives import METRICS
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.segments import Mix, Segment, segments_of
-from specscope.evaluate.experiment.summary import summarise
+from specscope.evaluate.experiment.summary import ArmSummary, summarise
 from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck
 from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.flags import overruled
 from specscope.evaluate.verdict.reasons import of_outputs
 from specscope.evaluate.verdict.side_checks import lacking, side_flags
+from specscope.evaluate.verdict.tradeoffs import cache_lost, reasons_of_tradeoffs, tradeoffs_of
 from specscope.evaluate.verdict.verdict import (
     Action,
     Confidence,
     Grade,
     Reason,
+    Tradeoff,
     Verdict,
     Why,
     because,
@@ -47,7 +49,8 @@ class Crossing:
 
     blocks: under the names of the configurations that their replicas ran. ran: by replica and
     boot. outputs: of the configurations, compared. ambiguous: names that cover two
-    configurations, with these; their blocks are void.
+    configurations, with these; their blocks are void. cache: tokens that the key-value cache
+    of a configuration holds, if its boots agree on one number.
     """
 
     policies: tuple[int, ...]
@@ -56,6 +59,7 @@ class Crossing:
     ran: Boots
     outputs: tuple[OutputCheck, ...] = ()
     ambiguous: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    cache: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def baseline(self) -> str:
@@ -108,6 +112,8 @@ def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> JudgedCrossov
     enough = min((deploy.contrast.pairs for deploy in used), default=0) >= rules.min_pairs
     thin = lacking(used, arms, outputs, deciding, rules)
     sure = Confidence.HIGH if enough and not thin and sound else Confidence.LOW
+    tradeoffs = _tradeoffs(crossing, rows, arms, deciding, level)
+    reasons = _reasons(crossing, joint, outputs, thin, left_out, len(pairs))
     verdict = Verdict(
         epoch=epoch,
         segment=segment,
@@ -115,7 +121,8 @@ def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> JudgedCrossov
         k=k if decided else None,
         grade=Grade.MEASURED if sound else Grade.NONE,
         confidence=sure if decided else Confidence.NONE,
-        reasons=tuple(_reasons(crossing, joint, outputs, thin, left_out, len(pairs))),
+        reasons=(*reasons, *reasons_of_tradeoffs(tradeoffs)),
+        tradeoffs=tuple(tradeoffs),
         # Over `clean` last: where one stands for an arm, it is this.
         speedups=tuple(sorted(joint.estimates, key=lambda e: e.baseline == CLEAN)),
         metric=METRICS[objective],
@@ -127,6 +134,22 @@ def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> JudgedCrossov
         left_out=tuple(sorted(left_out.items())),
     )
     return JudgedCrossover(verdict, rows, joint)
+
+
+def _tradeoffs(
+    crossing: Crossing,
+    pairs: Sequence[Pair],
+    arms: Sequence[ArmSummary],
+    deciding: Estimate | None,
+    level: float,
+) -> list[Tradeoff]:
+    """The other metrics of the configuration that decides against its baseline."""
+    if deciding is None:
+        return []
+    taking = [arm for arm in arms if arm.arm in (deciding.arm, deciding.baseline)]
+    found = tradeoffs_of(pairs, taking, level, looked_at_often=True, baseline=deciding.baseline)
+    lost = cache_lost(crossing.cache, deciding.arm, deciding.baseline)
+    return found if lost is None else [*found, lost]
 
 
 def _contrasts(blocks: Sequence[BlockTime]) -> int:

@@ -6,7 +6,7 @@ A mean may improve while the slowest requests, the device's capacity or its memo
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from specscope.evaluate.experiment import contrast
 from specscope.evaluate.experiment.blocks import BASELINE
@@ -16,21 +16,40 @@ from specscope.evaluate.verdict.verdict import Metric, Reason, Tradeoff, Why, be
 
 
 def tradeoffs_of(
-    pairs: Sequence[Pair], arms: Sequence[ArmSummary], level: float, looked_at_often: bool
+    pairs: Sequence[Pair],
+    arms: Sequence[ArmSummary],
+    level: float,
+    looked_at_often: bool,
+    baseline: str = BASELINE,
 ) -> list[Tradeoff]:
-    """Every metric of every arm against k0, where both are known. level: of each interval."""
-    base = next((arm for arm in arms if arm.arm == BASELINE), None)
+    """Every metric of every arm against the baseline, where both are known.
+
+    level: of each interval.
+    """
+    base = next((arm for arm in arms if arm.arm == baseline), None)
     if base is None:
         return []
     found = []
     for arm in arms:
-        if arm.arm != BASELINE:
+        if arm.arm != baseline:
+            names = arm.arm, baseline
             found += [
                 _token_time_p95(arm, base),
-                _capacity(pairs, arm.arm, level, looked_at_often),
-                _preemptions(pairs, arm.arm, level, looked_at_often),
+                _capacity(pairs, names, level, looked_at_often),
+                _preemptions(pairs, names, level, looked_at_often),
             ]
     return [one for one in found if one is not None]
+
+
+def cache_lost(cache: Mapping[str, int], arm: str, baseline: str) -> Tradeoff | None:
+    """The room of the key-value cache that an arm's drafter takes. cache: tokens, by arm."""
+    before, after = cache.get(baseline), cache.get(arm)
+    if not before or not after:
+        return None
+    ratio = before / after
+    return Tradeoff(
+        Metric.CACHE, arm, baseline, float(before), float(after), ratio, low=ratio, high=ratio
+    )
 
 
 def reasons_of_tradeoffs(tradeoffs: Sequence[Tradeoff]) -> list[Reason]:
@@ -71,22 +90,24 @@ def _token_time_p95(arm: ArmSummary, base: ArmSummary) -> Tradeoff | None:
 
 
 def _capacity(
-    pairs: Sequence[Pair], arm: str, level: float, looked_at_often: bool
+    pairs: Sequence[Pair], names: tuple[str, str], level: float, looked_at_often: bool
 ) -> Tradeoff | None:
     """Busy device time per output token: what the device could serve at most is its inverse."""
-    return _per(pairs, arm, "busy_us", "emitted", Metric.DEVICE_TIME, level, looked_at_often, 1e-3)
+    return _per(
+        pairs, names, "busy_us", "emitted", Metric.DEVICE_TIME, level, looked_at_often, 1e-3
+    )
 
 
 def _preemptions(
-    pairs: Sequence[Pair], arm: str, level: float, looked_at_often: bool
+    pairs: Sequence[Pair], names: tuple[str, str], level: float, looked_at_often: bool
 ) -> Tradeoff | None:
     """Requests that went back into the queue for want of memory, per request."""
-    return _per(pairs, arm, "preempted", "requests", Metric.PREEMPTIONS, level, looked_at_often)
+    return _per(pairs, names, "preempted", "requests", Metric.PREEMPTIONS, level, looked_at_often)
 
 
 def _per(
     pairs: Sequence[Pair],
-    arm: str,
+    names: tuple[str, str],
     quantity: str,
     per: str,
     metric: Metric,
@@ -94,16 +115,17 @@ def _per(
     looked_at_often: bool,
     unit: float = 1.0,
 ) -> Tradeoff | None:
-    both = [pair for pair in pairs if arm in pair.blocks and BASELINE in pair.blocks]
-    before, after = (_rate(both, name, quantity, per) for name in (BASELINE, arm))
+    arm, baseline = names
+    both = [pair for pair in pairs if arm in pair.blocks and baseline in pair.blocks]
+    before, after = (_rate(both, name, quantity, per) for name in (baseline, arm))
     if before is None or after is None or before <= 0:
         return None
-    found = contrast.log_ratio(both, arm, BASELINE, quantity, per)
+    found = contrast.log_ratio(both, arm, baseline, quantity, per)
     if found is None:
-        return Tradeoff(metric, arm, BASELINE, unit * before, unit * after, after / before)
-    one = contrast.estimate(found, arm, BASELINE, level, looked_at_often)
+        return Tradeoff(metric, arm, baseline, unit * before, unit * after, after / before)
+    one = contrast.estimate(found, arm, baseline, level, looked_at_often)
     return Tradeoff(
-        metric, arm, BASELINE, unit * before, unit * after, one.value, one.low, one.high
+        metric, arm, baseline, unit * before, unit * after, one.value, one.low, one.high
     )
 
 

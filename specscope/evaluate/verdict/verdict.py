@@ -105,18 +105,20 @@ OVERRULES_GAINS: Mapping[Flag, Action] = {
 
 
 class Metric(StrEnum):
-    """What a bargain may cost. More of each is worse."""
+    """What a bargain may cost. More of each is worse, but of the cache, where less is."""
 
     TOKEN_TIME_P95 = "token_time_p95_ms"
     DEVICE_TIME = "device_ms_per_token"
     PREEMPTIONS = "preemptions_per_request"
+    CACHE = "cache_tokens"
 
 
 @dataclass(frozen=True, slots=True)
 class Tradeoff:
     """One metric of an arm beside its baseline, both in the metric's unit.
 
-    ratio: after over before, > 1 is worse; low, high: its interval, None if unknown.
+    ratio: > 1 is worse: after over before, of the cache before over after. low, high: its
+    interval, None if unknown; both equal the ratio for a fact of the configuration.
     """
 
     metric: Metric

@@ -110,6 +110,7 @@ METRICS: Mapping[Metric, tuple[str, str]] = {
     Metric.TOKEN_TIME_P95: ("95th percentile of time per token", "ms"),
     Metric.DEVICE_TIME: ("busy device time per output token", "ms"),
     Metric.PREEMPTIONS: ("preemptions per request", ""),
+    Metric.CACHE: ("room of the key-value cache", "tokens"),
 }
 
 LEFT_OUT: Mapping[LeftOut, str] = {
@@ -216,8 +217,9 @@ def _outputs(one: Reason) -> str:
 def _worsens(one: Reason) -> str:
     name, unit = METRICS[one["metric"]]
     gap = " " if unit else ""
+    moves = "rises" if one["after"] > one["before"] else "falls"
     return (
-        f"{one.arm}: {name} rises from {one['before']:.3g} to {one['after']:.3g}{gap}{unit} "
+        f"{one.arm}: {name} {moves} from {one['before']:.3g} to {one['after']:.3g}{gap}{unit} "
         f"({one['ratio']:.2f} times, {one['low']:.3g} to {one['high']:.3g})"
     )
 
