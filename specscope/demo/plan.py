@@ -20,7 +20,7 @@ class Load:
     output_tokens: int
 
 
-LOADS = (Load("light", 2, 48), Load("heavy", 32, 24))
+LOADS = (Load("light", 2, 64), Load("heavy", 32, 24))
 """Two requests side by side, where a target-only step wastes much, and as many as fill the engine.
 
 Two, since twenty replicates of one would stay below the requests that a gate asks for."""

@@ -171,6 +171,16 @@ def test_success_is_not_called_thin_because_it_takes_fewer_rounds():
     assert verdict.confidence is Confidence.HIGH
 
 
+def test_an_arm_that_was_not_chosen_does_not_make_the_verdict_thin():
+    times, parts = rows({"sql": WIN})
+    seldom = [t for t in times if t.arm != "k2" or t.pair <= 4]
+
+    (verdict,) = decide(seldom, parts)
+
+    assert (verdict.k, verdict.confidence) == (4, Confidence.HIGH)
+    assert "thin" not in codes(verdict)
+
+
 # --- lengths that nobody ran ---------------------------------------------------------------
 
 

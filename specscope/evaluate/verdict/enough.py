@@ -13,9 +13,11 @@ from specscope.evaluate.verdict.verdict import Reason, Why, because
 
 
 def lacking(pairs: Sequence[Pair], choice: Choice, rules: Rules) -> list[Reason]:
-    """What an arm still lacks before its evidence may change a gate."""
+    """What evidence lacks before it may change a gate: the chosen arm's, or every arm's if the
+    choice is none of them."""
     lacking = []
-    for one in choice.speedups:
+    chosen = [one for one in choice.speedups if one.arm == choice.arm]
+    for one in chosen or choice.speedups:
         mine = [p.blocks[one.arm] for p in pairs if one.arm in p.blocks and BASELINE in p.blocks]
         for have, least, unit in (
             (one.pairs, rules.min_pairs, "pairs"),
