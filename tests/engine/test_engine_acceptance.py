@@ -314,3 +314,18 @@ def test_target_only_rejection_sampling_is_a_plain_draw_of_its_own_stream(target
         word = key(torch.tensor([11]), torch.tensor([len(text)]), RESIDUAL)
         assert token == int((scores + gumbel(word, len(scores))[0]).argmax())
         text = [*text, token]
+
+
+@pytest.mark.parametrize("graphs", [None, True])
+def test_rejection_rows_in_a_batch_change_no_text_of_coupled_and_greedy_rows(target, graphs):
+    draft, texts = near(target, 0.1), prompts(LENGTHS * 2)
+    alone = run(target, ModelDrafter(target), texts, kinds, gate=0, slots=12)
+
+    record = run(
+        target, ModelDrafter(draft), texts, kinds, gate=random_gate(4), slots=12, graphs=graphs
+    )
+
+    assert 0.05 < record.acceptance < 0.95
+    for index in range(len(texts)):
+        if kinds(index).mode == "coupled" or kinds(index).greedy:
+            assert record.texts[str(index)] == alone.texts[str(index)]
