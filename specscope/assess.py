@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from specscope.evaluate.experiment.blocks import BASELINE
-from specscope.evaluate.experiment.checks import Design, usable_pairs
+from specscope.evaluate.experiment.blocks import BASELINE, Design
+from specscope.evaluate.experiment.checks import usable_pairs
 from specscope.evaluate.experiment.estimate import Estimate
-from specscope.evaluate.experiment.pairs import by_segment, pairs_of
+from specscope.evaluate.experiment.loads import by_segment
+from specscope.evaluate.experiment.pairs import pairs_of
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.outputs.copies import OutputCheck
 from specscope.evaluate.verdict.choice import Rules
@@ -237,7 +238,7 @@ def _judged(
     looked = replace(rules, looked_at_often=often)
     blocks, parts = experiment.blocks, evidence.parts
     verdicts = decide(blocks, parts, looked, design, evidence.machines, evidence.outputs)
-    segments = by_segment(pairs_of(blocks, parts, closed_loop=design == "closed_loop"))
+    segments = by_segment(pairs_of(blocks, parts, design), design)
     newest: dict[str, int] = {}
     for block in blocks:
         newest[block.epoch] = max(block.policy, newest.get(block.epoch, 0))

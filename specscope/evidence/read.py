@@ -10,8 +10,7 @@ from typing import Any
 
 from specscope import queries
 from specscope.evaluate.costs.machine import Machine, machines_of
-from specscope.evaluate.experiment.blocks import BlockClass, BlockPart, BlockTime
-from specscope.evaluate.experiment.checks import Design
+from specscope.evaluate.experiment.blocks import BlockClass, BlockPart, BlockTime, Design
 from specscope.evaluate.outputs.copies import OutputCheck
 from specscope.evaluate.verdict.crossover import Crossing
 from specscope.evaluate.verdict.prices import prices

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from specscope.assess import state_of
-from specscope.evaluate.experiment.checks import Design
+from specscope.evaluate.experiment.blocks import Design
 from specscope.evaluate.experiment.summary import base_batch
 from specscope.evaluate.verdict.verdict import Verdict
 from specscope.policy.table import Cell, Limits, State, range_of

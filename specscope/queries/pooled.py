@@ -9,13 +9,17 @@ what a whole fleet shares at one time. Part of `queries`, by the same rules, and
 from __future__ import annotations
 
 from specscope.queries.delivery import EVERYTHING
-from specscope.store.buckets import LOAD
 from specscope.store.rollups import BlockTimeRow
 from specscope_hook.columns import columns
 
 PAIR = "epoch, policy, replica, boot, pair"
 NEARLY_ALL = 0.9  # of a pair's request-rounds that share a bucket; as in evaluate.segments
 SPILL = 0.05  # proposals a round beyond an arm's draft length; as in evaluate.checks
+
+# Arrivals a second in halves of a doubling: replicas of one traffic whose loads are alike. A load
+# is this rate times a number that all pairs of one epoch and kind share (evaluate.segments).
+RATE = """toInt32(round(2 * log2(greatest(sum(requests), 1) / greatest(1e-9 * sum(
+                    toUnixTimestamp64Nano(last_at) - toUnixTimestamp64Nano(first_at)), 1e-3))))"""
 
 _NULLABLE = [c.name for c in columns(BlockTimeRow) if c.nullable]
 _COUNTED = (("gap", "bins"), ("tpot", "bins"), ("admitted", "kinds"))
@@ -128,7 +132,7 @@ def _pools(where: str) -> str:
             arms, ran, load, ifNull(context, ''), ifNull(output, '')))) AS pool
         FROM (
             SELECT {PAIR}, arraySort(groupUniqArrayArray(classes)) AS ran,
-                {LOAD.sql("sum(requests) / count()")} AS load,
+                {RATE} AS load,
                 arraySort(groupArray((arm, cityHash64({unknown}, emitted = 0, {beyond})))) AS arms
             FROM block_time FINAL WHERE {where} GROUP BY {PAIR}
         ) AS t

@@ -9,7 +9,8 @@ from block_rows import Kind, rows
 
 from specscope.evaluate.experiment import contrast
 from specscope.evaluate.experiment.checks import twin_check
-from specscope.evaluate.experiment.pairs import by_segment, pairs_of
+from specscope.evaluate.experiment.loads import by_segment
+from specscope.evaluate.experiment.pairs import pairs_of
 from specscope.evaluate.experiment.segments import load_bucket
 from specscope.evaluate.statistics import covariates, planning
 from specscope.evaluate.statistics.ratio import LogRatio, jackknife, paired_log_ratio, ratio_of_sums
@@ -138,8 +139,8 @@ def test_segments_never_hold_the_realised_batch():
         dataclasses.replace(t, request_rounds=7 * t.request_rounds) if t.k else t for t in times
     ]
 
-    before = set(by_segment(pairs_of(times, parts)))
-    after = set(by_segment(pairs_of(busier, parts)))
+    before = set(by_segment(pairs_of(times, parts), "cohort"))
+    after = set(by_segment(pairs_of(busier, parts), "cohort"))
 
     assert before == after
     assert decide(times, parts, Rules())[0].speedups == decide(busier, parts, Rules())[0].speedups

@@ -1,14 +1,17 @@
 """One traffic stays one segment, also where chance puts its pairs on both sides of an edge."""
 
 import dataclasses
+import math
 import random
 from collections import Counter
 
 import numpy as np
 import pytest
-from block_rows import Kind, rows
+from block_rows import Kind, block, rows
+from block_rows import part as part_of
 
-from specscope.evaluate.experiment.pairs import by_segment, pairs_of
+from specscope.evaluate.experiment.loads import by_segment
+from specscope.evaluate.experiment.pairs import pairs_of
 from specscope.evaluate.verdict.decide import decide
 
 WIN = Kind({0: 1.0, 4: 2.5}, {0: 1.0, 4: 1.6})
@@ -34,7 +37,9 @@ def open_traffic(rate, *, pairs=40, seed=0, burst=0.0, short=None):
 
 
 def sizes(times, parts):
-    return Counter({s: len(found) for s, found in by_segment(pairs_of(times, parts)).items()})
+    return Counter(
+        {s: len(found) for s, found in by_segment(pairs_of(times, parts), "cohort").items()}
+    )
 
 
 @pytest.mark.parametrize(("rate", "burst"), [(62.0, 0.0), (65.0, 0.0), (60.0, 0.2), (16.5, 0.0)])
@@ -108,3 +113,25 @@ def test_an_arm_that_takes_longer_changes_no_segment():
     slower = [dataclasses.replace(t, wall_us=9 * t.wall_us) if t.k else t for t in times]
 
     assert sizes(times, parts) == sizes(slower, parts)
+
+
+def test_a_bucket_in_which_an_effect_turns_is_cut_at_the_crossing():
+    drawn = np.random.default_rng(0)
+    kind = Kind({0: 1.0, 4: 2.0}, {0: 1.0, 4: 2.0})
+    times, parts = [], []
+    for pair in range(1, 41):
+        requests = int(drawn.integers(18, 60))
+        effect = 0.5 * math.log(33 / requests)
+        for k in (0, 4):
+            slow = math.exp(drawn.normal(0, 0.01) - effect * (k > 0))
+            times.append(block("sql", k, kind, pair, slow, requests, 1000))
+            parts.append(part_of(times[-1], "sql"))
+
+    grouped = by_segment(pairs_of(times, parts), "cohort")
+
+    light, heavy = sorted(grouped, key=lambda key: float(key[1].load.split("-")[0]))
+    cut = float(light[1].load.split("-")[1])
+    assert cut == pytest.approx(33, rel=0.05)
+    assert max(pair.offered for pair in grouped[light]) <= cut
+    assert min(pair.offered for pair in grouped[heavy]) > cut
+    assert sum(map(len, grouped.values())) == 40

@@ -312,14 +312,15 @@ def test_unknown_times_stay_unknown():
 
 
 def with_tpot(times, ms_by_k):
-    """Every request of a block at the same time per token, all blocks busy for half their span."""
+    """Every request of a block at the same time per token, blocks busy for half a span at most."""
+    span_us = 2 * max(t.wall_us for t in times)
     return [
         dataclasses.replace(
             t,
             tpot_bins=(bin_of(ms_by_k[t.k]),),
             tpot_counts=(t.requests,),
             first_at=0,
-            last_at=int(2e3 * t.wall_us),
+            last_at=int(1e3 * span_us),
         )
         for t in times
     ]

@@ -103,7 +103,7 @@ def test_recommend_says_what_to_start_engines_with(tmp_path, capsys):
     (contrast,) = found["contrasts"]
     assert (contrast["arm"], contrast["baseline"]) == ("k4", "clean")
     assert contrast["low"] < 1.3 < contrast["high"]
-    assert "crossover of sql at load 65-256: start with k = 4 (48 pairs, measured)" in text
+    assert "crossover of sql at load 2-4: start with k = 4 (48 pairs, measured)" in text
     assert "the sides' hardware alone: left runs at 1.1" in text
     assert json.loads(out)["moves"] == []
 
@@ -313,7 +313,7 @@ def test_blocks_of_a_crossover_are_no_other_experiment(tmp_path, capsys):
 
     _, out, _ = run(capsys, "plan", "--store", where)
 
-    assert out == "crossover of sql at load 65-256: keep, 48 pairs: enough\n"
+    assert out == "crossover of sql at load 2-4: keep, 48 pairs: enough\n"
 
 
 def test_a_plan_says_how_long_a_crossover_will_take(tmp_path, capsys):

@@ -63,7 +63,7 @@ def count(scenario: Scenario, truth: float, job: tuple[int, int], sequence: bool
     for world in range(worlds):
         found.runs += 1
         blocks, parts = rows(recorded, world, scenario.kinds, arms)
-        pairs = pairs_of(blocks, parts, closed_loop=scenario.design == "closed_loop")
+        pairs = pairs_of(blocks, parts, scenario.design)
         one = estimates(pairs, scenario, often=False)
         if one is not None:
             found.errors.append(float(np.log(one.value) - truths[world]))

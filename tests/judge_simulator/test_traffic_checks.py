@@ -25,7 +25,7 @@ def worlds(scenario, count, seed=0):
 def test_a_router_that_is_blind_is_rarely_blamed_however_bursty_the_traffic_is():
     blamed = 0
     for blocks, parts in worlds(MIXED, 40):
-        pairs = pairs_of(blocks, parts)
+        pairs = pairs_of(blocks, parts, "switchback")
         looks = (pairs[:count] for count in range(1, 41, 3))
         blamed += any(sample_ratio_p(seen, "k4", "k0", True) < SRM_LEVEL for seen in looks)
 
@@ -42,14 +42,14 @@ def test_a_router_that_sends_easy_requests_to_one_arm_is_found():
 def test_half_again_as_many_requests_to_one_arm_are_found_under_a_queue():
     unfair = replace(PARTLY_SATURATED, pairs=24, more={4: 1.5})
     for blocks, parts in worlds(unfair, 2):
-        assert sample_ratio_p(pairs_of(blocks, parts), "k4", "k0") < SRM_LEVEL
+        assert sample_ratio_p(pairs_of(blocks, parts, "switchback"), "k4", "k0") < SRM_LEVEL
 
 
 def test_one_pair_blames_nobody():
     (blocks, parts), *_ = worlds(replace(LATENCY, pairs=1), 1)
     uneven = [replace(b, requests=60 if b.arm == "k0" else 104) for b in blocks]
 
-    assert sample_ratio_p(pairs_of(uneven, parts), "k4", "k0") == 1.0
+    assert sample_ratio_p(pairs_of(uneven, parts, "switchback"), "k4", "k0") == 1.0
 
 
 def test_a_queue_that_only_target_only_builds_is_said_with_the_ratio_of_capacities():
@@ -65,7 +65,7 @@ def test_a_queue_that_only_target_only_builds_is_said_with_the_ratio_of_capaciti
 def test_arms_that_both_keep_up_or_both_queue_share_no_backlog(rate):
     scenario = replace(LATENCY, rate=steady(rate), slots=24, pairs=12)
     for blocks, parts in worlds(scenario, 2):
-        assert find_backlog(pairs_of(blocks, parts)[2:], "k4") is None
+        assert find_backlog(pairs_of(blocks, parts, "switchback")[2:], "k4") is None
 
 
 def test_a_simulated_world_is_of_its_seed():

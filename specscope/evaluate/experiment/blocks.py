@@ -10,9 +10,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 BASELINE = "k0"
+
+Design = Literal["cohort", "switchback", "closed_loop"]
+"""How traffic reaches the blocks: the same fixed requests in each of a pair; open arrivals that
+the arm must not influence; or clients that send the next request when the last one ends, so
+that a faster arm rightly serves more."""
 
 
 class LeftOut(StrEnum):

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
 from specscope.evaluate.experiment import objectives
-from specscope.evaluate.experiment.blocks import BlockTime, LeftOut, arm_k
+from specscope.evaluate.experiment.blocks import BlockTime, Design, LeftOut, arm_k
 from specscope.evaluate.experiment.compliance import ShortArm, with_arms_that_ran
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.statistics import randomisation, ratio
 from specscope.evaluate.statistics.ratio import Floats
-
-Design = Literal["cohort", "switchback", "closed_loop"]
-"""How traffic reaches the blocks: the same fixed requests in each of a pair; open arrivals that
-the arm must not influence; or clients that send the next request when the last one ends, so
-that a faster arm rightly serves more."""
 
 # A sample-ratio mismatch is a broken experiment, so it is tested at a level that a sound one
 # hardly ever reaches.

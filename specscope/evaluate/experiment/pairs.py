@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from math import isfinite
 from typing import Any
 
-from specscope.evaluate.experiment.blocks import BlockPart, BlockTime, OfBlock, merge_blocks
+from specscope.evaluate.experiment.blocks import BlockPart, BlockTime, Design, OfBlock, merge_blocks
 from specscope.evaluate.experiment.segments import Mix, Segment, segments_of
 
 PairKey = tuple[str, int, str, str, int]
@@ -24,22 +24,23 @@ def pair_key(row: OfBlock) -> PairKey:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The blocks of one pair by arm, and what ran in them."""
+    """The blocks of one pair by arm, what ran in them, and the load that it was offered."""
 
     key: PairKey
     blocks: Mapping[str, BlockTime]
     parts: Mapping[str, tuple[BlockPart, ...]]
     segment: Segment
+    offered: float | None = None
 
 
 def pairs_of(
-    blocks: Iterable[BlockTime], parts: Iterable[BlockPart], *, closed_loop: bool = False
+    blocks: Iterable[BlockTime], parts: Iterable[BlockPart], design: Design = "cohort"
 ) -> list[Pair]:
     """Group block rows into pairs, in the order of their keys.
 
     A row delivered twice counts once; rows of one block (a block split over deliveries) are
     added. Blocks without time or tokens, and blocks outside an experiment (pair 0 of policy
-    0), are left out. closed_loop: clients wait for their answers, so their number is the load.
+    0), are left out. design: what the load of a pair is.
     """
     times: dict[PairKey, dict[str, list[BlockTime]]] = defaultdict(lambda: defaultdict(list))
     for block in dict.fromkeys(known(block) for block in blocks):
@@ -54,16 +55,10 @@ def pairs_of(
         whole = {arm: block for arm, block in merged.items() if measured(block)}
         if whole:
             found.append((key, whole, {arm: tuple(kinds[key].get(arm, ())) for arm in whole}))
-    segments = segments_of([Mix(key[0], whole, rows) for key, whole, rows in found], closed_loop)
-    return [Pair(*one, segment) for one, segment in zip(found, segments, strict=True)]
-
-
-def by_segment(pairs: Iterable[Pair]) -> dict[tuple[str, Segment], list[Pair]]:
-    """Pairs by epoch and segment: evidence crosses neither."""
-    groups: dict[tuple[str, Segment], list[Pair]] = defaultdict(list)
-    for pair in pairs:
-        groups[pair.key[0], pair.segment].append(pair)
-    return dict(groups)
+    placed = segments_of([Mix(key[0], whole, rows) for key, whole, rows in found], design)
+    return [
+        Pair(*one, place.segment, place.offered) for one, place in zip(found, placed, strict=True)
+    ]
 
 
 def known(block: BlockTime) -> BlockTime:

@@ -1,6 +1,6 @@
 """Segments: which pairs of blocks are about the same traffic.
 
-What places a pair, such as the requests that it was offered, is a sample of its traffic. Near an
+What places a pair, such as the load that it was offered, is a sample of its traffic. Near an
 edge between two buckets chance alone would split one traffic into two thin segments. So a pair
 whose number lies within the noise of an edge goes with the more numerous side. The noise is what
 blocks of one pair differ by: nothing where a driver gives each the same requests.
@@ -14,15 +14,17 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate.experiment.blocks import BlockPart, BlockTime
+from specscope.evaluate.experiment.blocks import BASELINE, BlockPart, BlockTime, Design
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
     """Traffic that a verdict is about. None: more than one kind ran together.
 
-    load: requests offered per block of the pair, as a bucket, and never the realised batch of
-    open traffic, which the arm itself changes; in a closed loop the clients asking at once.
+    load: sequences that the traffic would keep running at k = 0, as a bucket or as the range on
+    one side of a crossing (`loads`): of open traffic what arrives times how long it takes there;
+    in a closed loop the clients asking at once; in a cohort its requests. Never the realised
+    batch of open traffic, which the arm itself changes.
     """
 
     class_: str | None = None
@@ -57,21 +59,35 @@ def load_bucket(requests: float) -> str:
     return _LOADS[bisect_left(_EDGES, requests)]
 
 
-def segments_of(mixes: Sequence[Mix], closed_loop: bool = False) -> list[Segment]:
-    """The segment of each pair, in the order given; it depends on the set of pairs alone.
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where a pair belongs. offered: its load, one number that its arms share."""
 
-    closed_loop: a faster arm is asked more; how many ask at once is the clients' to say, or the
-    slots'.
-    """
+    segment: Segment
+    offered: float
+
+
+def segments_of(mixes: Sequence[Mix], design: Design = "cohort") -> list[Placed]:
+    """The segment and load of each pair, in the order given; from the set of pairs alone."""
     classes = _classes(mixes)
     traffic = [(mix.epoch, names) for mix, names in zip(mixes, classes, strict=True)]
     contexts = _shared(mixes, traffic, "context_bucket")
     outputs = _shared(mixes, traffic, "output_bucket")
     kinds = list(zip(traffic, contexts, outputs, strict=True))
-    loads = _loads(mixes, kinds, closed_loop)
+    offered = [0.0] * len(mixes)
+    by_block: list[list[float]] = [[]] * len(mixes)
+    for members in _groups(traffic):
+        scale = _scale([mixes[i] for i in members], design)
+        for i in members:
+            blocks = list(mixes[i].blocks.values())
+            by_block[i] = [_offered([block], design, scale) for block in blocks]
+            offered[i] = _offered(blocks, design, scale)
+    loads = _buckets(kinds, offered, by_block)
     return [
-        Segment(names[0] if len(names) == 1 else None, context, output, load)
-        for names, context, output, load in zip(classes, contexts, outputs, loads, strict=True)
+        Placed(Segment(names[0] if len(names) == 1 else None, context, output, load), amount)
+        for names, context, output, load, amount in zip(
+            classes, contexts, outputs, loads, offered, strict=True
+        )
     ]
 
 
@@ -115,38 +131,69 @@ def _nearly_all(mixes: Sequence[Mix]) -> tuple[str, ...]:
     return (name,) if most >= _NEARLY_ALL * weights.total() else tuple(sorted(weights))
 
 
-def _loads(mixes: Sequence[Mix], kinds: Sequence[Hashable], closed_loop: bool) -> list[str]:
-    found = [""] * len(mixes)
+def _buckets(
+    kinds: Sequence[Hashable], offered: Sequence[float], by_block: Sequence[Sequence[float]]
+) -> list[str]:
+    found = [""] * len(offered)
     for members in _groups(kinds):
-        offered = [[_offered(b, closed_loop) for b in mixes[i].blocks.values()] for i in members]
-        values = [_offered_to_pair(mixes[i], closed_loop) for i in members]
         # Counts spread with their size, by more than chance where arrivals come in bursts.
-        means = [math.fsum(row) / len(row) for row in offered]
+        means = [math.fsum(by_block[i]) / len(by_block[i]) for i in members]
         scaled = [
-            [(n - mean) / math.sqrt(mean) if mean else 0.0 for n in row]
-            for row, mean in zip(offered, means, strict=True)
+            [(n - mean) / math.sqrt(mean) if mean else 0.0 for n in by_block[i]]
+            for i, mean in zip(members, means, strict=True)
         ]
         spread = _spread(scaled)
         noise = [
-            spread * math.sqrt(mean / len(row)) for row, mean in zip(offered, means, strict=True)
+            spread * math.sqrt(mean / len(by_block[i]))
+            for i, mean in zip(members, means, strict=True)
         ]
+        values = [offered[i] for i in members]
         for i, place in zip(members, _settled(values, noise, _EDGES), strict=True):
             found[i] = _LOADS[place]
     return found
 
 
-def _offered(block: BlockTime, closed_loop: bool) -> float:
-    if closed_loop:
-        return block.request_rounds / max(1, block.rounds)
-    return block.requests / block.merged
-
-
-def _offered_to_pair(mix: Mix, closed_loop: bool) -> float:
-    blocks = mix.blocks.values()
-    if closed_loop:
+def _offered(blocks: Sequence[BlockTime], design: Design, scale: float | None) -> float:
+    """Load of blocks. scale: of open traffic, sequence-seconds of a request at k = 0."""
+    if design == "closed_loop":
         rounds = sum(block.rounds for block in blocks)
-        return round(sum(b.request_rounds for b in blocks) / max(1, rounds))
-    return sum(b.requests for b in blocks) / sum(b.merged for b in blocks)
+        asking = sum(block.request_rounds + (block.waiting or 0) for block in blocks)
+        asking_at_once = asking / max(1, rounds)
+        return round(asking_at_once) if len(blocks) > 1 else asking_at_once
+    if scale is None:
+        return sum(b.requests for b in blocks) / sum(b.merged for b in blocks)
+    return scale * sum(map(_arrivals, blocks)) / sum(map(_seconds, blocks))
+
+
+def _scale(mixes: Sequence[Mix], design: Design) -> float | None:
+    """Of open traffic of one epoch and kind: seconds that a request runs at k = 0, in the mean.
+
+    One number for all of its pairs, so that a load is an arrival rate in another unit, which no
+    arm and no noise of a block changes. None if that is not known.
+    """
+    blocks = [block for mix in mixes for block in mix.blocks.values()]
+    if design != "switchback" or any(_seconds(block) <= 0 for block in blocks):
+        return None
+    base = [block for block in blocks if block.arm == BASELINE and block.rounds] or blocks
+    tokens = sum(block.emitted for block in base)
+    ended = [b for b in blocks if b.ended_requests and b.output_tokens]
+    asked = sum(b.output_tokens or 0 for b in ended) / max(
+        1, sum(b.ended_requests or 0 for b in ended)
+    )
+    if not ended:
+        asked = sum(b.emitted for b in blocks) / max(1.0, sum(map(_arrivals, blocks)))
+    seconds = sum(1e-6 * b.wall_us * b.request_rounds / max(1, b.rounds) for b in base)
+    return asked * seconds / tokens if tokens and asked else None
+
+
+def _arrivals(block: BlockTime) -> float:
+    """Requests that came in the time that the block's sums cover, on one replica or several."""
+    return float(sum(block.admitted_counts) or block.requests)
+
+
+def _seconds(block: BlockTime) -> float:
+    """Time that the block's sums cover, over all of its replicas."""
+    return 1e-9 * block.merged * (block.last_at - block.first_at)
 
 
 def _shared(mixes: Sequence[Mix], traffic: Sequence[Hashable], name: str) -> list[str | None]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specscope.evaluate.experiment import objectives
-from specscope.evaluate.experiment.blocks import BASELINE, BlockTime, LeftOut
+from specscope.evaluate.experiment.blocks import BASELINE, BlockTime, Design, LeftOut
 from specscope.evaluate.experiment.crossover import (
     CLEAN,
     Crossover,
@@ -214,8 +214,9 @@ def _segment(blocks: Sequence[BlockTime], epoch: str, closed_loop: bool) -> Segm
     if not blocks:
         return Segment()
     numbered = {str(place): block for place, block in enumerate(blocks)}
-    (found,) = segments_of([Mix(epoch, numbered, {})], closed_loop)
-    return found
+    design: Design = "closed_loop" if closed_loop else "switchback"
+    (found,) = segments_of([Mix(epoch, numbered, {})], design)
+    return found.segment
 
 
 def _row(pair: SwapPair, epoch: str, segment: Segment) -> Pair:

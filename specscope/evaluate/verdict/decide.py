@@ -15,12 +15,12 @@ from specscope.evaluate.causes.surroundings import Surroundings
 from specscope.evaluate.costs.machine import Machine
 from specscope.evaluate.experiment import checks, objectives
 from specscope.evaluate.experiment.backlog import find_backlog
-from specscope.evaluate.experiment.blocks import BlockPart, BlockTime, arm_k
-from specscope.evaluate.experiment.checks import Design
+from specscope.evaluate.experiment.blocks import BlockPart, BlockTime, Design, arm_k
 from specscope.evaluate.experiment.compliance import ShortArm
+from specscope.evaluate.experiment.loads import by_segment, turning
 from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.offered import offered_to
-from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
+from specscope.evaluate.experiment.pairs import Pair, pairs_of
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.experiment.summary import base_batch, summarise
 from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck, changed_outputs
@@ -60,10 +60,9 @@ def decide(
     arm that changes what requests get is a fault, whatever it gains.
     """
     rules = rules or Rules()
-    closed_loop = design == "closed_loop"
-    found = pairs_of(blocks, parts, closed_loop=closed_loop)
+    found = pairs_of(blocks, parts, design)
     offered = offered_to(found) if design == "switchback" else None
-    segments = by_segment(found)
+    segments = by_segment(found, design)
     usable = {name: checks.usable_pairs(pairs, design) for name, pairs in segments.items()}
     objective = {
         name: rules.objective or objectives.objective_for(design, _blocks(u.pairs))
@@ -93,6 +92,7 @@ def decide(
         )
         for name in sorted(segments, key=_order)
     ]
+    verdicts = _with_crossings(verdicts, usable, design)
     around: dict[str, Surroundings] = defaultdict(Surroundings)
     for verdict in verdicts:
         around[verdict.epoch].add(usable[verdict.epoch, verdict.segment].pairs, verdict.arms)
@@ -166,6 +166,32 @@ def _verdict(
     )
     backlogs = _backlogs(pairs, compared.arms) if design == "switchback" else []
     return _with_reasons(verdict, choice, thin, rules, allowance, changed, usable.short, backlogs)
+
+
+def _with_crossings(
+    verdicts: Sequence[Verdict], usable: Mapping[tuple[str, Segment], checks.Usable], design: Design
+) -> list[Verdict]:
+    """Verdicts of one kind of traffic, each told at which load an arm's effect turns."""
+    kinds: dict[tuple[object, ...], list[Pair]] = defaultdict(list)
+    for (epoch, segment), used in usable.items():
+        kinds[epoch, segment.class_, segment.context, segment.output] += used.pairs
+    reasons = {kind: _crossings(pairs, design) for kind, pairs in kinds.items()}
+    return [
+        replace(one, reasons=(*one.reasons, *reasons[one.epoch, s.class_, s.context, s.output]))
+        for one in verdicts
+        for s in (one.segment,)
+    ]
+
+
+def _crossings(pairs: Sequence[Pair], design: Design) -> list[Reason]:
+    found = []
+    for line in turning(pairs, design):
+        low, high = line.crossing_interval()
+        falls = line.slope < 0.0
+        found.append(
+            because(Why.CROSSING, line.arm, load=line.crossing, low=low, high=high, falls=falls)
+        )
+    return found
 
 
 def _backlogs(pairs: Sequence[Pair], arms: Sequence[str]) -> list[Reason]:

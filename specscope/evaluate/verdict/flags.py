@@ -7,8 +7,7 @@ from collections.abc import Collection, Sequence
 
 from specscope.evaluate.costs.traces import VERIFY_FLOOR
 from specscope.evaluate.experiment import checks, contrast
-from specscope.evaluate.experiment.blocks import BASELINE, BlockTime, arm_k
-from specscope.evaluate.experiment.checks import Design
+from specscope.evaluate.experiment.blocks import BASELINE, BlockTime, Design, arm_k
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.verdict.verdict import OVERRULES_ALL, OVERRULES_GAINS, Action, Flag
 

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from specscope.evaluate.experiment import checks
-from specscope.evaluate.experiment.blocks import BASELINE, BlockPart, BlockTime, arm_k
-from specscope.evaluate.experiment.checks import Design
+from specscope.evaluate.experiment.blocks import BASELINE, BlockPart, BlockTime, Design, arm_k
 from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.experiment.loads import by_segment
 from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.objectives import objective_for
-from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
+from specscope.evaluate.experiment.pairs import Pair, pairs_of
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.statistics import sequential
 from specscope.evaluate.statistics.multiplicity import bonferroni
@@ -78,10 +78,10 @@ def compare_switches(
     do those that keep up with their arrivals: there every arm yields what was offered.
     """
     rules = rules or Rules()
-    pairs_found = pairs_of(blocks, parts, closed_loop=design == "closed_loop")
+    pairs_found = pairs_of(blocks, parts, design)
     grouped = {
         key: checks.usable_pairs(pairs, design).pairs
-        for key, pairs in by_segment(pairs_found).items()
+        for key, pairs in by_segment(pairs_found, design).items()
     }
     # The level of a gate that would be chosen segment by segment, over all of them.
     each = replace(rules, level=bonferroni(rules.level, max(1, len(grouped))))

@@ -17,10 +17,18 @@ import numpy as np
 from scipy.optimize import nnls
 
 from specscope.evaluate.costs.steptime import StepModel, fit_blocks, optimistic_speedup
-from specscope.evaluate.experiment.blocks import BASELINE, BlockPart, BlockTime, arm_k, merge_blocks
-from specscope.evaluate.experiment.checks import Design, usable_pairs
+from specscope.evaluate.experiment.blocks import (
+    BASELINE,
+    BlockPart,
+    BlockTime,
+    Design,
+    arm_k,
+    merge_blocks,
+)
+from specscope.evaluate.experiment.checks import usable_pairs
+from specscope.evaluate.experiment.loads import by_segment
 from specscope.evaluate.experiment.objectives import METRICS
-from specscope.evaluate.experiment.pairs import Pair, by_segment, pairs_of
+from specscope.evaluate.experiment.pairs import Pair, pairs_of
 from specscope.evaluate.experiment.summary import ArmSummary
 from specscope.evaluate.outputs.copies import wilson
 from specscope.evaluate.statistics.acceptance import Survival
@@ -74,7 +82,7 @@ def untried(
     Nothing where too few blocks know how long drafts and verify passes took, where no position
     was tested, or where target-only did not run.
     """
-    segments = by_segment(pairs_of(blocks, parts, closed_loop=design == "closed_loop"))
+    segments = by_segment(pairs_of(blocks, parts, design), design)
     found = []
     for epoch in sorted({verdict.epoch for verdict in verdicts}):
         model = fit_blocks(

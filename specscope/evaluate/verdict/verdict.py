@@ -160,6 +160,7 @@ class Why(StrEnum):
     CAUSE = "cause"
     NO_SINGLE_FIX = "no_single_fix"
     BACKLOG = "backlog"
+    CROSSING = "crossing"
     CROSSOVER = "crossover"
     HARDWARE = "hardware"
     HARDWARE_INCLUDED = "hardware_included"

@@ -287,6 +287,11 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
     Why.CROSSOVER: lambda _: (
         "crossover by router: sides with fixed configurations, their traffic swapped"
     ),
+    Why.CROSSING: lambda r: (
+        f"{r.arm} and target-only are equal at load {r['load']:.3g}"
+        + ("" if None in (r["low"], r["high"]) else f" ({r['low']:.3g} to {r['high']:.3g})")
+        + ("; beyond it the arm loses" if r["falls"] else "; below it the arm loses")
+    ),
     Why.BACKLOG: lambda r: (
         f"the queue that one arm leaves is drained in the other's block (in {r['share']:.0%} of "
         "the pairs), so the speedup is not that of a steady state"
