@@ -12,7 +12,7 @@ from specscope.analyze.arms import Group, Trials, output_tokens, ratio
 from specscope.analyze.differences import BAND, adds, loads, settings, tax, unlike_arms
 from specscope.analyze.result import Comparison, Verdict
 from specscope.readers.records import Finding
-from specscope.readers.tables.names import unlike
+from specscope.readers.tables.names import ON, named, unlike
 
 INPUTS = "inputs"
 """The scope of arms that are whole inputs, which nobody matched."""
@@ -312,7 +312,8 @@ def _without_baseline(
 ) -> tuple[list[Comparison], Verdict | None, list[Finding]]:
     """Arms against each other; no verdict on speculation follows."""
     in_engine = group.of_role("k0")
-    arms = in_engine + speculative
+    # Arms are told apart by drafter or length; loads and outputs under one name are no arms.
+    arms = in_engine + [t for t in speculative if t.k is not None or named(t.name).state == ON]
     comparisons: list[Comparison] = []
     findings: list[Finding] = []
     if len(arms) < 2:

@@ -21,7 +21,15 @@ from specscope.readers.source import SEPARATOR
 def conclude(evidence: Evidence) -> Analysis:
     """The analysis of everything that was read."""
     comparisons, verdicts, judged_inputs = _compared(evidence)
+    explained = list(of_runs(_runs(evidence)))
+    for finding in explained:
+        evidence.findings.add(finding)
     verdicts += _alone(evidence, judged_inputs)
+    more = tuple(finding.text for finding in explained)
+    verdicts = [
+        replace(v, reasons=v.reasons + more) if v.action == "collect_baseline" else v
+        for v in verdicts
+    ]
     if not verdicts:
         reason = "nothing here speaks of speculation"
         verdicts = [Verdict({}, "no_data", None, None, "high", (reason,))]
@@ -88,17 +96,10 @@ def _compared(evidence: Evidence) -> tuple[list[Comparison], list[Verdict], set[
             scopes.setdefault(group.scope, []).append(verdict)
     for scoped in scopes.values():
         findings += varying(scoped)
-    explained = list(of_runs(_runs(evidence)))
-    findings += explained
     if comparisons and all(comparison.ci is None for comparison in comparisons):
         findings.append(Finding("SINGLE_RUN", "one run per arm"))
     for finding in findings:
         evidence.findings.add(finding)
-    more = tuple(finding.text for finding in explained)
-    verdicts = [
-        replace(v, reasons=v.reasons + more) if v.action == "collect_baseline" else v
-        for v in verdicts
-    ]
     return comparisons, verdicts, inputs
 
 

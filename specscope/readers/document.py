@@ -21,7 +21,7 @@ from specscope.readers.tables.bench_table import is_known, records
 from specscope.readers.tables.drawn import context_above, is_spaced, tables
 from specscope.readers.tables.impossible import Impossible
 from specscope.readers.tables.lists import has_list
-from specscope.readers.tables.names import OFF, ON, WORD, named
+from specscope.readers.tables.names import OFF, ON, WORD, is_command, named
 from specscope.readers.tables.shape import Table
 
 LARGEST = 1 << 22
@@ -111,8 +111,9 @@ def part_records(part: Part) -> tuple[str, list[Record]]:
 def label_of(context: Sequence[str]) -> str:
     """Of the lines above a block, the nearest that says whether it speculates; else the nearest."""
     short = [text for text in context[:4] if len(text) <= 120]
-    telling = (text for text in short if named(text).state in (ON, OFF, WORD))
-    return next(telling, context[0] if context else "")
+    telling = [text for text in short if named(text).state in (ON, OFF, WORD)]
+    words = [text for text in telling if not is_command(text)]  # a command is long, and cut
+    return next(iter(words + telling), context[0] if context else "")
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[list[str], list[str], bool]]:
