@@ -22,7 +22,7 @@ from specscope.readers.tables.drawn import context_above, is_spaced, tables
 from specscope.readers.tables.impossible import Impossible
 from specscope.readers.tables.lists import has_list
 from specscope.readers.tables.names import OFF, ON, WORD, is_command, named
-from specscope.readers.tables.shape import Table
+from specscope.readers.tables.table import Table
 
 LARGEST = 1 << 22
 """4 MiB: a larger file is a log, and is read line by line."""

@@ -12,7 +12,8 @@ from specscope.readers.source import from_stream
 from specscope.readers.tables.cells import bare, quantity
 from specscope.readers.tables.drawn import tables
 from specscope.readers.tables.names import k_of
-from specscope.readers.tables.shape import Table, long_rows
+from specscope.readers.tables.shape import long_rows
+from specscope.readers.tables.table import Table
 
 
 @pytest.mark.parametrize(

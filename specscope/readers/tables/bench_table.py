@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from specscope.readers.records import Arm, Finding, Record, Window
+from specscope.readers.records import Arm, Finding, Record
 from specscope.readers.source import Source
 from specscope.readers.tables import headers
 from specscope.readers.tables.arm_roles import Sign, decided, subject_is_speculation
@@ -34,9 +34,11 @@ from specscope.readers.tables.names import (
     named,
     shared_rests,
 )
-from specscope.readers.tables.round_parts import PERCENT, modelled, round_parts
+from specscope.readers.tables.round_parts import PERCENT, modelled
+from specscope.readers.tables.row_window import window_of
 from specscope.readers.tables.schema import SWITCH, Row, Schema, is_blank, measured, resolve
-from specscope.readers.tables.shape import Table, arm_above, is_transposed, long_rows
+from specscope.readers.tables.shape import arm_above, is_transposed, long_rows
+from specscope.readers.tables.table import Table
 
 TOGETHER = 10_000
 """Rows that are looked at together; a longer table is read in stretches of so many."""
@@ -136,7 +138,7 @@ def records(
         if not stood_for and not (nameless and told.count(told[place]) > 1):
             yield from _runs(arm, schema, unfolded[place])
         if arm.role != "target_only" and _speaks(arm.metrics, positions):
-            window = _window(input, arm, positions)
+            window = window_of(input, arm, positions)
             labels[window.label] += 1
             if labels[window.label] > 1:  # rows are runs of their own, whatever they are called
                 window = replace(window, label=f"{window.label} ({labels[window.label]})")
@@ -389,46 +391,3 @@ def _speaks(metrics: Mapping[str, float], positions: tuple[float, ...] | None) -
 
 def _speaks_at_all(schema: Schema) -> bool:
     return any(name in schema.metrics for name in _SPEECH)
-
-
-def _window(input: str, arm: Arm, positions: tuple[float, ...] | None) -> Window:
-    metrics = arm.metrics
-    drafts, length = metrics.get("drafts"), metrics.get("mean_length")
-    if length is None and positions is not None:
-        length = 1 + sum(positions)
-    parts = round_parts(arm)
-    told = [str(arm.conditions[d]) for d in ("label", "engine", "version") if d in arm.conditions]
-    told += [str(arm.settings["model"])] if "model" in arm.settings and not told else []
-    loads = ("batch", "concurrency", "context")
-    told += [f"{name} {arm.conditions[name]}" for name in loads if name in arm.conditions]
-    own = "" if arm.arm.startswith("row ") and told else arm.arm
-    return Window(
-        input,
-        "unknown",
-        grain="run",
-        label=", ".join(filter(None, [own, *told])),
-        k=arm.k,
-        drafts=round(drafts) if drafts is not None else None,
-        proposed=_whole(metrics.get("proposed")),
-        accepted=_count(metrics.get("accepted")),
-        came_out=round(length * drafts)
-        if length and drafts and "accepted" not in metrics
-        else None,
-        printed_rate=metrics.get("acceptance_rate"),
-        printed_length=length,
-        printed_positions=positions,
-        throughput_tok_s=metrics.get("throughput_tok_s"),
-        round_ms=parts.round_ms,
-        draft_ms=parts.draft_ms,
-        # The table's own length may leave out the first token or cut the last round.
-        tolerance=max(0.05, 1.5 / drafts) if drafts else 0.05,
-    )
-
-
-def _count(value: float | None) -> int | None:
-    """A fraction is a mean of something and no count."""
-    return int(value) if value is not None and value == int(value) else None
-
-
-def _whole(value: float | None) -> int | None:
-    return round(value) if value is not None else None

@@ -11,7 +11,8 @@ from specscope.readers.tables.cells import bare, quantity
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.lists import LONGEST_LINE, arms_in_lines, headings_above
 from specscope.readers.tables.names import is_command
-from specscope.readers.tables.shape import Table, of_subject
+from specscope.readers.tables.shape import of_subject
+from specscope.readers.tables.table import Table
 
 MOST_COLUMNS = 64
 MOST_ROWS = 10_000

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from specscope.readers.records import Arm, Finding, Record
 from specscope.readers.tables.cells import quantity
-from specscope.readers.tables.shape import Table
+from specscope.readers.tables.table import Table
 
 _TEST = re.compile(r"^(pp|tg)\s*(\d{1,6})(?:\s*@\s*d\s*(\d+))?$")
 LONGEST_VERIFIED = 64

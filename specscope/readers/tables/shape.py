@@ -6,24 +6,24 @@ Each is turned into one row per arm and class, which is all that `bench_table` r
 
 from __future__ import annotations
 
-import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from specscope.readers.tables import headers
-from specscope.readers.tables.cells import quantity, ratio_of, read, steps
+from specscope.readers.tables.cells import quantity, read, steps
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.names import K0, OFF, ON, WORD, heads_planned, is_total, named, words
-from specscope.readers.tables.schema import TOKEN_RATES, resolve
+from specscope.readers.tables.schema import resolve
+from specscope.readers.tables.table import Table
+from specscope.readers.tables.units import by_speedup, is_ratio, unit_of, unit_of_cells
 
 _METRIC_HEADERS = set(words("metric metrics key item measure statistic indicator parameter"))
 _STATISTICS = re.compile(
     r"^(?:avg|mean|average|value|result|min|max|std|p\d\d|median|count|unit|total)$"
 )
 _MEANS = ("value", "result", "avg", "mean", "average")
-_UNITS = {**dict.fromkeys(TOKEN_RATES, "tok_s"), "ms/token": "tpot_ms", "ms/tok": "tpot_ms"}
 _QUANTITIES = set(
     words(
         "tokens prefill prompt prompts params size memory vram gb gib mb mib layers runs "
@@ -48,26 +48,6 @@ _NO_CLASS = set(
     )
 )
 """Words before a measure that say which statistic or which tokens, not which class."""
-
-AGREES = math.log(1.03)
-"""A ratio and the printed speedup may be rounded apart by this much."""
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Normalised names, rows of bare cells, and the lines above the table, nearest first."""
-
-    names: Sequence[str]
-    rows: Sequence[Mapping[str, str]]
-    caption: str = ""
-    printed: Mapping[str, str] = field(default_factory=dict)
-    """Normalised name to the header as printed."""
-    context: Sequence[str] = ()
-    """Lines and headings above, from the caption outwards."""
-
-    def said(self, name: str) -> str:
-        """A header as printed."""
-        return self.printed.get(name, name)
 
 
 def long_rows(table: Table) -> list[dict[str, str]]:
@@ -201,7 +181,7 @@ def _class_columns(table: Table) -> dict[str, tuple[str, int, str]]:
     found = {}
     for name in table.names:
         known = headers.class_of(name)
-        measure = _unit_of(table, name) if known else None
+        measure = unit_of(table, name) if known else None
         if known and measure:
             found[name] = (*known, measure)
     return found if len(found) > 1 else {}
@@ -239,7 +219,7 @@ def _grouped_columns(table: Table) -> dict[str, tuple[str, str]]:
         if split is None or set(split[0].split("_")) <= _NO_CLASS:
             continue
         rest, measure = split
-        measure = "tok_s" if measure == "decode" and _unit_of(table, name) == "tok_s" else measure
+        measure = "tok_s" if measure == "decode" and unit_of(table, name) == "tok_s" else measure
         measure = {"acc": "acceptance_rate", "e2e_ms": "latency_ms"}.get(measure, measure)
         if measure != "decode":
             found[name] = (rest, measure)
@@ -280,13 +260,13 @@ def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
     numeric = [
         n
         for n in names
-        if any(quantity(row.get(n)) for row in table.rows) and not _is_ratio(table, n)
+        if any(quantity(row.get(n)) for row in table.rows) and not is_ratio(table, n)
     ]
     states = {n: named(table.said(n)).state for n in numeric}
     bases = [n for n in numeric if states[n] in (OFF, K0, WORD)]
     if not bases or len(numeric) < 2 or heads_planned(table.caption):
         return {}
-    measure = _unit_of(table, bases[0]) or _by_speedup(table, bases[0], numeric)
+    measure = unit_of(table, bases[0]) or by_speedup(table, bases[0], numeric)
     if measure is None:
         return {}
     return {name: (table.said(name), measure) for name in numeric}
@@ -330,74 +310,3 @@ def _labelled(table: Table, rows: Sequence[Mapping[str, str]]) -> list[Mapping[s
         {"label": label(row.get(first, "")), **{n: cell for n, cell in row.items() if n != first}}
         for row in rows
     ]
-
-
-def unit_of_cells(cells: Sequence[str]) -> str | None:
-    """The one measure that the units of cells are of, or None."""
-    known = {_UNITS.get(found.unit) for cell in cells if (found := quantity(cell))}
-    return known.pop() if len(known) == 1 else None
-
-
-def _unit_of(table: Table, name: str) -> str | None:
-    """The measure of a column from its cells' units, or from the table's caption."""
-    cells = [row.get(name, "") for row in table.rows]
-    units = [found.unit for cell in cells if (found := quantity(cell))]
-    known = {_UNITS.get(unit) for unit in units if unit}
-    if len(known) == 1 and None not in known:
-        return known.pop()
-    if units and not any(units) and len(table.caption) <= 100:
-        metric = headers.metric_of(name_of(table.caption))
-        return metric if metric in headers.SPEEDS else None
-    if units and not any(units) and _quoted(table):
-        return "tok_s"
-    return None
-
-
-def _quoted(table: Table) -> bool:
-    """Whether a line above gives the figure of some cell with a unit of tokens per second."""
-    figures = [q.value for row in table.rows for cell in row.values() if (q := quantity(cell))]
-    said = " ".join(table.context)[:2000]
-    quotes = [float(n) for n in re.findall(r"(\d{1,6}(?:\.\d+)?)\s?(?:tok(?:en)?s?/s|t/s)", said)]
-    return any(abs(q / f - 1) < QUOTED for q in quotes for f in figures if f > 0)
-
-
-QUOTED = 0.02
-"""A figure is quoted in a text with fewer digits than in the table."""
-
-
-def _is_ratio(table: Table, name: str) -> bool:
-    units = [found.unit for row in table.rows if (found := quantity(row.get(name)))]
-    return bool(units) and all(unit[:1] in ("x", "×", "%") for unit in units)
-
-
-def _by_speedup(table: Table, base: str, numeric: Sequence[str]) -> str | None:
-    """Whether higher or lower is better, from speedups that the table itself prints."""
-    votes = set()
-    for row in table.rows:
-        theirs = quantity(row.get(base))
-        printed = [
-            ratio_of(cell) or _number(cell)
-            for name, cell in row.items()
-            if headers.is_delta(name) or _is_ratio(table, name)
-        ]
-        for name in numeric:
-            ours = quantity(row.get(name))
-            if name == base or ours is None or theirs is None or ours.unit.startswith("%"):
-                continue
-            for claim in [*printed, read(row.get(name)).ratio]:
-                if claim and ours.value > 0 and theirs.value > 0:
-                    votes |= _vote(math.log(ours.value / theirs.value), math.log(claim))
-    return {"up": "tok_s", "down": "tpot_ms"}[votes.pop()] if len(votes) == 1 else None
-
-
-def _vote(ratio: float, claim: float) -> set[str]:
-    if abs(ratio) < AGREES or abs(claim) < AGREES:
-        return set()  # near 1 either reading fits
-    if abs(ratio - claim) < AGREES:
-        return {"up"}
-    return {"down"} if abs(ratio + claim) < AGREES else set()
-
-
-def _number(cell: str) -> float | None:
-    found = quantity(cell)
-    return found.value if found and found.value > 0 else None

@@ -1,0 +1,92 @@
+"""What a column of numbers measures: by its unit, the line above, or a speedup beside it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+from specscope.readers.tables import headers
+from specscope.readers.tables.cells import quantity, ratio_of, read
+from specscope.readers.tables.csv_file import name_of
+from specscope.readers.tables.schema import TOKEN_RATES
+from specscope.readers.tables.table import Table
+
+
+def unit_of_cells(cells: Sequence[str]) -> str | None:
+    """The one measure that the units of cells are of, or None."""
+    known = {_UNITS.get(found.unit) for cell in cells if (found := quantity(cell))}
+    return known.pop() if len(known) == 1 else None
+
+
+def unit_of(table: Table, name: str) -> str | None:
+    """The measure of a column from its cells' units, or from the table's caption."""
+    cells = [row.get(name, "") for row in table.rows]
+    units = [found.unit for cell in cells if (found := quantity(cell))]
+    known = {_UNITS.get(unit) for unit in units if unit}
+    if len(known) == 1 and None not in known:
+        return known.pop()
+    if units and not any(units) and len(table.caption) <= 100:
+        metric = headers.metric_of(name_of(table.caption))
+        return metric if metric in headers.SPEEDS else None
+    if units and not any(units) and _quoted(table):
+        return "tok_s"
+    return None
+
+
+def _quoted(table: Table) -> bool:
+    """Whether a line above gives the figure of some cell with a unit of tokens per second."""
+    figures = [q.value for row in table.rows for cell in row.values() if (q := quantity(cell))]
+    said = " ".join(table.context)[:2000]
+    quotes = [float(n) for n in re.findall(r"(\d{1,6}(?:\.\d+)?)\s?(?:tok(?:en)?s?/s|t/s)", said)]
+    return any(abs(q / f - 1) < QUOTED for q in quotes for f in figures if f > 0)
+
+
+QUOTED = 0.02
+"""A figure is quoted in a text with fewer digits than in the table."""
+
+
+def is_ratio(table: Table, name: str) -> bool:
+    """Whether a column holds ratios or percentages alone."""
+    units = [found.unit for row in table.rows if (found := quantity(row.get(name)))]
+    return bool(units) and all(unit[:1] in ("x", "×", "%") for unit in units)
+
+
+def by_speedup(table: Table, base: str, numeric: Sequence[str]) -> str | None:
+    """Whether higher or lower is better, from speedups that the table itself prints."""
+    votes = set()
+    for row in table.rows:
+        theirs = quantity(row.get(base))
+        printed = [
+            ratio_of(cell) or _number(cell)
+            for name, cell in row.items()
+            if headers.is_delta(name) or is_ratio(table, name)
+        ]
+        for name in numeric:
+            ours = quantity(row.get(name))
+            if name == base or ours is None or theirs is None or ours.unit.startswith("%"):
+                continue
+            for claim in [*printed, read(row.get(name)).ratio]:
+                if claim and ours.value > 0 and theirs.value > 0:
+                    votes |= _vote(math.log(ours.value / theirs.value), math.log(claim))
+    return {"up": "tok_s", "down": "tpot_ms"}[votes.pop()] if len(votes) == 1 else None
+
+
+def _vote(ratio: float, claim: float) -> set[str]:
+    if abs(ratio) < AGREES or abs(claim) < AGREES:
+        return set()  # near 1 either reading fits
+    if abs(ratio - claim) < AGREES:
+        return {"up"}
+    return {"down"} if abs(ratio + claim) < AGREES else set()
+
+
+def _number(cell: str) -> float | None:
+    found = quantity(cell)
+    return found.value if found and found.value > 0 else None
+
+
+_UNITS = {**dict.fromkeys(TOKEN_RATES, "tok_s"), "ms/token": "tpot_ms", "ms/tok": "tpot_ms"}
+
+
+AGREES = math.log(1.03)
+"""A ratio and the printed speedup may be rounded apart by this much."""
