@@ -18,6 +18,8 @@ MAX_UNHEARD = 1024  # answers that a sidecar has not read; it waits for 16 at mo
 UNHEARD_S = 0.05  # between two looks at whether it reads again
 MAX_HTTP = 128  # connections to the read endpoint
 HEADER_S = 10.0  # from a connection's opening, or the answer before, to a whole request
+ANSWER_S = 120.0  # for an answer to be read
+MAX_UNREAD = 256 << 20  # bytes of answers that clients have not read yet
 BODY_S = 30.0  # for the body of one
 
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -123,6 +123,8 @@ async def _question(request: Request, database: str, grant: Grant) -> Question:
                 if len(body) > MAX_BODY:
                     text = f"a statement may have {MAX_BODY} bytes"
                     raise Unanswered(413, BAD_ARGUMENTS, text)
+    except ClientDisconnect:  # nobody is there to be told
+        raise Unanswered(400, BAD_ARGUMENTS, "the client has left") from None
     except TimeoutError:
         raise Unanswered(408, BAD_ARGUMENTS, f"no whole body in {BODY_S:.0f} s") from None
     try:

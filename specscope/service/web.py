@@ -10,7 +10,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from specscope.service.limits import HEADER_S, MAX_HTTP
+from specscope.service.limits import ANSWER_S, HEADER_S, MAX_HTTP, MAX_UNREAD
 
 SHUTDOWN_S = 3  # for answers that are being written
 
@@ -47,7 +47,23 @@ class Protocol(H11Protocol):
 
     def _expect_request(self) -> None:
         self._cancel()
-        self._deadline = self.loop.call_later(HEADER_S, self.transport.abort)
+        self._shed()
+        self._deadline = self.loop.call_later(HEADER_S, self._late, self.loop.time() + ANSWER_S)
+
+    def _late(self, at_last: float) -> None:
+        """No request in time: the end, unless the answer before is still being read."""
+        if self.transport.get_write_buffer_size() and self.loop.time() < at_last:
+            self._deadline = self.loop.call_later(HEADER_S, self._late, at_last)
+        else:
+            self.transport.abort()
+
+    def _shed(self) -> None:
+        """Cut off who leaves the most unread, while there is more than may wait in memory."""
+        waiting = {each: each.transport.get_write_buffer_size() for each in self.connections}
+        while sum(waiting.values()) > MAX_UNREAD:
+            worst = max(waiting, key=lambda each: waiting[each])
+            del waiting[worst]
+            worst.transport.abort()
 
     def _cancel(self) -> None:
         if self._deadline is not None:

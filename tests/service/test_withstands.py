@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from urllib.parse import quote
@@ -174,6 +175,51 @@ def test_a_connection_that_is_kept_alive_is_not_cut_off_within_an_answer(running
         for path in (question, "/ping"):
             client.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
             assert client.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+LARGE = f"GET /?query={quote('SELECT repeat(toString(0), 1000000) FROM numbers(40)')} HTTP/1.1"
+
+
+def received(client):
+    count = 0
+    with contextlib.suppress(ConnectionError):
+        while part := client.recv(1 << 20):
+            count += len(part)
+    return count
+
+
+def test_an_answer_may_be_read_slowly(running, monkeypatch):
+    monkeypatch.setattr(web, "HEADER_S", 0.2)
+
+    with socket.create_connection(("127.0.0.1", running.http_port)) as client:
+        client.settimeout(PATIENCE_S)
+        client.sendall(f"{LARGE}\r\nHost: a\r\n\r\n".encode())
+        first = client.recv(1)
+        time.sleep(1.0)
+        count = len(first) + received(client)
+
+    assert count > 40_000_000
+
+
+def test_answers_that_nobody_reads_do_not_fill_the_memory(running, monkeypatch):
+    monkeypatch.setattr(web, "MAX_UNREAD", 1 << 20)
+
+    with socket.create_connection(("127.0.0.1", running.http_port)) as client:
+        client.settimeout(PATIENCE_S)
+        client.sendall(f"{LARGE}\r\nHost: a\r\n\r\n".encode())
+        count = received(client)
+
+    assert count < 40_000_000
+    assert get(running) == b"ok\n"
+
+
+def test_a_client_that_leaves_within_its_request_is_no_news(running, caplog):
+    with socket.create_connection(("127.0.0.1", running.http_port)) as client:
+        client.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\nSELECT")
+        time.sleep(0.2)
+    get(running)
+
+    assert caplog.records == []
 
 
 def test_grpc_says_whether_it_serves(running):
