@@ -134,7 +134,8 @@ _COMMAND_OFF = re.compile(
 )
 _ATTRIBUTES = {
     "engine": re.compile(
-        r"\b(?:vllm|sglang|ik_?llama(?:\.cpp)?|llama\.?cpp|tensorrt-?llm|trt-?llm|omlx|mlx(?:-v?lm)?"
+        r"\b(?:vllm|sglang|ik_?llama(?:\.cpp)?|llama[. ]?cpp|tensorrt[- ]?llm|trt[- "
+        r"]?llm|omlx|mlx(?:-v?lm)?"
         r"|exllama(?:v\d)?|tabby(?:api)?|tgi|lmdeploy|transformers|ollama|lm "
         r"?studio|ktransformers|basert"
         r"|mlc(?:-llm)?|xllm|atom|deepspeed|nim|dynamo)\b"
