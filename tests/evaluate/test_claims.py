@@ -9,7 +9,7 @@ import pytest
 from block_rows import Kind, block, part
 
 from specscope.evaluate.experiment.measures import Comparison
-from specscope.evaluate.statistics import randomisation, sequential
+from specscope.evaluate.statistics import randomisation, sequential, serial
 from specscope.evaluate.statistics.multiplicity import bonferroni, holm_levels
 from specscope.evaluate.statistics.ratio import LogRatio, paired_log_ratio
 from specscope.evaluate.verdict.choice import Rules
@@ -226,3 +226,34 @@ def test_a_stacked_sequence_holds_at_all_looks_together():
                 break
 
     assert missed <= 10
+
+
+@pytest.mark.parametrize(("memory", "least", "most"), [(0.0, 0.93, 0.98), (0.5, 0.90, 0.97)])
+def test_intervals_of_a_wandering_effect_cover_it(memory, least, most):
+    random = np.random.default_rng(12)
+    held = independent = 0
+    for _ in range(400):
+        effect = np.zeros(48)
+        effect[0] = random.normal()
+        for pair in range(1, 48):
+            fresh = random.normal(0, math.sqrt(1 - memory**2))
+            effect[pair] = memory * effect[pair - 1] + fresh
+        scores = (effect - effect.mean()) / 48
+        plain = LogRatio(effect.mean(), math.sqrt(48 / 47 * float(scores @ scores)), scores)
+        for contrast, wide in ((plain, False), (serial.widened(plain, [0] * 48), True)):
+            low, high = contrast.interval()
+            held += wide and low <= 0 <= high
+            independent += (not wide) and low <= 0 <= high
+
+    assert least <= held / 400 <= most
+    assert memory == 0.0 or independent / 400 < 0.8
+
+
+def test_pairs_of_different_replicas_are_no_neighbours():
+    scores = np.array([1.0, -1.0] * 12)
+
+    assert serial.inflation(np.sort(scores), [0] * 24) > 3.0
+    assert serial.inflation(np.sort(scores), list(range(24))) == pytest.approx(1.0, abs=0.1)
+    assert serial.inflation(scores, [0] * 24) == 1.0
+    few = LogRatio(0.1, 0.1, np.sort(scores)[:10])
+    assert serial.widened(few, [0] * 10) is few

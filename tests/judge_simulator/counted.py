@@ -46,7 +46,9 @@ def estimates(pairs: Sequence[Pair], scenario: Scenario, often: bool) -> Estimat
     assert METRICS[objective] == METRICS[scenario.metric], (scenario.name, objective)
     offered = offered_to(pairs) if scenario.design == "switchback" else None
     arm = f"k{scenario.lengths[-1]}"
-    return Measure(objective, offered).estimate(pairs, arm, "k0", LEVEL, often)
+    return Measure(objective, offered, scenario.design != "cohort").estimate(
+        pairs, arm, "k0", LEVEL, often
+    )
 
 
 def count(scenario: Scenario, truth: float, job: tuple[int, int], sequence: bool = True) -> Count:

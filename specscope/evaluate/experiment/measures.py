@@ -11,7 +11,7 @@ from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.objectives import Objective
 from specscope.evaluate.experiment.offered import Offered
 from specscope.evaluate.experiment.pairs import Pair
-from specscope.evaluate.statistics import randomisation
+from specscope.evaluate.statistics import randomisation, serial
 from specscope.evaluate.statistics.ratio import LogRatio
 
 
@@ -51,10 +51,12 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """objective: the metric. offered: traffic to hold equal; None where nothing may be."""
+    """objective: the metric. offered: traffic to hold equal; None where nothing may be. serial:
+    whether the traffic may wander from pair to pair, so that neighbours are alike."""
 
     objective: Objective = "throughput"
     offered: Offered | None = None
+    serial: bool = False
 
     def compare(
         self, pairs: Sequence[Pair], arm: str, baseline: str, looked_at_often: bool = False
@@ -83,4 +85,10 @@ class Measure:
         if plain is None:
             return None
         held = self.offered and self.offered.hold_equal(plain, known, arm, baseline)
-        return (plain, held.contrast, held.what) if held else (plain, None, "")
+        adjusted = held.contrast if held else None
+        if self.serial:
+            boots = {pair.key[:4]: place for place, pair in enumerate(known)}
+            lines = [boots[pair.key[:4]] for pair in known]
+            plain = serial.widened(plain, lines)
+            adjusted = adjusted and serial.widened(adjusted, lines)
+        return plain, adjusted, held.what if held else ""

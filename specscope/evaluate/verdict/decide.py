@@ -69,7 +69,9 @@ def decide(
         for name, u in usable.items()
     }
     compared = {
-        name: compare(u.pairs, Measure(objective[name], offered), rules.looked_at_often)
+        name: compare(
+            u.pairs, Measure(objective[name], offered, design != "cohort"), rules.looked_at_often
+        )
         for name, u in usable.items()
     }
     held = hold(compared, rules.level)
