@@ -12,14 +12,19 @@ import shutil
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specscope.doctor import embedded
+from specscope.doctor import pipeline
+from specscope.doctor.check import SEVERE, Check
+from specscope.errors import ExitCode
+
+Environment = Mapping[str, str]
+
 
 EXTRAS = {
     "agent": ("grpc", "google.protobuf", "pyarrow", "numpy", "pynvml", "opentelemetry.sdk"),
@@ -48,34 +53,17 @@ NEVER_RUN = (
 """By us. The README says the same in its own section, and a test holds them together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One line of the answer. state: ok, missing, refused, left over, or never run."""
-
-    what: str
-    state: str
-    detail: str
-    remedy: str = ""
+def checks(environment: Environment) -> Iterator[Check]:
+    """All checks; none of them raises or changes anything."""
+    for check in REGISTRY:
+        yield from check(environment)
 
 
-def checks(environment: dict[str, str]) -> Iterator[Check]:
-    """All checks, cheapest first; none of them raises or changes anything."""
-    yield _python()
-    yield from _extras()
-    yield from _engines()
-    yield _rings(Path(environment.get("SPECSCOPE_RINGS", "/dev/shm")))
-    yield from _left_behind()
-    yield from _settings(environment)
-    yield from (Check(*state) for state in embedded.states(environment))
-    yield _device()
-    yield from (Check("by its makers", "never run", what) for what in NEVER_RUN)
+def _python(_: Environment) -> Iterator[Check]:
+    yield Check("python", "ok", ".".join(map(str, sys.version_info[:3])))
 
 
-def _python() -> Check:
-    return Check("python", "ok", ".".join(map(str, sys.version_info[:3])))
-
-
-def _extras() -> Iterator[Check]:
+def _extras(_: Environment) -> Iterator[Check]:
     for extra, modules in EXTRAS.items():
         absent = [name for name in modules if not _installed(name)]
         if absent:
@@ -85,7 +73,7 @@ def _extras() -> Iterator[Check]:
             yield Check(f"extra {extra}", "ok", "installed")
 
 
-def _engines() -> Iterator[Check]:
+def _engines(_: Environment) -> Iterator[Check]:
     for engine, distributions in ENGINES.items():
         if not _installed(engine):
             continue
@@ -99,7 +87,11 @@ def _engines() -> Iterator[Check]:
             yield Check(f"engine {engine}", "ok", "installed, version not declared")
 
 
-def _rings(folder: Path) -> Check:
+def _rings(environment: Environment) -> Iterator[Check]:
+    yield _rings_folder(Path(environment.get("SPECSCOPE_RINGS", "/dev/shm")))
+
+
+def _rings_folder(folder: Path) -> Check:
     what = f"rings in {folder}"
     if str(folder) == "off":
         return Check("rings", "ok", "SPECSCOPE_RINGS=off: the hook records nothing")
@@ -116,7 +108,7 @@ def _rings(folder: Path) -> Check:
     return Check(what, "ok", f"{free >> 20} MiB free")
 
 
-def _left_behind() -> Iterator[Check]:
+def _left_behind(_: Environment) -> Iterator[Check]:
     from specscope.doctor.leftovers import left_behind, size
 
     for folder in left_behind():
@@ -125,12 +117,16 @@ def _left_behind() -> Iterator[Check]:
         yield Check(f"rings in {folder}", "left over", detail, remedy)
 
 
-def _settings(environment: dict[str, str]) -> Iterator[Check]:
+def _settings(environment: Environment) -> Iterator[Check]:
     from specscope_hook.settings import unknown
 
     for name, nearest in unknown(environment).items():
         remedy = f"did you mean {nearest}?" if nearest else "remove it"
         yield Check(f"setting {name}", "refused", "not a setting", remedy)
+
+
+def _devices(_: Environment) -> Iterator[Check]:
+    yield _device()
 
 
 def _device() -> Check:
@@ -146,6 +142,27 @@ def _device() -> Check:
     library.nvmlDeviceGetCount_v2(ctypes.byref(count))
     library.nvmlShutdown()
     return Check(what, "ok", f"{count.value} visible")
+
+
+def _never_run(_: Environment) -> Iterator[Check]:
+    yield from (Check("by its makers", "never run", what) for what in NEVER_RUN)
+
+
+REGISTRY: tuple[Callable[[Environment], Iterator[Check]], ...] = (
+    _python,
+    _extras,
+    _engines,
+    _settings,
+    _rings,
+    _left_behind,
+    pipeline.hooks,
+    pipeline.spool,
+    pipeline.service,
+    pipeline.store,
+    _devices,
+    _never_run,
+)
+"""Every check, in the order of the pipeline. A new one is a function and a line here."""
 
 
 def _installed(module: str) -> bool:
@@ -166,7 +183,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Print every check. Exit code 0 whatever they say: an absent extra is not an error."""
+    """Print every check. Exit code 1 when one of them is severe; an absent extra is not."""
     if args.sweep:
         from specscope.doctor.leftovers import sweep
 
@@ -174,9 +191,14 @@ def run(args: Namespace) -> int:
     found = list(checks(dict(os.environ)))
     if args.json:
         sys.stdout.write(json.dumps([asdict(check) for check in found], indent=1) + "\n")
-        return 0
+        return _code(found)
     width = max(len(check.what) for check in found)
     for check in found:
         remedy = f"  ->  {check.remedy}" if check.remedy else ""
         sys.stdout.write(f"{check.state:<9}  {check.what:<{width}}  {check.detail}{remedy}\n")
-    return 0
+    return _code(found)
+
+
+def _code(found: Sequence[Check]) -> ExitCode:
+    severe = any(check.state in SEVERE for check in found)
+    return ExitCode.FAILED if severe else ExitCode.DONE

@@ -5,7 +5,7 @@ Needs the standard library only, and neither opens nor locks the store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -13,7 +13,7 @@ from specscope.store.metadata import broken_parts, damaged
 from specscope.store.room import MIN_FREE_BYTES, Room
 
 
-def states(environment: dict[str, str]) -> Iterator[tuple[str, str, str, str]]:
+def states(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
     """Name, state, detail and remedy of each check; nothing where no embedded store is named."""
     dsn = environment.get("SPECSCOPE_STORE", "")
     if not dsn.startswith("chdb:///"):

@@ -1,0 +1,101 @@
+"""Checks of the pipeline from hook to service, as far as the environment names its parts.
+
+Standard library only. Each check reads; none changes anything.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from specscope.doctor import embedded
+from specscope.doctor.check import Check
+
+PATIENCE_S = 3.0
+SPOOL_ROOM = 1 << 30  # the sidecar's default; below it an outage loses rows sooner
+
+
+def hooks(environment: Mapping[str, str]) -> Iterator[Check]:
+    """Rings in the folder: whether their hooks are attached, and their writers alive."""
+    from specscope_hook.errors import HookError
+    from specscope_hook.peek import RingPeek
+
+    folder = Path(environment.get("SPECSCOPE_RINGS", "off"))
+    for path in sorted(folder.glob("*.ring")) if folder.is_dir() else ():
+        try:
+            ring = RingPeek.open(path)
+        except HookError as error:
+            yield Check(f"hook {path.stem}", "refused", str(error), "remove the file, or update")
+            continue
+        try:
+            if fault := ring.fault_text:
+                remedy = "restart the engine; the reason says what to change first"
+                yield Check(f"hook {path.stem}", "failed", f"detached: {fault}", remedy)
+            elif ring.writer_alive:
+                yield Check(f"hook {path.stem}", "ok", f"attached, {ring.dropped} records dropped")
+            else:
+                yield Check(f"hook {path.stem}", "ok", "its engine has ended")
+        finally:
+            ring.close()
+
+
+def spool(environment: Mapping[str, str]) -> Iterator[Check]:
+    """The sidecar's queue: there, writable, private, with room."""
+    if where := environment.get("SPECSCOPE_SPOOL"):
+        yield _folder("spool", Path(where), SPOOL_ROOM)
+
+
+def store(environment: Mapping[str, str]) -> Iterator[Check]:
+    """The store that the environment names: room, definitions and parts of an embedded one, or
+    the port of another."""
+    where = environment.get("SPECSCOPE_STORE", "")
+    parts = urlsplit(where)
+    if where.startswith("chdb:"):
+        yield from (Check(*state) for state in embedded.states(environment))
+    elif parts.hostname:
+        ports = {"http": 8123, "https": 8443, "clickhouse": 8123, "clickhouses": 8443}
+        try:
+            port = parts.port or ports.get(parts.scheme, 8123)
+        except ValueError:
+            yield Check("store", "refused", "its port is no number", "correct SPECSCOPE_STORE")
+            return
+        yield _port("store", parts.hostname, port)
+
+
+def service(environment: Mapping[str, str]) -> Iterator[Check]:
+    """The ingest service that the sidecar ships to."""
+    if address := environment.get("SPECSCOPE_SERVICE"):
+        host, _, port = address.rpartition(":")
+        if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+            yield Check("service", "refused", f"{address!r} is not host:port", "correct it")
+        else:
+            yield _port("service", host.strip("[]"), int(port))
+
+
+def _folder(what: str, path: Path, room: int) -> Check:
+    what = f"{what} {path}"
+    if not path.is_dir():
+        return Check(what, "missing", "no such folder", "it is made at the first start")
+    if not os.access(path, os.W_OK | os.X_OK):
+        return Check(what, "failed", "this user cannot write to it", "change its owner or mode")
+    if path.stat().st_mode & 0o007:
+        return Check(what, "warning", "other users can enter it", f"chmod o-rwx {path}")
+    free = shutil.disk_usage(path).free
+    if free < room:
+        detail = f"{free >> 20} MiB free, {room >> 20} wanted"
+        return Check(what, "warning", detail, "free some room on its disk")
+    return Check(what, "ok", f"{free >> 20} MiB free")
+
+
+def _port(what: str, host: str, port: int) -> Check:
+    what = f"{what} {host}:{port}"
+    try:
+        socket.create_connection((host, port), PATIENCE_S).close()
+    except OSError as error:
+        remedy = "start it, or correct the address; a NetworkPolicy may stand between"
+        return Check(what, "failed", error.strerror or str(error), remedy)
+    return Check(what, "ok", "reachable")
