@@ -295,10 +295,14 @@ class Episode(Pipeline):
 
     def _upgrade(self) -> None:
         self.kill("service")
+        full = self.store_disk.filler.exists()
+        self.store_disk.free()  # the engine waits for room to drop a column; the upgrade must not
         subprocess.run(
             [sys.executable, str(HERE / "upgrade.py"), str(self.store_disk.path / "store")],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
+        if full and self.store_disk.small:
+            self.store_disk.fill(20_000)
 
     # --- the episode ---
 
@@ -434,7 +438,8 @@ def main() -> int:
         if one.violations:
             violations[str(seed)] = [*one.violations[:8], f"kept in {one.folder}"]
         done = {name: n for name, n in one.counts.items() if name.startswith("checked")}
-        say({"seed": seed, **done, "violations": one.violations[:8]})
+        kinds = {name: n for name, n in one.counts.items() if not name.startswith("checked")}
+        say({"seed": seed, **done, "by_kind": kinds, "violations": one.violations[:8]})
         left, seed = left - args.each, seed + 1
     kinds = {name: n for name, n in totals.items() if not name.startswith("checked")}
     checked = {name: n for name, n in totals.items() if name.startswith("checked")}
