@@ -21,8 +21,21 @@ from specscope_hook.ring import RingReader
 from specscope_hook.settings import HookSettings
 
 NEVER = {
-    # No device, no price given, not sparse, one length; the end is written by the sidecar.
-    "boot": {"driver", "gpu_type", "price_per_hour", "experts", "ended_at", "k_schedule"},
+    # No device, no price or tenant given, not sparse, one length; the sidecar writes the end.
+    # The cache has no blocks, and a plug-in is not told the number of slots.
+    "boot": {
+        "driver",
+        "gpu_type",
+        "price_per_hour",
+        "experts",
+        "ended_at",
+        "k_schedule",
+        "tenant",
+        "block_size",
+        "cache_blocks",
+        "largest_batch",
+        "lookahead_slots",
+    },
     "round": {"dram_active", "dram_window_ms"},  # of the device, by the sidecar
     "request_part": set(),
     "request": {"adapter"},  # the engine has none
