@@ -33,7 +33,8 @@ from proxy import DOWN, UP, Proxy  # noqa: E402
 from waiting import PATIENCE_S  # noqa: E402
 
 HOUR_NS = 3600 * 10**9
-STORE_BYTES, SPOOL_BYTES, FLOOR_BYTES = 96 << 20, 12 << 20, 8 << 20
+# The engine keeps merged parts for 8 minutes, some 100 kB each: a smaller store fills by itself.
+STORE_BYTES, SPOOL_BYTES, FLOOR_BYTES = 384 << 20, 12 << 20, 8 << 20
 FOR_EVER = 10**9
 ENGINES = 2
 
@@ -249,6 +250,10 @@ class Episode(Pipeline):
 
     def _step(self, name: str, hours: float) -> None:
         offset = int(self.random.uniform(-hours, hours) * HOUR_NS) * self.random.choice([0, 1])
+        self._set(name, offset)
+
+    def _set(self, name: str, offset: int) -> None:
+        """In place: a process has the file mapped."""
         with self._clock(name).open("r+b") as file:
             file.write(struct.pack("<q", offset))
 
@@ -340,7 +345,7 @@ class Episode(Pipeline):
     def settle(self) -> None:
         """Heal everything, end the engines, drain, stop, recount."""
         for name in ("service", "agent", *self.engines):
-            self._clock(name).write_bytes(bytes(8))
+            self._set(name, 0)
         self._mend(all_=True)
         self._wait(self.healthy, "the service does not start any more")
         for name in self.engines:

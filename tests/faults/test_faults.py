@@ -16,19 +16,7 @@ def test_after_a_dozen_random_faults_recorded_is_stored_plus_counted_losses():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mutant", "only", "says"),
-    [
-        ("forgets_a_row", {"cut"}, "nowhere"),
-        ("acknowledges_first", {"kill_service"}, "nowhere"),
-        ("counts_backwards", {"cut"}, "rolled"),
-    ],
-)
-def test_a_fault_of_the_product_is_found(mutant, only, says):
-    found = []
-    for seed in range(4):
-        found = episode(seed, 4, mutant=mutant, only=frozenset(only)).violations
-        if found:
-            break
+def test_a_service_that_forgets_rows_is_found():
+    found = episode(0, 4, mutant="forgets_a_row", only=frozenset({"cut"})).violations
 
-    assert any(says in violation for violation in found), found
+    assert any("nowhere" in violation for violation in found), found

@@ -5,6 +5,7 @@ The recount reads raw rows alone and shares no code with the rollups.
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -240,3 +241,15 @@ def test_a_store_of_an_earlier_version_keeps_its_blocks_and_counts_on(tmp_path):
         migrate(store)
         settle(recovered(store))
         assert rolled(store) == truth(store)
+
+
+def test_the_recount_sees_versions_that_fall(store, monkeypatch):
+    """A planted fault: a later computation has a lower version."""
+    falling = itertools.count(10**9, -1)
+    monkeypatch.setattr(ledger, "seen", lambda _: next(falling))
+    traffic, roller = Traffic(seed=12), recovered(store)
+    for second in (False, True):
+        roller.note(store_rows(store, *half(traffic, second)))
+        settle(roller)
+
+    assert rolled(store) != truth(store)
