@@ -16,9 +16,9 @@ PAIR = "epoch, policy, replica, boot, pair"
 NEARLY_ALL = 0.9  # of a pair's request-rounds that share a bucket; as in evaluate.segments
 SPILL = 0.05  # proposals a round beyond an arm's draft length; as in evaluate.checks
 
-# Arrivals a second in halves of a doubling: replicas of one traffic whose loads are alike. A load
+# Arrivals a second by doublings: replicas of one traffic whose loads are alike. A load
 # is this rate times a number that all pairs of one epoch and kind share (evaluate.segments).
-RATE = """toInt32(round(2 * log2(greatest(sum(requests), 1) / greatest(1e-9 * sum(
+RATE = """toInt32(round(log2(greatest(sum(requests), 1) / greatest(1e-9 * sum(
                     toUnixTimestamp64Nano(last_at) - toUnixTimestamp64Nano(first_at)), 1e-3))))"""
 
 _NULLABLE = [c.name for c in columns(BlockTimeRow) if c.nullable]

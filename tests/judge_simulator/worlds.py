@@ -92,7 +92,7 @@ class Noise:
     """
 
     block: float = 0.01
-    drift: float = 0.05  # of a wander over blocks, which pairs cancel
+    drift: float = 0.01  # of a wander over blocks, which pairs cancel
     step: float = 0.05
     stalls: float = 0.0
     shape: float = 1.5
