@@ -10,7 +10,6 @@ from specscope.analyze import render
 from specscope.analyze.collect import analyze
 from specscope.analyze.live import watch
 from specscope.errors import ExitCode, UsageError
-from specscope.evaluate.verdict.verdict import Action
 from specscope.readers.codes import CODES
 
 _READS = """\
@@ -64,4 +63,4 @@ def run(args: Namespace) -> int:
         sys.stdout.write(json.dumps(analysis.as_json(), indent=1, allow_nan=False) + "\n")
     else:
         sys.stdout.write(render.page(analysis))
-    return ExitCode.of_answer(any(Action(one.action).settles for one in analysis.verdicts))
+    return ExitCode.of_answer(any(one.action.settles for one in analysis.verdicts))

@@ -173,13 +173,14 @@ class Collector:
         if not inputs:
             return "no files found"
         first = inputs[0]
-        reason = findings.text("UNREADABLE", first.path)
-        if reason:
-            return reason
+        unreadable = findings.first("UNREADABLE", first.path)
+        if unreadable:
+            return unreadable.text
         if first.unparsed_lines:
             said = f"{first.unparsed_lines} lines speak of speculation and none could be read"
         else:
-            said = findings.text("NOT_RECOGNISED", first.path) or "no records"
+            unknown = findings.first("NOT_RECOGNISED", first.path)
+            said = unknown.text if unknown else "no records"
         more = f" (and {len(inputs) - 1} more files)" if len(inputs) > 1 else ""
         tried = ", ".join(reader.format for reader in readers())
         return f"{first.path}: {said}{more}; tried {tried}"

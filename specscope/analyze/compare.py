@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from specscope.analyze.arms import Group, Trials, output_tokens, ratio
 from specscope.analyze.differences import BAND, adds, loads, settings, tax, unlike_arms
-from specscope.analyze.result import Comparison, Verdict
+from specscope.analyze.result import Comparison, Reason, Verdict
+from specscope.evaluate.verdict.verdict import Action, Confidence, Grade
 from specscope.readers.records import Finding
 from specscope.readers.tables.names import ON, named, unlike
 
@@ -71,7 +72,7 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
     comparisons: list[Comparison] = []
     findings: list[Finding] = []
     results: list[Result] = []
-    apart: list[str] = []
+    apart: list[Reason] = []
     disagree = False
     bases = _told_apart(baselines, findings)
     for arm in group.of_role("speculative", "k0", "unknown"):
@@ -84,7 +85,7 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
         if arm.role != "speculative":
             continue
         usable = [c for c in own if c.comparable]
-        apart += [f.text for f in found if own and not usable]
+        apart += [Reason.of(f) for f in found if own and not usable]
         if not usable:
             continue
         first = usable[0]
@@ -109,17 +110,16 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
     if not results:
         verdict = None
         if apart:
-            verdict = Verdict(
-                group.klass, "not_comparable", None, None, "high", tuple(dict.fromkeys(apart))
-            )
+            reasons = tuple(dict.fromkeys(apart))
+            verdict = Verdict(group.klass, Action.NOT_COMPARABLE, Confidence.HIGH, reasons)
         return comparisons, verdict, findings
     findings += settings([(r.arm, r.speedup, r.interval) for r in results])
-    reasons = [
+    why = [
         _said(c) for c in comparisons if c.comparable and c.metric == _first_metric(comparisons, c)
     ]
-    reasons += [f.text for f in findings if f.code in _REASONS]
+    why += [Reason.of(f) for f in findings if f.code in _REASONS]
     weak = [f for f in findings if f.code in _WEAKENS]
-    return comparisons, _verdict(group, results, reasons, disagree, bool(weak)), findings
+    return comparisons, _verdict(group, results, why, disagree, bool(weak)), findings
 
 
 _REASONS = (
@@ -196,7 +196,7 @@ def _as_printed(
     finding = Finding(
         "SPEEDUP_AS_PRINTED", "speedups are the table's own: their baseline is not in it"
     )
-    reasons = [_said(c) for c in comparisons] + [finding.text]
+    reasons = [_said(c) for c in comparisons] + [Reason.of(finding)]
     return comparisons, _verdict(group, results, reasons, False, True), [finding]
 
 
@@ -259,7 +259,7 @@ def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Comparison],
 
 
 def _verdict(
-    group: Group, results: list[Result], reasons: list[str], disagree: bool, weak: bool
+    group: Group, results: list[Result], reasons: list[Reason], disagree: bool, weak: bool
 ) -> Verdict:
     best = max(results, key=lambda result: result.speedup)
     arm = best.arm
@@ -268,43 +268,45 @@ def _verdict(
     # One arm within the noise of a lone run may be even; where every arm loses and one of them
     # beyond doubt, nothing here gains.
     all_lose = len(losing) == len(results) > 1 and any(r.sign < 0 for r in results)
-    action, k = "inconclusive", None
+    action, k = Action.INCONCLUSIVE, None
     if disagree:
         pass
     elif best.sign > 0:
-        action, k = ("set_k" if arm.k is not None and other_k else "keep"), arm.k
+        action, k = (Action.SET_K if arm.k is not None and other_k else Action.KEEP), arm.k
     elif best.sign < 0 or (all_lose and not best.interval):
-        action, k = "disable", 0
+        action, k = Action.DISABLE, 0
     elif all(result.even for result in results):
-        action = "no_difference"
+        action = Action.NO_DIFFERENCE
     assumed = any(t.basis != "stated" for t in group.trials.values() if t.role != "unknown")
-    confidence = "low"
-    if best.interval and not weak and action != "inconclusive":
-        confidence = "medium" if assumed else "high"
-    grade: str | None = str(arm.settings.get("grade", "replayed"))
-    flag = arm.settings.get("flag")
-    if grade == "modelled":
-        confidence = "low" if flag else "medium"
-        reasons = [
-            *reasons,
-            *([str(flag)] if flag else []),
-            "arithmetic of phase times, not two runs: run both arms under one load to prove it",
-        ]
+    confidence = Confidence.LOW
+    if best.interval and not weak and action is not Action.INCONCLUSIVE:
+        confidence = Confidence.MEDIUM if assumed else Confidence.HIGH
+    grade = Grade(arm.settings.get("grade", Grade.REPLAYED))
+    told = []
+    if grade is Grade.MODELLED:
+        flag: Finding | None = arm.settings.get("flag")
+        confidence = Confidence.LOW if flag else Confidence.MEDIUM
+        reasons = [*reasons, Reason.of(flag)] if flag else reasons
+        told.append(
+            "arithmetic of phase times, not two runs: run both arms under one load to prove it"
+        )
     if group.scope == INPUTS:
-        grade, confidence = None, "low"
-        reasons = [*reasons, "two inputs of their own, not one trace: repeat both under one load"]
-    told = [f"best arm: {arm.name}"] if len(results) > 1 else []
-    if action == "inconclusive" and not disagree:
-        why = (
+        grade, confidence = Grade.NONE, Confidence.LOW
+        told.append("two inputs of their own, not one trace: repeat both under one load")
+    if len(results) > 1:
+        told.append(f"best arm: {arm.name}")
+    if action is Action.INCONCLUSIVE and not disagree:
+        cause = (
             "the runs spread as widely as they differ"
             if best.interval or best.noisy
             else ("one run an arm does not show a difference within 10 %")
         )
-        told.append(f"{why}: repeat each arm")
-    if action == "set_k":
+        told.append(f"{cause}: repeat each arm")
+    if action is Action.SET_K:
         worse = ", ".join(f"{other.name} (k = {other.k})" for other in other_k)
         told.append(f"k = {arm.k} pays where {worse} does not")
-    return Verdict(group.klass, action, k, grade, confidence, tuple(reasons + told))
+    why = (*reasons, *(Reason(text) for text in told))
+    return Verdict(group.klass, action, confidence, why, k, grade)
 
 
 def _without_baseline(
@@ -325,15 +327,18 @@ def _without_baseline(
             comparisons += own
             findings += found
     reasons = [
-        "no target-only arm: arms are compared with each other, nothing is said of speculation"
+        Reason(
+            "no target-only arm: arms are compared with each other, nothing is said of speculation"
+        )
     ]
     if in_engine:
-        reasons.append(f"{reference.name} is k = 0 in a speculative engine, which is no baseline")
+        text = f"{reference.name} is k = 0 in a speculative engine, which is no baseline"
+        reasons.append(Reason(text))
     reasons += [_said(comparison) for comparison in comparisons if comparison.comparable][:4]
     findings.append(Finding("NO_BASELINE", "no arm ran without speculation"))
     return (
         comparisons,
-        Verdict(group.klass, "collect_baseline", None, None, "high", tuple(reasons)),
+        Verdict(group.klass, Action.COLLECT_BASELINE, Confidence.HIGH, tuple(reasons)),
         findings,
     )
 
@@ -344,9 +349,9 @@ def _weakness(trials: Trials) -> float:
     return tok_s if tok_s is not None else -tpot if tpot is not None else 0.0
 
 
-def _said(comparison: Comparison) -> str:
+def _said(comparison: Comparison) -> Reason:
     interval = f" ({comparison.ci[0]:.3f} to {comparison.ci[1]:.3f})" if comparison.ci else ""
-    return (
+    return Reason(
         f"{comparison.arm} is {comparison.speedup:.3f}x {comparison.baseline}{interval} by "
         f"{comparison.metric}"
     )

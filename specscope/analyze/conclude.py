@@ -12,8 +12,9 @@ from specscope.analyze.evidence import Evidence
 from specscope.analyze.input_arms import arms_of_inputs, never_used
 from specscope.analyze.pool import Pool
 from specscope.analyze.pool import total as pooled_total
-from specscope.analyze.result import Analysis, Comparison, Verdict
+from specscope.analyze.result import Analysis, Comparison, Reason, Verdict
 from specscope.analyze.verdict import alone, shown
+from specscope.evaluate.verdict.verdict import Action, Confidence, Grade
 from specscope.readers.records import Finding, Window
 from specscope.readers.source import SEPARATOR
 
@@ -25,14 +26,14 @@ def conclude(evidence: Evidence) -> Analysis:
     for finding in explained:
         evidence.findings.add(finding)
     verdicts += _alone(evidence, judged_inputs)
-    more = tuple(finding.text for finding in explained)
+    more = tuple(Reason.of(finding) for finding in explained)
     verdicts = [
-        replace(v, reasons=v.reasons + more) if v.action == "collect_baseline" else v
+        replace(v, reasons=v.reasons + more) if v.action is Action.COLLECT_BASELINE else v
         for v in verdicts
     ]
     if not verdicts:
-        reason = "nothing here speaks of speculation"
-        verdicts = [Verdict({}, "no_data", None, None, "high", (reason,))]
+        reason = Reason("nothing here speaks of speculation")
+        verdicts = [Verdict({}, Action.NO_DATA, Confidence.HIGH, (reason,))]
     for path, pool in evidence.pools.items():
         if pool.merged:
             evidence.findings.add(Finding("WINDOWS_MERGED", "windows were merged"), path)
@@ -128,10 +129,10 @@ def _alone(evidence: Evidence, judged_inputs: set[str]) -> list[Verdict]:
             verdict = alone(info, total, _run_lines(pool), own, arms, evidence.findings)
             found += [verdict] if verdict else []
     # A file that only adds to others (an earlier scrape, a client's response) decides nothing.
-    telling = [verdict for verdict in found if verdict.action != "no_data"]
+    telling = [verdict for verdict in found if verdict.action is not Action.NO_DATA]
     if telling or judged_inputs:
         found = telling
-    if any(verdict.action == "collect_baseline" for verdict in found):
+    if any(verdict.action is Action.COLLECT_BASELINE for verdict in found):
         evidence.findings.add(Finding("NO_BASELINE", "no target-only run in the input"))
     if len(found) == 1:
         found = [replace(found[0], klass=_without_label(found[0]))]
@@ -140,11 +141,11 @@ def _alone(evidence: Evidence, judged_inputs: set[str]) -> list[Verdict]:
 
 def _with_break_even(verdict: Verdict, group: Group, evidence: Evidence) -> Verdict:
     """Phase times of arms say what a baseline would have to cost, where none was run."""
-    texts = [evidence.findings.text("BREAK_EVEN", input) for input in sorted(group.inputs)]
-    told = tuple(text for text in texts if text)
-    if verdict.action != "collect_baseline" or not told:
+    found = [evidence.findings.first("BREAK_EVEN", input) for input in sorted(group.inputs)]
+    even = tuple(Reason.of(finding) for finding in found if finding)
+    if verdict.action is not Action.COLLECT_BASELINE or not even:
         return verdict
-    return replace(verdict, grade="modelled", reasons=verdict.reasons + told)
+    return replace(verdict, grade=Grade.MODELLED, reasons=verdict.reasons + even)
 
 
 def _told_apart(groups: list[Group]) -> list[Group]:

@@ -63,10 +63,10 @@ class Findings:
         """Whether a code was met, in one input or anywhere."""
         return any(c == code and (input is None or i == input) for c, i in self._entries)
 
-    def text(self, code: str, input: str) -> str | None:
-        """What was first said under a code in an input."""
+    def first(self, code: str, input: str) -> Finding | None:
+        """The first finding of a code in an input."""
         entry = self._entries.get((code, input))
-        return entry.text if entry else None
+        return Finding(code, entry.text) if entry else None
 
     def sorted(self) -> list[Entry]:
         """Errors first, then warnings, then information."""

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from specscope.analyze.layout import WIDTH, printable, short_names, table, wrapped
-from specscope.analyze.result import Analysis, Verdict
+from specscope.analyze.result import Analysis, Reason, Verdict
+from specscope.evaluate.verdict.verdict import Action, Grade
 from specscope.readers.codes import CODES
 from specscope.readers.records import TimeParts, Window
 
@@ -37,17 +38,20 @@ LEVELS = (
 _SHOWN_ELSEWHERE = {"NOT_RECOGNISED", "NO_BASELINE"}
 
 _HEADLINES = {
-    "keep": "KEEP speculation",
-    "set_k": "CHANGE the draft length",
-    "disable": "DISABLE speculation",
-    "route": "ROUTE to another pool",
-    "no_difference": "NO DIFFERENCE that matters",
-    "collect_baseline": "NOT PROVEN: a target-only baseline is missing",
-    "inconclusive": "INCONCLUSIVE",
-    "not_comparable": "NOT COMPARABLE",
-    "engine_fault": "FAULT: speculation is broken here",
-    "no_data": "NO DATA about speculation",
+    Action.KEEP: "KEEP speculation",
+    Action.SET_K: "CHANGE the draft length",
+    Action.DISABLE: "DISABLE speculation",
+    Action.ROUTE: "ROUTE to another pool",
+    Action.NO_DIFFERENCE: "NO DIFFERENCE that matters",
+    Action.COLLECT_BASELINE: "NOT PROVEN: a target-only baseline is missing",
+    Action.INCONCLUSIVE: "INCONCLUSIVE",
+    Action.NOT_COMPARABLE: "NOT COMPARABLE",
+    Action.ENGINE_FAULT: "FAULT: speculation is broken here",
+    Action.NO_DATA: "NO DATA about speculation",
 }
+
+_SURE = (Action.COLLECT_BASELINE, Action.NO_DATA)
+"""Actions that say what the input lacks: no confidence is shown for them."""
 
 
 def page(analysis: Analysis) -> str:
@@ -89,7 +93,6 @@ def codes() -> str:
 
 
 def _verdicts(analysis: Analysis, limits: Limits) -> Iterator[str]:
-    codes: dict[str, str] = {entry.text: entry.code for entry in analysis.findings}
     files = {os.path.basename(info.path) for info in analysis.inputs}
     verdicts = analysis.verdicts
     if len(verdicts) > MOST_FULL:
@@ -99,15 +102,15 @@ def _verdicts(analysis: Analysis, limits: Limits) -> Iterator[str]:
             if number:
                 yield ""
             yield from wrapped(f"{_head(verdict)}{_class(verdict.klass, files)}", "", "    ")
-            facts = [f"evidence: {verdict.grade}"] if verdict.grade else []
-            if verdict.action not in ("collect_baseline", "no_data"):
+            facts = [] if verdict.grade is Grade.NONE else [f"evidence: {verdict.grade}"]
+            if verdict.action not in _SURE:
                 facts.append(f"confidence: {verdict.confidence}")
             if facts:
                 yield "  " + ", ".join(facts)
             for reason in verdict.reasons[: limits.reasons]:
-                code = f" [{codes[reason]}]" if reason in codes else ""
-                yield from wrapped(reason + code, "  - ", "    ")
-    if any(verdict.action == "collect_baseline" for verdict in verdicts):
+                code = f" [{reason.code}]" if reason.code else ""
+                yield from wrapped(reason.text + code, "  - ", "    ")
+    if any(verdict.action is Action.COLLECT_BASELINE for verdict in verdicts):
         yield from wrapped(
             "Next: run the same traffic against the engine started WITHOUT speculation (k = 0 in a "
             "speculative engine is not the same), and give both results to `specscope analyze`.",
@@ -129,21 +132,19 @@ def _short_verdicts(
     most = 2 * MOST_LINES // 3
     for verdict in verdicts[:most]:
         own = [reason for reason in verdict.reasons if reason not in shared]
-        sure = (
-            "" if verdict.action in ("collect_baseline", "no_data") else f" ({verdict.confidence})"
-        )
-        why = f": {own[0]}" if own else ""
+        sure = "" if verdict.action in _SURE else f" ({verdict.confidence})"
+        why = f": {own[0].text}" if own else ""
         line = f"{_head(verdict)}{sure}{_class(verdict.klass, files)}{why}"
         yield line if len(line) <= WIDTH else line[: WIDTH - 1] + "~"
     if len(verdicts) > most:
         yield f"  ... {len(verdicts) - most} more classes with --json"
     for reason in shared[: limits.reasons]:
-        yield from wrapped(reason, "  - ", "    ")
+        yield from wrapped(reason.text, "  - ", "    ")
 
 
 def _head(verdict: Verdict) -> str:
     head = _HEADLINES[verdict.action]
-    if verdict.k is not None and verdict.action in ("keep", "set_k"):
+    if verdict.k is not None and verdict.action.gains:
         head += f" (k = {verdict.k})"
     return head
 
@@ -232,9 +233,11 @@ def _devices(analysis: Analysis) -> Iterator[str]:
 
 def _findings(analysis: Analysis, names: Mapping[str, str], limits: Limits) -> Iterator[str]:
     """Those that the verdicts have not said already; `--json` holds them all."""
-    said = {reason for verdict in analysis.verdicts for reason in verdict.reasons}
+    repeated = {reason for verdict in analysis.verdicts for reason in verdict.reasons}
     entries = [
-        e for e in analysis.findings if e.text not in said and e.code not in _SHOWN_ELSEWHERE
+        entry
+        for entry in analysis.findings
+        if entry.code not in _SHOWN_ELSEWHERE and Reason(entry.text, entry.code) not in repeated
     ]
     if not entries:
         return

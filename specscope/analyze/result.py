@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from specscope.analyze.findings import Entry
-from specscope.readers.records import DeviceSample, TimeParts, Window
+from specscope.evaluate.verdict.verdict import Action, Confidence, Grade
+from specscope.readers.records import DeviceSample, Finding, TimeParts, Window
 
 SCHEMA = "specscope.analysis/1"
 
@@ -66,24 +67,41 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class Reason:
+    """A sentence behind a verdict; `code` names the finding that it repeats, if it repeats one."""
+
+    text: str
+    code: str | None = None
+
+    @classmethod
+    def of(cls, finding: Finding) -> Reason:
+        """The sentence of a finding, with its code."""
+        return cls(finding.text, finding.code)
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do for one class, how sure that is, and why."""
+    """The action for one class, the evidence behind it, and why.
+
+    klass: dimensions of the class and their values. k: draft length to run; 0 for none, None when
+    the action sets no length.
+    """
 
     klass: Mapping[str, Any]
-    action: str
-    k: int | None
-    grade: str | None
-    confidence: str
-    reasons: tuple[str, ...]
+    action: Action
+    confidence: Confidence
+    reasons: tuple[Reason, ...]
+    k: int | None = None
+    grade: Grade = Grade.NONE
 
     def as_json(self) -> dict[str, Any]:
         return {
             "class": dict(self.klass),
-            "action": self.action,
+            "action": self.action.value,
             "k": self.k,
-            "grade": self.grade,
-            "confidence": self.confidence,
-            "reasons": list(self.reasons),
+            "grade": None if self.grade is Grade.NONE else self.grade.value,
+            "confidence": self.confidence.value,
+            "reasons": [reason.text for reason in self.reasons],
         }
 
 

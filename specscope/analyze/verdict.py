@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from specscope.analyze.findings import Findings
-from specscope.analyze.result import InputInfo, Verdict
+from specscope.analyze.result import InputInfo, Reason, Verdict
+from specscope.evaluate.verdict.verdict import Action, Confidence, Grade
 from specscope.readers.records import Arm, TimeParts, Window
 
-_SAID = (
+_REPEATED = (
     "SPEC_DEAD",
     "NO_ROOM",
     "LOW_COVERAGE",
@@ -55,37 +56,38 @@ def alone(
 
     runs: a line for each run, where the input holds several that speculated.
     """
-    if not info.records and not any(findings.has(code, info.path) for code in _SAID):
+    if not info.records and not any(findings.has(code, info.path) for code in _REPEATED):
         return None
     klass: dict[str, str] = {"label": Path(info.path).name or info.path}
     if info.engine:
         klass["engine"] = info.engine
     if info.engine_version:
         klass["version"] = info.engine_version
-    reasons = [text for code in _SAID if (text := findings.text(code, info.path))]
+    repeated = [findings.first(code, info.path) for code in _REPEATED]
+    reasons = [Reason.of(finding) for finding in repeated if finding]
     if findings.has("SPEC_DEAD", info.path):
-        return Verdict(klass, "engine_fault", None, None, "high", tuple(reasons[:MOST_REASONS]))
+        return Verdict(klass, Action.ENGINE_FAULT, Confidence.HIGH, tuple(reasons[:MOST_REASONS]))
     if findings.has("NO_ROOM", info.path) and total is not None:
-        reasons.insert(0, shown(total))
-        told = tuple(dict.fromkeys(reasons[:MOST_REASONS]))
-        return Verdict(klass, "disable", 0, "modelled", "medium", told)
+        reasons.insert(0, Reason(shown(total)))
+        first = tuple(dict.fromkeys(reasons[:MOST_REASONS]))
+        return Verdict(klass, Action.DISABLE, Confidence.MEDIUM, first, 0, Grade.MODELLED)
     speculated = bool(runs) or any(arm.role == "speculative" for arm in arms)
     speculated = speculated or (total is not None and _speculates(total))
     measured = any(time.rounds or time.parts_ms for time in times)
     if not speculated and not measured:
         if total is not None and total.throughput_tok_s is not None:
-            reasons.insert(0, f"{total.throughput_tok_s:.2f} tok/s")
-        reasons.append(_nothing_seen(info, arms))
-        return Verdict(klass, "no_data", None, None, "high", tuple(reasons[:MOST_REASONS]))
+            reasons.insert(0, Reason(f"{total.throughput_tok_s:.2f} tok/s"))
+        reasons.append(Reason(_nothing_seen(info, arms)))
+        return Verdict(klass, Action.NO_DATA, Confidence.HIGH, tuple(reasons[:MOST_REASONS]))
     if runs:
         more = [f"{len(runs) - MOST_RUNS} more runs"] if len(runs) > MOST_RUNS else []
-        reasons[:0] = runs[:MOST_RUNS] + more
+        reasons[:0] = [Reason(line) for line in runs[:MOST_RUNS] + more]
     elif total is not None and _speculates(total):
-        reasons.insert(0, shown(total))
-    reasons.append("no target-only run in this input: neither gain nor slowdown is proven")
-    grade = "modelled" if findings.has("BREAK_EVEN", info.path) else None
-    kept = [*reasons[: MOST_REASONS - 1], reasons[-1]]
-    return Verdict(klass, "collect_baseline", None, grade, "high", tuple(dict.fromkeys(kept)))
+        reasons.insert(0, Reason(shown(total)))
+    unproven = Reason("no target-only run in this input: neither gain nor slowdown is proven")
+    grade = Grade.MODELLED if findings.has("BREAK_EVEN", info.path) else Grade.NONE
+    kept = tuple(dict.fromkeys([*reasons[: MOST_REASONS - 1], unproven]))
+    return Verdict(klass, Action.COLLECT_BASELINE, Confidence.HIGH, kept, grade=grade)
 
 
 def _speculates(total: Window) -> bool:

@@ -235,7 +235,7 @@ def test_a_base_address_is_tried_with_its_metrics(serve, capsys):
 
     status, out, _ = run(capsys, base, "--seconds", "0.2", "--every", "0.1", "--json")
 
-    assert status == 0
+    assert status == 3
     assert json.loads(out)["totals"]["drafts"] == 20
 
 

@@ -9,6 +9,7 @@ from specscope.analyze import render
 from specscope.analyze.arms import t_quantile
 from specscope.analyze.collect import analyze
 from specscope.errors import InputError
+from specscope.evaluate.verdict.verdict import Action, Confidence, Grade
 
 
 def judge(tmp_path, **files):
@@ -36,6 +37,31 @@ def test_the_action_follows_from_the_speedup(speed, action, k, tmp_path):
     assert (found["verdicts"][0]["action"], found["verdicts"][0]["k"]) == (action, k)
     assert found["verdicts"][0]["class"] == {"concurrency": 8}
     assert found["verdicts"][0]["grade"] == "replayed"
+
+
+def test_reasons_name_the_findings_that_they_repeat(tmp_path):
+    (tmp_path / "b.csv").write_text(table("vLLM none,0,8,100", "SGLang eagle,3,8,130"))
+    analysis = analyze([str(tmp_path)])
+    verdict = analysis.verdicts[0]
+
+    assert (verdict.action, verdict.grade) == (Action.NOT_COMPARABLE, Grade.NONE)
+    assert verdict.confidence is Confidence.HIGH
+    assert [reason.code for reason in verdict.reasons] == ["ARMS_DIFFER"]
+    assert "[ARMS_DIFFER]" in render.page(analysis)
+    assert analysis.as_json()["verdicts"][0]["grade"] is None
+    assert analysis.as_json()["verdicts"][0]["reasons"] == [verdict.reasons[0].text]
+
+
+def test_every_repeated_finding_shows_its_code_and_not_only_the_first(tmp_path):
+    rows = ["plain,0,8,100", "eagle + fp8 kv,3,8,120", "mtp + fp8 kv,3,8,130"]
+    (tmp_path / "b.csv").write_text(table(*rows))
+    analysis = analyze([str(tmp_path)])
+    reasons = [reason for verdict in analysis.verdicts for reason in verdict.reasons]
+    differing = {reason.text for reason in reasons if reason.code == "ARMS_DIFFER"}
+
+    assert len(differing) > 1
+    assert all(reason.code is None for reason in reasons if reason.text not in differing)
+    assert render.page(analysis).count("[ARMS_DIFFER]") == len(differing)
 
 
 def test_the_best_of_several_draft_lengths_is_set(tmp_path):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from specscope.evaluate.costs.traces import INCONSISTENT_BASELINE, judge_trace
+from specscope.evaluate.verdict.verdict import Grade
 from specscope.readers.records import Arm, Finding, Record
 
 PERCENT = 100
@@ -131,9 +132,9 @@ def _even_at(arm: Arm, round_ms: float, step: float) -> Finding:
 def _pair(
     input: str, arm: Arm, step: float, per_token: float, flag: Finding | None
 ) -> Iterator[Arm]:
-    settings = {"scope": f"{input}: phase times", "grade": "modelled"}
+    settings: dict[str, Any] = {"scope": f"{input}: phase times", "grade": Grade.MODELLED}
     if flag is not None:
-        settings["flag"] = flag.text
+        settings["flag"] = flag
     conditions = dict(arm.conditions)
     if not conditions:
         conditions["label"] = arm.arm
