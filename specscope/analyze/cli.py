@@ -40,15 +40,16 @@ def add_parser(subparsers: _SubParsersAction[ArgumentParser]) -> None:
     parser.set_defaults(run=run)
 
 
-def run(args: Namespace) -> int:
-    """Analyse and write to standard output. Unsettled when no verdict decides anything.
+def run(args: Namespace) -> ExitCode:
+    """Analyse and write to standard output.
 
-    Raises InputError where nothing could be read.
+    Returns UNSETTLED when no verdict settles anything, DONE otherwise.
+    Raises InputError when nothing could be read, UsageError when the arguments mean nothing.
     """
     if args.codes:
         found = [{"code": name, **code._asdict()} for name, code in CODES.items()]
         sys.stdout.write(json.dumps(found, indent=1) + "\n" if args.json else render.codes())
-        return 0
+        return ExitCode.DONE
     if not args.paths:
         raise UsageError("give a log, a scrape, a trace, a benchmark file, a directory or a URL")
     urls = [path for path in args.paths if path.startswith(("http://", "https://"))]

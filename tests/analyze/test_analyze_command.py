@@ -132,6 +132,41 @@ def test_an_unreadable_file_does_not_hide_the_readable_ones(tmp_path, capsys):
     assert json.loads(out)["totals"]["drafts"] == 3526
 
 
+ROWS = {
+    "keep": "none,0,8,100\neagle,3,8,130",
+    "set_k": "none,0,8,100\neagle,3,8,130\neagle,7,8,80",
+    "disable": "none,0,8,100\neagle,3,8,70",
+    "inconclusive": "none,0,8,100\neagle,3,8,101",
+    "not_comparable": "vLLM none,0,8,100\nSGLang eagle,3,8,130",
+    "collect_baseline": "eagle,3,8,100\neagle,7,8,90",
+    "no_data": "none,0,8,100",
+}
+SETTLED = {"keep", "set_k", "disable"}
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["page", "json"])
+@pytest.mark.parametrize("action", ROWS)
+def test_an_answer_that_decides_ends_with_0_and_one_that_does_not_with_3(
+    action, form, tmp_path, capsys
+):
+    (tmp_path / "b.csv").write_text(f"arm,k,concurrency,tok_s\n{ROWS[action]}\n")
+
+    status, out, err = run(capsys, tmp_path, *form)
+
+    assert status == (0 if action in SETTLED else 3)
+    assert out
+    assert err == ""
+    _, out, _ = run(capsys, tmp_path, "--json")
+    assert {verdict["action"] for verdict in json.loads(out)["verdicts"]} == {action}
+
+
+def test_one_decision_among_undecided_classes_ends_with_0(tmp_path, capsys):
+    rows = ["none,0,8,100", "eagle,3,8,130", "none,0,64,100", "eagle,3,64,101"]
+    (tmp_path / "b.csv").write_text("\n".join(["arm,k,concurrency,tok_s", *rows]) + "\n")
+
+    assert run(capsys, tmp_path)[0] == 0
+
+
 def test_gzip_and_its_truncated_kind_are_read_as_far_as_they_go(tmp_path, capsys):
     packed = gzip.compress((NGRAM.read_bytes() + b"\n") * 400)
     (tmp_path / "whole.log.gz").write_bytes(packed)
