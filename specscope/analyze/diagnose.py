@@ -13,6 +13,9 @@ NEARLY_ALL = 0.95
 KEEPS = 0.98
 """A position that adds less than 2 % of a round's tokens can hardly pay for its slot."""
 
+POSITION_COST = 0.1
+"""Assumed cost of one more position in target-only steps: one draft pass and its verification."""
+
 DEAD_PROPOSALS = 200
 """So many rejections in a row do not happen to a drafter that works at all: 0.98^200 is 2 %."""
 
@@ -166,15 +169,35 @@ def _ladder(total: Window) -> Iterator[Finding]:
         tokens.append(tokens[-1] + (rate or 0.0))
     evidence = {str(k): round(value, 4) for k, value in enumerate(tokens)}
     full = tokens[-1]
-    steps = ", ".join(f"k={k} {value:.2f}" for k, value in enumerate(tokens) if k)
-    yield Finding("K_LADDER", f"tokens per round kept: {steps}", {"tokens_per_round": evidence})
     enough = next(k for k, value in enumerate(tokens) if value >= KEEPS * full)
+    best = _worth_trying(tokens)
+    steps = ", ".join(f"k={k} {value:.2f}" for k, value in enumerate(tokens[: enough + 1]) if k)
+    beyond = f"; further positions add less than {1 - KEEPS:.0%}" if enough < len(rates) else ""
+    trial = (
+        f"; try k = {best}, the fastest if a position costs a tenth of a target-only step"
+        if 0 < best < len(rates)
+        else ""
+    )
+    if enough:
+        yield Finding(
+            "K_LADDER",
+            f"tokens per round kept: {steps}{beyond}{trial}",
+            {"tokens_per_round": evidence, "try": best or None, "position_cost": POSITION_COST},
+        )
     if enough < len(rates) and full > 1:
         yield Finding(
             "K_TOO_LONG",
             f"k = {enough} keeps {tokens[enough] / full:.1%} of the tokens of k = {len(rates)}",
             {"k": len(rates), "enough": enough, "keeps": round(tokens[enough] / full, 4)},
         )
+
+
+def _worth_trying(tokens: Sequence[float]) -> int:
+    """The k with most tokens per unit of time if positions cost `POSITION_COST` each.
+
+    tokens: tokens per round at k = 0, 1, ... Returns 0 when no k is faster than one step a token.
+    """
+    return max(range(len(tokens)), key=lambda k: (tokens[k] / (1 + POSITION_COST * k), -k))
 
 
 def _mismatch(runs: Sequence[Window]) -> Iterator[Finding]:

@@ -26,8 +26,13 @@ def table(
 
 
 def wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
+    """Lines of at most `WIDTH` columns. No option such as `--spec-type` breaks at a hyphen."""
     return textwrap.wrap(
-        text, WIDTH, initial_indent=first, subsequent_indent=first if rest is None else rest
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=first if rest is None else rest,
+        break_on_hyphens=False,
     )
 
 

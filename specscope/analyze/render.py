@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from specscope.analyze.layout import WIDTH, printable, short_names, table, wrapped
+from specscope.analyze.next_step import next_step
 from specscope.analyze.result import Analysis, Reason, Verdict
 from specscope.evaluate.verdict.verdict import Action, Grade
 from specscope.readers.codes import CODES
@@ -110,13 +111,9 @@ def _verdicts(analysis: Analysis, limits: Limits) -> Iterator[str]:
             for reason in verdict.reasons[: limits.reasons]:
                 code = f" [{reason.code}]" if reason.code else ""
                 yield from wrapped(reason.text + code, "  - ", "    ")
-    if any(verdict.action is Action.COLLECT_BASELINE for verdict in verdicts):
-        yield from wrapped(
-            "Next: run the same traffic against the engine started WITHOUT speculation (k = 0 in a "
-            "speculative engine is not the same), and give both results to `specscope analyze`.",
-            "  > ",
-            "    ",
-        )
+    step = next_step(analysis)
+    if step:
+        yield from wrapped(f"Next: {step}.", "  > ", "    ")
 
 
 MOST_FULL = 2

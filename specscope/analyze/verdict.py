@@ -31,6 +31,7 @@ _REPEATED = (
     "HOST_SAMPLING",
     "DRAFT_SHARE",
     "K_TOO_LONG",
+    "K_LADDER",
     "SPEC_INACTIVE",
     "STALE_GAUGE",
     "COUNTER_STUCK",

@@ -222,6 +222,54 @@ def test_positions_that_add_nothing_are_called_too_long(tmp_path):
     assert evidence(found, "K_LADDER")["tokens_per_round"]["2"] == pytest.approx(1.8)
 
 
+@pytest.mark.parametrize(
+    ("rates", "enough", "best"),
+    [
+        # 2.48 / 1.3 is the highest of 1.74 / 1.1, 2.22 / 1.2, 2.48 / 1.3, 2.65 / 1.4, ...
+        ((0.74, 0.48, 0.26, 0.17, 0.13, 0.09, 0.04), 6, 3),
+        ((0.8, 0.5, 0.3), 3, 3),
+        ((0.6, 0.2, 0.008, 0.001), 2, 2),
+        ((0.09, 0.08, 0.0), 2, None),
+    ],
+)
+def test_the_ladder_stops_where_nothing_is_gained_and_names_the_k_to_try(
+    rates, enough, best, tmp_path
+):
+    printed = ", ".join(f"{rate:.3f}" for rate in rates)
+    (tmp_path / "a.log").write_text(
+        f"SpecDecoding metrics: Mean acceptance length: {1 + sum(rates):.2f}, "
+        f"Accepted: {round(1000 * sum(rates))} tokens, Drafted: {1000 * len(rates)} tokens, "
+        f"Per-position acceptance rate: {printed}\n"
+    )
+    analysis = analyze([str(tmp_path)])
+    found = analysis.as_json()
+    page = " ".join(render.page(analysis).split())
+
+    assert evidence(found, "K_LADDER")["try"] == best
+    assert f"k={enough} " in page
+    assert f"k={enough + 1} " not in page
+    assert (f"try k = {best}" in page) is (best not in (None, len(rates)))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "lacks"),
+    [
+        ("a.log", "Per-position acceptance rate: 0.800, 0.500\n", "holds no speed"),
+        ("b.csv", table("eagle,3,8,100", "eagle,5,8,90"), "without speculation"),
+        ("b.csv", table("none,0,8,100", "eagle,3,8,101"), "three times"),
+        ("b.csv", table("vLLM none,0,8,100", "SGLang eagle,3,8,130"), "same engine"),
+        ("b.csv", table("none,0,8,100"), "run with speculation"),
+        ("b.csv", table("none,0,8,100", "eagle,3,8,130"), None),
+    ],
+)
+def test_the_next_step_names_what_the_input_lacks(name, text, lacks, tmp_path):
+    (tmp_path / name).write_text(text)
+    page = " ".join(render.page(analyze([str(tmp_path)])).split())
+
+    assert ("Next:" in page) is (lacks is not None)
+    assert lacks is None or lacks in page.partition("Next:")[2]
+
+
 def test_totals_pool_the_best_kind_of_input_only(tmp_path):
     log = (
         "SpecDecoding metrics: Mean acceptance length: 2.00, Accepted: 100 tokens, Drafted: "
