@@ -134,7 +134,7 @@ def _device() -> Check:
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
-        return Check(what, "missing", "no driver library", "none on a CPU machine; times are host")
+        return Check(what, "missing", "no driver library", "nothing to do on a CPU machine")
     code = library.nvmlInit_v2()
     if code != 0:
         return Check(what, "refused", f"NVML says error {code}", "load the driver, pass the device")

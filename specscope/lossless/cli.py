@@ -18,7 +18,7 @@ def add_parser(subparsers: Any) -> None:
         "lossless",
         help="whether speculation changes what requests get",
         description="Sends the same prompts greedily to a server without speculation, twice, and "
-        "to one with it, and compares the outputs. Exit code 1 where they differ beyond what the "
+        "to one with it, and compares the outputs. Exit code 3 if they differ beyond what the "
         "first server differs from itself.",
     )
     parser.add_argument("baseline", type=address, help="server without speculation")

@@ -27,7 +27,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.exceptions import ClickHouseError
 from clickhouse_connect.driver.httputil import get_pool_manager
 
-from specscope.errors import StoreError, StoreFull
+from specscope.errors import StoreError, StoreFull, UsageError
 from specscope.store.metadata import damaged_parts, repair
 from specscope.store.ownership import Owner
 from specscope.store.room import MIN_FREE_BYTES, Room
@@ -65,7 +65,7 @@ class Store:
         min_free: bytes that must be free on an embedded store's disk before it writes.
         Raises StoreBusy where another process owns the embedded store, StoreFull where its
         disk has no room for what must be written, StoreError where there is nothing to open
-        or to reach.
+        or to reach, UsageError if dsn means no store.
         """
         name = database or _database(dsn)
         if not dsn.startswith("chdb:"):
@@ -201,8 +201,10 @@ def _embedded(path: Path, settings: Mapping[str, str] | None = None) -> Any:
 def _server(dsn: str, settings: Mapping[str, str] | None = None) -> Any:
     parts = urlsplit(dsn)
     if parts.scheme not in PORTS or not parts.hostname:
-        raise StoreError(
-            f"{dsn}: a store is chdb:///path, clickhouse://user@host/db or http://host:8123"
+        # Without what it holds: a mistyped scheme may come with a password.
+        raise UsageError(
+            f"{parts.scheme or 'no scheme'}: a store is chdb:///path, clickhouse://user@host/db "
+            "or http://host:8123"
         )
     return _connect(
         f"{parts.scheme}://{parts.hostname}",  # without the password
@@ -249,7 +251,7 @@ def _connect(name: str, settings: Mapping[str, str] | None, **arguments: Any) ->
 def _path(dsn: str) -> Path:
     path = unquote(urlsplit(dsn).path)
     if not path.startswith("/") or urlsplit(dsn).netloc:
-        raise StoreError(f"{dsn}: an embedded store is chdb:/// and an absolute path")
+        raise UsageError(f"{dsn}: an embedded store is chdb:/// and an absolute path")
     return Path(path).resolve()
 
 

@@ -13,7 +13,7 @@ import pytest
 from store.traffic import Traffic
 
 from specscope import queries
-from specscope.errors import SchemaDrift, StoreBusy, StoreError
+from specscope.errors import SchemaDrift, StoreBusy, StoreError, UsageError
 from specscope.store.connection import Store, error_code
 from specscope.store.migrate import migrate
 from specscope.store.tables import LAYOUTS, RECORDS, column_type, create_on_cluster, sorting_key
@@ -259,8 +259,15 @@ def test_a_store_that_is_not_there_is_not_made_by_reading(tmp_path: Path):
 
 @pytest.mark.parametrize("dsn", ["chdb://memory", "sqlite:///x", "chdb:relative", "host:8123", ""])
 def test_a_destination_that_means_nothing_is_an_error_that_says_what_does(dsn):
-    with pytest.raises(StoreError, match="chdb:///"):
+    with pytest.raises(UsageError, match="chdb:///"):
         Store.open(dsn)
+
+
+def test_a_mistyped_destination_does_not_show_its_password():
+    with pytest.raises(UsageError) as raised:
+        Store.open("clikhouse://someone:secret@host/db")
+
+    assert "secret" not in str(raised.value)
 
 
 def test_a_server_that_does_not_answer_is_one_line_without_the_password():
