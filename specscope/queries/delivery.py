@@ -124,9 +124,10 @@ def reconciliation(where: str = EVERYTHING) -> str:
                     WHERE started_at >= (SELECT min(first_at) FROM ({ledger}) WHERE young)
                         AND started_at <= (SELECT max(last_at) FROM ({ledger}) WHERE young)
                 ) AS r
-                ASOF INNER JOIN ({ledger}) AS b
+                -- Without batches that hold no record: they begin where the next one does.
+                ASOF INNER JOIN (SELECT * FROM ({ledger}) WHERE young) AS b
                     ON r.replica = b.replica AND r.boot = b.boot AND r.seq >= b.first_seq
-                WHERE b.young AND r.seq < b.next_seq
+                WHERE r.seq < b.next_seq
             )
             GROUP BY replica, boot
         ) AS counted USING (replica, boot)

@@ -101,3 +101,21 @@ def test_writing_through_is_a_setting_of_every_raw_table(tmp_path):
     assert {"round", "request_part", "request", "loss", "batch", "boot"} <= on
     assert "minute" not in on
     assert (again, off) == ([], set())
+
+
+def test_a_batch_without_records_takes_no_rows_of_the_one_that_begins_where_it_does(tmp_path):
+    """A sidecar ships the Boot alone before the first round, and losses between rounds."""
+    with opened(tmp_path) as store:
+        migrate(store)
+        put(store, Traffic(seed=1))
+        store.command(
+            "INSERT INTO batch SELECT * EXCEPT offset REPLACE (number + offset AS number, "
+            "first_seq AS next_seq, 0 AS rounds, 0 AS request_parts, 0 AS requests, "
+            "NULL AS first_at, NULL AS last_at) "
+            "FROM batch FINAL ARRAY JOIN [100000, 200000] AS offset"
+        )
+
+        (row,) = store.rows(queries.reconciliation())
+
+        assert row["unaccounted"] == 0
+        assert account(store) == 0
