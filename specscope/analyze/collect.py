@@ -14,6 +14,7 @@ from specscope.analyze.result import Analysis, InputInfo
 from specscope.analyze.scrapes import Scrapes
 from specscope.errors import InputError
 from specscope.readers.document import Part, is_document, part_records, parts
+from specscope.readers.nearest import nearest
 from specscope.readers.records import (
     Arm,
     DeviceSample,
@@ -26,7 +27,7 @@ from specscope.readers.records import (
     Unparsed,
     Window,
 )
-from specscope.readers.registry import Reader, reader_for, readers, shape
+from specscope.readers.registry import Reader, is_text, reader_for, shape
 from specscope.readers.source import Source, open_source, walk
 
 _NOTHING_READ = ("LONG_LINE", "TORN_LINE")
@@ -165,8 +166,13 @@ class Collector:
 
     def _not_recognised(self, info: InputInfo, source: Source) -> None:
         info.format = None
-        said = f"no known format: it looks like {shape(source.head)}"
-        self._evidence.findings.add(Finding("NOT_RECOGNISED", said), info.path)
+        text = f"no known format: it looks like {shape(source.head)}"
+        near = nearest(source.head) if is_text(source.head) else ()
+        if near:
+            named = " and ".join(f"{known.name} (`{known.mark}`)" for known in near)
+            text += f"; the nearest formats are {named}"
+        evidence = {"nearest": [known.name for known in near]}
+        self._evidence.findings.add(Finding("NOT_RECOGNISED", text, evidence), info.path)
 
     def _nothing(self) -> str:
         inputs, findings = self._evidence.inputs, self._evidence.findings
@@ -177,13 +183,12 @@ class Collector:
         if unreadable:
             return unreadable.text
         if first.unparsed_lines:
-            said = f"{first.unparsed_lines} lines speak of speculation and none could be read"
+            text = f"{first.unparsed_lines} lines speak of speculation and none could be read"
         else:
             unknown = findings.first("NOT_RECOGNISED", first.path)
-            said = unknown.text if unknown else "no records"
+            text = unknown.text if unknown else "no records"
         more = f" (and {len(inputs) - 1} more files)" if len(inputs) > 1 else ""
-        tried = ", ".join(reader.format for reader in readers())
-        return f"{first.path}: {said}{more}; tried {tried}"
+        return f"{first.path}: {text}{more}"
 
 
 def _says(records: Iterable[Record]) -> bool:

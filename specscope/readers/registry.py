@@ -70,6 +70,11 @@ _PACKED = {
 """Packed in ways that are not seen through."""
 
 
+def is_text(head: bytes) -> bool:
+    """Whether a file holds anything, and nothing packed or binary."""
+    return bool(head) and not head.startswith(tuple(_PACKED)) and b"\0" not in head[:4096]
+
+
 def shape(head: bytes) -> str:
     """What a file that no reader knows looks like, in words."""
     if not head:

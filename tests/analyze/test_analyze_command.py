@@ -110,7 +110,31 @@ def test_a_file_that_holds_nothing_known_is_one_line_and_exit_code_1(content, tm
 
     assert (status, out) == (1, "")
     assert len(err.strip().splitlines()) == 1
-    assert "tried" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "nearer", "other"),
+    [
+        (b"slot 3: prompt eval, 20 ms per decoded token, draft on\n", "llama.cpp server", None),
+        (b"# HELP a_b x\n# TYPE a_b histogram\na_b_sum 3\n", "Prometheus text", None),
+        (b'{"mean_ttft": 3, "duration": 2, "completed": 7}', "benchmark result", "JSON"),
+        (b'{"events": [{"ph": "X", "ts": 1, "dur": 2, "pid": 1}]}', "Kineto trace", "JSON"),
+        (b"timestamp,temperature,clocks\n1,2,3\n", "nvidia-smi CSV", "table"),
+        (bytes(64), None, None),
+        (b"", None, None),
+    ],
+)
+def test_an_unknown_file_is_told_the_two_nearest_formats(content, nearer, other, tmp_path, capsys):
+    (tmp_path / "x").write_bytes(content)
+
+    status, _, err = run(capsys, tmp_path / "x")
+    _, named, formats = err.partition("the nearest formats are ")
+
+    assert status == 1
+    assert bool(named) is (nearer is not None)
+    assert formats.startswith(nearer or "")
+    assert not named or formats.count(" and ") == 1
+    assert other is None or other in formats.partition(" and ")[2]
 
 
 def test_a_missing_file_and_a_missing_argument_are_one_line_each(tmp_path, capsys):
