@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
@@ -107,6 +108,9 @@ class Ingest:
         self._stored: dict[Source, Position] = {}
         self._streams: set[Stream] = set()
         self._shipping: dict[Source, Stream] = {}
+        self._writing: Counter[Source] = Counter()
+        self._drained = asyncio.Event()
+        """Set, and replaced, when the writer holds nothing more of a source."""
         self._open = 0
         self._policy: Any = None
 
@@ -201,24 +205,33 @@ class Ingest:
             before = self._shipping.get(source)
             self._shipping[source] = stream
             if before and before is not stream:
-                taken = f"another stream ships for {source.replica} now"
-                before.down.put_nowait(Refused(grpc.StatusCode.ABORTED, taken))
+                before.down.put_nowait(_taken(source))
 
     async def _hello(self, hello: Any, stream: Stream) -> None:
         if stream.greeted:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a second Hello")
         stream.greeted = True
         sources = named(hello.sources, stream.grant)
+        self._bind(stream, sources)  # from here on the stream before hands nothing to the writer
+        await self._written(sources)
         async with self._one_at_a_time:
             found = await asyncio.to_thread(positions, self._ledger, sources)
-        self._bind(stream, sources)
-        self._stored.update(found)
+        self._stored.update({s: at for s, at in found.items() if self._shipping.get(s) is stream})
         stream.down.put_nowait(
             wire.FromService(resume=wire.Resume(positions=_wired(found.items())))
         )
         if self._policy is not None and self._policy.number != hello.policy:
             stream.down.put_nowait(wire.FromService(policy=self._policy))
         self._streams.add(stream)  # not before: Resume comes first
+
+    async def _written(self, sources: Iterable[Source]) -> None:
+        """Wait until the store has what an earlier stream handed to the writer.
+
+        A sidecar that was told less would send those numbers again, and by then its disk may
+        have lost the rows: the same records would be stored and counted as lost.
+        """
+        while any(source in self._writing for source in sources):
+            await self._drained.wait()
 
     async def _batch(self, batch: Any, stream: Stream) -> None:
         source = Source(batch.source.replica, batch.source.boot)
@@ -242,13 +255,22 @@ class Ingest:
         except BaseException:  # the stream ended meanwhile
             self._room.free(size)
             raise
+        if self._shipping.get(source) is not stream:
+            self._room.free(size)
+            raise _taken(source)
         loop = asyncio.get_running_loop()
+        self._writing[source] += 1
         self._writer.offer(
             admitted, lambda batch: loop.call_soon_threadsafe(self._answer, batch, size, stream)
         )
 
     def _answer(self, batch: Admitted, size: int, stream: Stream) -> None:
         self._room.free(size)
+        self._writing[batch.source] -= 1
+        if not self._writing[batch.source]:
+            del self._writing[batch.source]
+            self._drained.set()
+            self._drained = asyncio.Event()
         self._metrics.batches.inc()
         self._metrics.unknown_columns.inc(batch.unknown_columns)
         for reason, rows in batch.refusals.items():
@@ -257,6 +279,10 @@ class Ingest:
         if batch.source in self._shipping and batch.number == held.number + 1:
             self._stored[batch.source] = Position(batch.number, batch.next_seq)
         stream.answer(_ack(batch.source, batch.number, batch.refused))
+
+
+def _taken(source: Source) -> Refused:
+    return Refused(grpc.StatusCode.ABORTED, f"another stream ships for {source.replica} now")
 
 
 def _ack(source: Source, number: int, refused: int) -> Any:

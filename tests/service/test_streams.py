@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 from service.harness import service
-from service.sidecar import acknowledged, exchange, hello
+from service.sidecar import SOURCE, acknowledged, exchange, hello, resume
 from service.tokens import CERTIFICATES, write_tokens
 from store.traffic import Traffic
 from waiting import PATIENCE_S, until
@@ -22,6 +22,7 @@ from specscope.errors import UsageError
 from specscope.service import access as access_
 from specscope.service import ingest as ingest_
 from specscope.service.access import ANYBODY
+from specscope.service.writer import Writer
 from specscope.settings import ServiceSettings
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.channel import Security
@@ -282,3 +283,40 @@ def test_beyond_this_machine_it_starts_with_tokens_and_tls_or_an_explicit_word(p
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "[::1]:1", "localhost:1", "127.9.9.9:1"])
 def test_on_this_machine_it_starts_without(address):
     ServiceSettings(store="chdb:///x", listen=address, http=address)
+
+
+def test_a_sidecar_that_comes_back_waits_for_what_its_stream_before_left_with_the_writer(
+    tmp_path, monkeypatch
+):
+    given, may_write, insert = threading.Event(), threading.Event(), Writer._insert
+
+    def held_up(writer, batches, repair):
+        given.set()
+        assert may_write.wait(PATIENCE_S)
+        insert(writer, batches, repair)
+
+    monkeypatch.setattr(Writer, "_insert", held_up)
+    over, (batch, *_) = threading.Event(), Traffic().messages()
+
+    def up(*batches):
+        yield hello()
+        yield from (wire.FromAgent(batch=batch) for batch in batches)
+        over.wait(PATIENCE_S)
+
+    with (
+        service(f"chdb://{tmp_path}/store") as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+    ):
+        stub = TelemetryStub(channel)
+        first = stub.Publish(up(batch), timeout=PATIENCE_S)
+        assert next(first).HasField("resume")
+        assert given.wait(PATIENCE_S)
+        second = stub.Publish(up(), timeout=PATIENCE_S)
+        with pytest.raises(grpc.RpcError) as raised:
+            next(first)  # the service has the second Hello
+        may_write.set()
+        answer = next(second)
+        over.set()
+
+    assert raised.value.code().name == "ABORTED"
+    assert resume([answer]) == {SOURCE: (batch.number, batch.next_seq)}
