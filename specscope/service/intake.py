@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,22 @@ ACCEPTED = ("boot", "round", "request_part", "request", "device", "loss")
 NUMBERED_BY = {"round": "seq", "request": "seq", "request_part": "first_seq"}
 
 
+class Met(NamedTuple):
+    """Rounds that an interrupted insert left in the store, and when the runs that they are in
+    began; ns since 1970."""
+
+    rounds: int
+    first_at: int
+    last_at: int
+
+    def joined(self, other: Met) -> Met:
+        return Met(
+            self.rounds + other.rounds,
+            min(self.first_at, other.first_at),
+            max(self.last_at, other.last_at),
+        )
+
+
 @dataclass(slots=True)
 class Admitted:
     """A batch as it will be stored: rows by table, refusals among them as `loss` rows."""
@@ -41,6 +57,8 @@ class Admitted:
     refusals: dict[str, int] = field(default_factory=dict)
     """Rows by reason; a table that cannot be read counts as one."""
     unknown_columns: int = 0
+    met: Met | None = None
+    """Rounds that the store has although this batch lost them."""
 
     def refuse(
         self, table: str, reason: str, count: int | None, detail: str, first: int | None, now: int
@@ -76,6 +94,7 @@ class Admitted:
                 ("losses", "loss"),
             )
         }
+        counts["rounds"] += self.met.rounds if self.met else 0
         return {
             "replica": self.source.replica,
             "boot": self.source.boot,
@@ -94,6 +113,7 @@ class Admitted:
             for table in ("round", "request_part")
             if table in self.tables
         ]
+        began += [(self.met.first_at, self.met.last_at)] if self.met else []
         admitted = self.tables.get("request")
         return {
             "first_at": min((first for first, _ in began), default=None),

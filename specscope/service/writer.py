@@ -24,6 +24,7 @@ import pyarrow as pa
 from specscope.errors import StoreError, StoreFull
 from specscope.service.intake import Admitted, merged
 from specscope.service.metrics import Metrics
+from specscope.service.overlap import cut_to_the_missing
 from specscope.store.connection import Store, error_code
 from specscope_agent.schemas import schema
 
@@ -189,7 +190,8 @@ class Writer:
                     raise
                 log.warning("%s; refused, and counted", error)
                 batches[0].refuse_table(name, str(error)[:200], time.time_ns())
-        # Losses last: refusals are added to them on the way.
+        # Losses last: refusals are added to them on the way, and no loss is of what is stored.
+        cut_to_the_missing(self._store, batches)
         losses = [batch.tables["loss"] for batch in batches if "loss" in batch.tables]
         if losses:
             self._insert_one("loss", pa.concat_tables(losses), f"{token}-loss")

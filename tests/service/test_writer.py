@@ -2,17 +2,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
+import pyarrow as pa
 import pytest
 from store.traffic import Traffic
 from waiting import PATIENCE_S
 
 from specscope.service.ingest import ByteRoom
-from specscope.service.intake import admit
+from specscope.service.intake import Admitted, admit
 from specscope.service.metrics import Metrics
 from specscope.service.writer import Backoff, Writer
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
+from specscope_agent.loss import Losses
 
 
 @pytest.fixture
@@ -135,3 +138,52 @@ def test_who_asks_waits_neither_for_rows_nor_for_their_age(store):
 
     writer.close()
     assert answer == 1
+
+
+def test_rounds_that_an_interrupted_insert_left_are_not_lost_as_well(store):
+    first, second, *_ = admitted(Traffic())
+    store.insert("round", first.tables["round"])  # and the service ended before its ledger
+    held = first.tables["round"]["seq"].to_pylist()
+    losses = Losses(first.source, time.time_ns())
+    losses.add("ring", "corrupt", 1, second.next_seq - 1, "a batch in the spool")
+    losses.add("ring", "ring_full", 1, 5)
+    replaced = Admitted(first.source, 1, 1, second.next_seq, 0, {"loss": losses.table()})
+    noted = []
+    writer = Writer(store, Metrics(), noted.extend, flush_s=0.0)
+    writer.offer(replaced, lambda _: None)
+
+    writer.start()
+    writer.close()
+
+    rows = store.rows("SELECT reason, first_seq, count FROM loss ORDER BY first_seq")
+    lost = [
+        seq
+        for row in rows
+        if row["reason"] == "corrupt"
+        for seq in range(row["first_seq"], row["first_seq"] + row["count"])
+    ]
+    assert sorted([*lost, *held]) == list(range(1, second.next_seq))
+    assert [row["count"] for row in rows if row["reason"] == "ring_full"] == [5]
+    began = first.tables["round"]["started_at"].cast(pa.int64()).to_pylist()
+    assert (noted[0]["first_at"], noted[0]["last_at"]) == (min(began), max(began))
+    assert noted[0]["losses"] == len(rows)
+    assert noted[0]["rounds"] == len(held)
+
+
+def test_a_loss_of_nothing_but_stored_rounds_is_none(store):
+    first, *_ = admitted(Traffic())
+    held = first.tables["round"].slice(0, 1)
+    store.insert("round", held)
+    losses = Losses(first.source, time.time_ns())
+    losses.add("ring", "corrupt", held["seq"][0].as_py(), 1, "a batch in the spool")
+    replaced = Admitted(first.source, 1, 1, first.next_seq, 0, {"loss": losses.table()})
+    answered = []
+    writer = Writer(store, Metrics(), lambda *_: None, flush_s=0.0)
+    writer.offer(replaced, answered.append)
+
+    writer.start()
+    writer.close()
+
+    assert answered == [replaced]
+    assert store.rows("SELECT rounds, losses FROM batch") == [{"rounds": 1, "losses": 0}]
+    assert store.rows("SELECT count() AS n FROM loss") == [{"n": 0}]
