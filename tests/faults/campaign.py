@@ -375,7 +375,6 @@ class Episode(Pipeline):
         self.counts.update({f"checked {name}": count for name, count in result.items()})
 
     def _drained(self) -> bool:
-        self._mend(all_=True) if not self.alive("agent") or not self.alive("service") else None
         return not any(self.spool.glob("*/*.batch")) and not any(self.rings.glob("*.ring"))
 
     def _wait(self, condition, otherwise: str) -> None:
