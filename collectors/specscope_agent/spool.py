@@ -163,6 +163,9 @@ class Spool:
                 if lane.follows(number, next_seq):
                     lane.acknowledge([waits for waits in lane.entries if waits <= number])
                 else:
+                    for entry in list(lane.entries.values()):
+                        if lane.read(entry.number) is None:
+                            self._replace(lane, entry.number, entry.first_seq, entry.next_seq)
                     lane.renumber(number, next_seq)
 
     @contextmanager

@@ -274,6 +274,18 @@ def test_a_batch_of_another_life_under_a_number_of_ours_deletes_nothing(spool):
     assert numbers(spool) == [4, 5, 6, 7, 8]
 
 
+def test_a_spoilt_batch_that_moves_is_a_loss_of_what_the_store_does_not_have(folder, spool):
+    fill(spool, 2)
+    path = min(batch_files(folder))
+    path.write_bytes(path.read_bytes()[:-1])
+
+    spool.resume(SOURCE, 1, 6)  # of batch 1 as an earlier life cut it
+
+    assert numbers(spool) == [2, 3]
+    assert spool.take(SOURCE, 2).first_seq == 6
+    assert [(x["first_seq"], x["count"]) for x in losses_in(spool)] == [(6, 5)]
+
+
 def test_what_the_store_has_already_is_deleted(spool):
     fill(spool, 5)
 
