@@ -94,7 +94,8 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
             findings.append(added)
             if any(not adds(other, base) for other in speculative):
                 continue  # what it adds besides may be what gains
-        results.append(Result(arm, first.speedup, first.ci, _is_noisy(arm, base, first.metric)))
+        noisy = _is_noisy(arm, base, first.metric) or _is_beyond_tokens(arm, first.speedup)
+        results.append(Result(arm, first.speedup, first.ci, noisy))
         per_token = [c.speedup for c in usable if c.metric in PER_TOKEN]
         if len(per_token) == 2 and min(per_token) < 1 - BAND and max(per_token) > 1 + BAND:
             disagree = True
@@ -169,6 +170,12 @@ def _is_noisy(arm: Trials, base: Trials, metric: str) -> bool:
     ours, theirs = arm.mean(metric), base.mean(metric)
     spread = arm.spreads.get(metric, 0.0) + base.spreads.get(metric, 0.0)
     return ours is not None and theirs is not None and 0 < abs(ours - theirs) <= spread
+
+
+def _is_beyond_tokens(arm: Trials, speedup: float) -> bool:
+    """Whether an arm gains more than its tokens per round: no round is cheaper than one step."""
+    tokens = arm.mean("tokens_per_round")
+    return tokens is not None and math.log(speedup / tokens) > NOISE
 
 
 def _as_printed(

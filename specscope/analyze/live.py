@@ -20,7 +20,16 @@ from specscope.readers.source import from_stream
 
 TIMEOUT_S = 10.0
 LARGEST_ANSWER = 1 << 26
-ENGINES = ("vllm:", "sglang:", "llamacpp:", "trtllm_", "tgi_", "lmdeploy:", "DCGM_FI_")
+ENGINES = (
+    "vllm:",
+    "sglang:",
+    "llamacpp:",
+    "trtllm_",
+    "tgi_",
+    "lmdeploy:",
+    "specscope_engine_",
+    "DCGM_FI_",
+)
 
 
 def watch(

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from specscope.readers.records import Finding, Record, Scrape
-from specscope.readers.scrapes import counters, dcgm, sglang, tgi
+from specscope.readers.scrapes import counters, dcgm, reference_engine, sglang, tgi
 from specscope.readers.scrapes.counters import Change
 
 _COUNTERS = ("_total", "_count", "_sum")
@@ -39,6 +39,7 @@ class Scrapes:
                         yield from counters.windows(change)
                         yield from sglang.windows(change)
                         yield from tgi.windows(change)
+                        yield from reference_engine.windows(change)
                         yield from dcgm.devices(change)
 
 
@@ -47,7 +48,9 @@ def _target(scrape: Scrape) -> tuple[str, ...]:
     names = {name.partition(":")[0].partition("_")[0] for name, _ in scrape.samples}
     models = {dict(labels).get("model_name", "") for _, labels in scrape.samples}
     return (
-        *sorted(names & {"vllm", "sglang", "llamacpp", "trtllm", "tgi", "lmdeploy", "DCGM"}),
+        *sorted(
+            names & {"vllm", "sglang", "llamacpp", "trtllm", "tgi", "lmdeploy", "specscope", "DCGM"}
+        ),
         *sorted(models - {""}),
     )
 

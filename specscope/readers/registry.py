@@ -9,6 +9,7 @@ from specscope.readers.logs.clickhouse_errors import ClickHouseErrors
 from specscope.readers.logs.text import TextReader
 from specscope.readers.records import Record
 from specscope.readers.results.bench_json import BenchJson
+from specscope.readers.results.engine_bench import EngineBench
 from specscope.readers.results.json_file import looks_like_json
 from specscope.readers.results.request_json import RequestJson
 from specscope.readers.results.steps_json import StepsJson
@@ -44,6 +45,7 @@ def readers() -> tuple[Reader, ...]:
         CostModel(),
         ClickHouseErrors(),
         PrometheusJson(),
+        EngineBench(),
         BenchJson(),
         RequestJson(),
         StepsJson(),

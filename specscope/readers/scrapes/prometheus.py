@@ -32,6 +32,7 @@ class Exposition:
         b"llamacpp_",
         b"trtllm_",
         b"tgi_",
+        b"specscope_engine_",
         b"lmdeploy:",
         b"DCGM_FI_",
         b"process_start_time_seconds",
