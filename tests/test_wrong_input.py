@@ -177,3 +177,11 @@ def test_a_sidecar_meets_a_corrupt_ring_says_so_and_goes_on(tmp_path, damage):
 
     assert still_running, said + rest
     assert "Traceback" not in said + rest
+
+
+@pytest.mark.parametrize("option", [("--k", "-1"), ("--slots", "0"), ("--threads", "many")])
+def test_an_engine_s_number_that_means_nothing_is_wrong_usage(option):
+    run = specscope("engine", "serve", *option)
+
+    assert run.returncode == 2
+    assert option[0] in run.stderr

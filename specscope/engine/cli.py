@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 from typing import Any
 
@@ -87,16 +87,16 @@ def _add_bench(commands: Any) -> None:
     parser = commands.add_parser("bench", help="speed over batch, context, k and drafter")
     _add_models(parser)
     many: dict[str, Any] = {"nargs": "+"}
-    parser.add_argument("--batch", type=int, default=[1, 8, 32], **many)
-    parser.add_argument("--context", type=int, default=[64], help="prompt tokens", **many)
-    parser.add_argument("--k", type=int, default=[2, 4], help="draft lengths", **many)
+    parser.add_argument("--batch", type=_count, default=[1, 8, 32], **many)
+    parser.add_argument("--context", type=_count, default=[64], help="prompt tokens", **many)
+    parser.add_argument("--k", type=_natural, default=[2, 4], help="draft lengths", **many)
     parser.add_argument("--drafter", default=["model", "ngram"], help="model, ngram", **many)
     parser.add_argument(
         "--label", default=["prose", "python", "sql", "json"], help="classes of prompts", **many
     )
-    parser.add_argument("--tokens", type=int, default=64, help="new tokens a request")
+    parser.add_argument("--tokens", type=_count, default=64, help="new tokens a request")
     parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--repeats", type=_count, default=2)
     parser.add_argument("--out", type=Path, help="also write the JSON here")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(run=bench)
@@ -107,16 +107,16 @@ def _add_serve(commands: Any) -> None:
     _add_models(parser)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--k", type=int, default=4, help="draft length; 0 is target only")
-    parser.add_argument("--slots", type=int, default=16, help="sequences at once")
-    parser.add_argument("--capacity", type=int, default=512, help="tokens of one sequence")
+    parser.add_argument("--k", type=_natural, default=4, help="draft length; 0 is target only")
+    parser.add_argument("--slots", type=_count, default=16, help="sequences at once")
+    parser.add_argument("--capacity", type=_count, default=512, help="tokens of one sequence")
     parser.add_argument(
-        "--prefill-tokens", type=int,
+        "--prefill-tokens", type=_count,
         help="prompt tokens read between two rounds, at most; 2048 on a GPU and 256 on a CPU, if "
         "not given",
     )  # fmt: skip
     parser.add_argument(
-        "--cache-tokens", type=int,
+        "--cache-tokens", type=_count,
         help="tokens that all sequences together may hold; fewer than slots need puts the "
         "youngest back into the queue when it is full",
     )  # fmt: skip
@@ -136,7 +136,7 @@ def _add_models(parser: ArgumentParser) -> None:
         help="of the weights; bfloat16 on a GPU and float32 on a CPU, if not given",
     )  # fmt: skip
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads")
+    parser.add_argument("--threads", type=_count, default=1, help="CPU threads")
     parser.add_argument(
         "--no-graphs", dest="graphs", action="store_const", const=False,
         help="on a GPU, run every round as it is and not as a CUDA graph",
@@ -164,3 +164,23 @@ def _say(text: str) -> None:
 
 def _print(text: str) -> None:
     sys.stdout.write(text + "\n")
+
+
+def _natural(text: str) -> int:
+    """A whole number from 0 on. Raises ArgumentTypeError."""
+    return _at_least(0, text)
+
+
+def _count(text: str) -> int:
+    """A whole number from 1 on. Raises ArgumentTypeError."""
+    return _at_least(1, text)
+
+
+def _at_least(least: int, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+    return number
