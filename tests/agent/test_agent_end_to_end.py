@@ -243,18 +243,18 @@ def scraped(port):
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "said", "code"),
     [
-        ({"SPECSCOPE_RINGS": "off"}, "SPECSCOPE_RINGS"),
-        ({"SPECSCOPE_SERVICES": "x:1"}, "did you mean SPECSCOPE_SERVICE"),
-        ({"SPECSCOPE_SERVICE": "nowhere"}, "host:port"),
-        ({"SPECSCOPE_SAMPLE": "7"}, "SPECSCOPE_SAMPLE"),
-        ({"SPECSCOPE_SPOOL": "/proc/nowhere"}, "spool"),
+        ({"SPECSCOPE_RINGS": "off"}, "SPECSCOPE_RINGS", 2),
+        ({"SPECSCOPE_SERVICES": "x:1"}, "did you mean SPECSCOPE_SERVICE", 2),
+        ({"SPECSCOPE_SERVICE": "nowhere"}, "host:port", 2),
+        ({"SPECSCOPE_SAMPLE": "7"}, "SPECSCOPE_SAMPLE", 2),
+        ({"SPECSCOPE_SPOOL": "/proc/nowhere"}, "spool", 1),
     ],
 )
-def test_a_wrong_setting_is_one_line_and_exit_code_1(rings, settings, said):
+def test_a_wrong_setting_is_one_line_and_its_exit_code(rings, settings, said, code):
     with sidecar(rings, **settings) as process:
-        assert process.wait(PATIENCE_S) == 1
+        assert process.wait(PATIENCE_S) == code
         lines = process.stderr.read().splitlines()
 
     assert len(lines) == 1
