@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -28,7 +27,7 @@ class Assessor:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._seen: Mapping[str, Any] = {}
+        self._seen: list[dict[str, Any]] = []
         self._at = 0
 
     def tick(self, now: int | None = None) -> int:
@@ -37,8 +36,8 @@ class Assessor:
         now: ns since 1970. Raises StoreError; the next tick tries again.
         """
         now = time.time_ns() if now is None else now
-        (state,) = self._store.rows(queries.evidence_state())
-        if not state["blocks"] or (state == self._seen and now - self._at < STALE_NS):
+        state = self._store.rows(queries.evidence_state())
+        if not state or (state == self._seen and now - self._at < STALE_NS):
             return 0
         rows = self._judge(now)
         if rows:
