@@ -49,9 +49,10 @@ def verdicts() -> table.Panel:
         "Verdicts",
         "The newest verdict on each kind of traffic: what to do, the draft length, and the speedup "
         "that it rests on with its interval. The service judges the evidence of the last seven "
-        "days under the table in force, as the report and the gate do. A speedup below 1 "
-        "means that speculation costs there. A gate may change on a verdict of high confidence; "
-        "the others say how many pairs they still need.",
+        "days under the table in force, as the report and the gate do. A verdict pools the "
+        "replicas that run the same configuration, so the choice of a replica does not change this "
+        "table. A speedup below 1 means that speculation costs there. A gate may change on a "
+        "verdict of high confidence; the others say how many pairs they still need.",
         queries.verdicts,
         during("assessed_at", "class"),
         width=24,

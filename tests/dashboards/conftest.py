@@ -6,6 +6,7 @@ import pytest
 import stored_traffic
 from dashboard_screen import Screen
 
+from specscope.service.assessor import Assessor
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
 from specscope.store.roll import roll
@@ -23,6 +24,7 @@ def screen(store):
     migrate(store)
     stored_traffic.fill(store, begin_ns)
     roll(store, everything=True)
+    Assessor(store).tick()
     return Screen(store, begin_ns)
 
 

@@ -19,6 +19,8 @@ VARIABLES = {
     for variable in dashboard["templating"]["list"]
     if variable["type"] == "query"
 }
+POOLED = {"pays: Verdicts"}
+"""Panels whose rows pool the replicas of an epoch: the choice of a replica cannot apply."""
 TIMES = ("DateTime", "Date")
 TEXTS = ("String", "LowCardinality")
 
@@ -116,11 +118,30 @@ def test_a_choice_with_a_quote_in_it_is_a_value_and_not_sql(screen):
     assert screen.show(sql_of("Tokens per round"), **{"class": ["it's", "') OR 1=1 --"]}) == []
 
 
-def test_a_replica_that_does_not_exist_shows_nothing_anywhere(screen, panel):
-    [target] = panel["targets"]
+@pytest.mark.parametrize("title", sorted(PANELS.keys() - POOLED))
+def test_a_replica_that_does_not_exist_shows_nothing_anywhere(screen, title):
+    [target] = PANELS[title]["targets"]
     assert "$replica" in target["rawSql"]
 
     assert screen.show(target["rawSql"], replica=["nobody"]) == []
+
+
+@pytest.mark.parametrize("title", sorted(POOLED))
+def test_a_panel_that_pools_replicas_says_so_and_ignores_the_choice_of_one(screen, title):
+    [target] = PANELS[title]["targets"]
+
+    chosen = screen.show(target["rawSql"], replica=["nobody"])
+
+    assert chosen == screen.show(target["rawSql"])
+    assert "choice of a replica" in PANELS[title]["description"]
+
+
+def test_the_verdicts_are_on_the_traffic_that_ran(screen):
+    [verdict] = screen.show(sql_of("Verdicts"))  # blocks switch all classes together
+
+    assert (verdict["epoch"], verdict["label"]) == (traffic.EPOCH, "mixed")
+    assert verdict["pairs"] <= traffic.MINUTES
+    assert verdict["confidence"] != "high"  # four pairs decide nothing
 
 
 def test_tokens_per_round_stand_against_the_break_even_of_the_same_minute(screen):
