@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from specscope.service.read import Reader
+from specscope.service.reader import Question, Reader
 from specscope_dashboards.rendering import rendered
 
 QUERIES = {
@@ -25,7 +25,8 @@ def test_the_guard_lets_every_panel_through_and_nothing_is_lost_on_the_way(scree
         try:
             answers = {}
             for title, sql in QUERIES.items():
-                answer = await reader.answer(screen.expanded(sql, chosen), {}, "JSONEachRow")
+                question = Question(screen.expanded(sql, chosen), format="JSONEachRow")
+                answer = await reader.answer(question)
                 answers[title] = [json.loads(line) for line in answer.body.splitlines()]
             return answers
         finally:
