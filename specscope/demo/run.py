@@ -34,6 +34,7 @@ from specscope.evaluate.experiment.segments import load_bucket
 from specscope.policy.stored import checked, write_policy
 from specscope.report.collect import collect
 from specscope.report.model import Report
+from specscope.service.assessor import Assessor
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
 from specscope.store.roll import roll
@@ -108,6 +109,7 @@ def _measure(folders: Folders, job: Job, progress: Progress) -> Report:
     progress.stage("rolling up and deciding")
     with Store.open(_dsn(folders)) as store:
         roll(store, everything=True)
+        Assessor(store).tick()  # dashboards show verdicts; the service ended before its turn
         return collect(
             store,
             title="Does speculative decoding pay here?",
