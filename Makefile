@@ -85,11 +85,11 @@ smollm2: $(READY)
 
 # Five million damaged rings and spool files; a small part of it is in the tests.
 fuzz-sidecar: $(READY)
-	$(BIN)/python tests/agent/fuzz.py $(ARGS)
+	$(BIN)/python tests/agent/ring_and_spool_fuzz.py $(ARGS)
 
 # A thousand random faults between engine and service; a small part of it is in the tests.
 faults-sidecar: $(READY)
-	$(BIN)/python tests/agent/campaign.py --episodes 30 $(ARGS)
+	$(BIN)/python tests/agent/ring_and_spool_campaign.py --episodes 30 $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,6 @@
 """A small part of `make faults-sidecar`."""
 
-from campaign import episode
+from ring_and_spool_campaign import episode
 
 
 def test_whatever_happens_between_engine_and_service_is_stored_or_counted():

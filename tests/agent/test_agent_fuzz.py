@@ -1,7 +1,7 @@
 """A small part of `make fuzz-sidecar`."""
 
 import pytest
-from fuzz import RingFuzz, SpoolFuzz, run
+from ring_and_spool_fuzz import RingFuzz, SpoolFuzz, run
 
 
 @pytest.mark.parametrize("kind", [RingFuzz, SpoolFuzz])

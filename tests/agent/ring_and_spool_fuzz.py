@@ -1,6 +1,6 @@
 """Random damage to rings and spool files, and what must hold whatever the bytes say.
 
-    python tests/agent/fuzz.py [--ring N] [--spool N] [--seed S]
+    python tests/agent/ring_and_spool_fuzz.py [--ring N] [--spool N] [--seed S]
 
 Each input is a whole file with a few of its bytes, words or lengths changed, at places that mean
 something more often than not. A reader must come back, raise nothing but its own errors, give

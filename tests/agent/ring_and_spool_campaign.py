@@ -1,6 +1,6 @@
 """Random faults between engine and service: afterwards every record is stored or counted as lost.
 
-    python tests/agent/campaign.py [--episodes N] [--seconds S] [--seed X]
+    python tests/agent/ring_and_spool_campaign.py [--episodes N] [--seconds S] [--seed X]
 
 An episode runs two engines that record rounds, one sidecar and a service that keeps what it
 acknowledged. Processes are killed and stopped, rings and spool files cut, flipped, deleted and
