@@ -27,6 +27,7 @@ RATES = {"sql": 0.95, "json": 0.6, "prose": 0.15, "chat": 0.05}
 COST = Cost(step=10_000, query=100, context=0.5, draft=600)
 ARMS = (0, 2, 4)
 PAIRS, BLOCK_S = 30, 0.4  # an arm with fewer than 300 rounds of a class decides nothing
+HELD_OUT = 36  # a delay has an interval from 30 blocks on, and in some a class has no settled gap
 ALLOWED = {"sql": 15.0, "json": 25.0, "prose": 40.0, "chat": 14.0}
 BEGAN = 497_222 * HOUR  # pairs are numbered by the time, and their numbers draw the arms
 
@@ -46,7 +47,7 @@ def site(tmp_path_factory):
         roll_all(running)
         running.found = recommendation(read(store), default_k=0, closed_loop=True, now=running.now)
         running.policy = running.hold_out(
-            running.found.new, PAIRS, BLOCK_S, ("current", *running.names)
+            running.found.new, HELD_OUT, BLOCK_S, ("current", *running.names)
         )
         running.hooked.close(store)
         roll_all(running)
