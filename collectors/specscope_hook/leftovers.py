@@ -40,10 +40,13 @@ class _Dead(NamedTuple):
 def limit_leftovers(folder: Path, ring_bytes: int) -> None:
     """Empty dead rings, so that the folder has room for a new one and does not fill up.
 
-    They may hold half of its file system, and no more than eight new ones would. Raises nothing.
+    They may hold half of its file system, and no more than eight new ones would. A folder that
+    does not exist holds none; making the ring in it reports that. Raises nothing.
     """
     dead: list[_Dead] = []
     try:
+        if not folder.is_dir():
+            return
         for path in [*folder.glob("*.ring"), *folder.glob("*.ring.new")]:
             if found := _dead(path):
                 dead.append(found)
