@@ -33,6 +33,7 @@ SGLANG = {
     "send_abort_output": ["abort_req", "req"],
     "run_batch": ["batch", "pp_proxy_tensors"],
     "process_batch_result": ["batch", "result"],
+    "on_idle": [],
 }
 SGLANG_WORKERS = {
     "forward_batch_generation": ["batch"],

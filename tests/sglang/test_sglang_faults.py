@@ -221,13 +221,57 @@ def test_a_device_that_never_answers_holds_no_round_back_for_ever(engine, monkey
 
     written = []
 
+    def read(scheduler):
+        scheduler._specscope._recorder.flush()  # its buffer is not in question here
+        written.append(len(engine.ring().rounds))
+
     ring = engine.serve(
-        engine.request("a", max_new_tokens=400),
-        accepts=lambda req: 0,
-        events={350: lambda s: written.append(len(engine.ring().rounds))},
+        engine.request("a", max_new_tokens=400), accepts=lambda req: 0, events={350: read}
     )
 
     assert len(ring.rounds) == 399
     assert written[0] > 250
     assert all(r.verify_us != r.verify_us for r in ring.rounds)
     assert ring.fault == ""
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_an_idle_engine_holds_back_no_round_though_its_device_never_answers(
+    engine, monkeypatch, overlap
+):
+    device = Device(engine.hands)
+    device.late = True
+    monkeypatch.setattr(sglang_worker, "_timer_for", lambda name: CudaTimer(device))
+    idle = []
+
+    engine.serve(
+        engine.request("a", max_new_tokens=8),
+        accepts=lambda req: 0,
+        overlap=overlap,
+        events={40: lambda s: idle.append(engine.ring())},
+    )
+
+    (ring,) = idle  # as a sidecar sees it while the engine lives
+    assert (len(ring.rounds), len(ring.ends), ring.ended) == (7, 1, False)
+
+
+def test_rounds_are_seen_while_their_request_waits_and_nothing_runs(engine):
+    stalled = []
+
+    def stall(scheduler):
+        """No room for the only request's cache, and none for the next turns."""
+        (req,) = scheduler.running
+        scheduler.retract(req)
+        scheduler.waiting_queue.remove(req)
+        stalled.append(req)
+
+    def resume(scheduler):
+        stalled.append(engine.ring())
+        scheduler.waiting_queue.append(stalled[0])
+
+    ring = engine.serve(
+        engine.request("a", max_new_tokens=8), accepts=lambda req: 0, events={5: stall, 9: resume}
+    )
+
+    assert (len(stalled[1].rounds), len(stalled[1].ends)) == (3, 0)
+    assert (len(ring.rounds), len(ring.ends)) == (6, 1)

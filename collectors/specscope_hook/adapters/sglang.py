@@ -1,6 +1,6 @@
 """SGLang: the plug-in that it loads in its processes.
 
-Silent unless SPECSCOPE_RINGS is set. Through SGLang's own HookRegistry it goes around six
+Silent unless SPECSCOPE_RINGS is set. Through SGLang's own HookRegistry it goes around seven
 methods of the scheduler's class and, once a scheduler is built, around those of its workers'
 classes that draft and verify. Scheduler and worker share a process, so tokens and times meet
 there. Whatever does not fit, the engine serves as if we were not there, and one line says why.
@@ -35,6 +35,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "send_abort_output": ("req",),
     "run_batch": ("batch",),
     "process_batch_result": ("batch", "result"),
+    "on_idle": (),
 }
 """The scheduler's wrapped methods, each with the parameters that its wrapper reads."""
 _PROBE = "_specscope"
@@ -132,6 +133,11 @@ def _hooks(scheduler: type[Any], settings: HookSettings) -> dict[str, Callable[.
         probe.after_results(result)
         return processed
 
+    def on_idle(original: Any, *args: Any, **kwargs: Any) -> Any:
+        if args[0]._specscope:
+            args[0]._specscope.idle()
+        return original(*args, **kwargs)  # which may sleep
+
     return {
         "__init__": init,
         "run_event_loop": run_event_loop,
@@ -139,4 +145,5 @@ def _hooks(scheduler: type[Any], settings: HookSettings) -> dict[str, Callable[.
         "send_abort_output": send_abort_output,
         "run_batch": run_batch,
         "process_batch_result": process_batch_result,
+        "on_idle": on_idle,
     }

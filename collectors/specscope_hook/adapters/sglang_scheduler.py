@@ -48,6 +48,7 @@ class SchedulerProbe:
         self._rows: Rows | None = None
         self._launched_at = 0
         self._preempted = 0
+        self._flushed = True  # nothing has happened since the engine was last idle
         self._tag = 0
         self._now = SystemClock.monotonic_ns
         self._recorder.on_detach(self._forget)
@@ -109,6 +110,11 @@ class SchedulerProbe:
         """They have been: some requests may have ended."""
         self._guarded("round", self._end, result)
 
+    def idle(self) -> None:
+        """No batch runs and no result is due; SGLang says so again and again until one does."""
+        if not self._flushed:
+            self._guarded("idle", self._flush)
+
     def close(self) -> None:
         """The engine ends: write what still waits, and end the ring."""
         self._guarded("close", self._writer.flush)
@@ -116,7 +122,14 @@ class SchedulerProbe:
 
     # --- in a step -----------------------------------------------------------------------
 
+    def _flush(self) -> None:
+        """The sidecar sees every round, also while requests wait and none can run."""
+        self._flushed = True
+        self._writer.flush()
+        self._recorder.flush()
+
     def _queued(self, req: Any) -> None:
+        self._flushed = False
         if self._requests.queue(req):
             self._preempted += 1
 
@@ -153,7 +166,7 @@ class SchedulerProbe:
         rows, now = self._rows, self._now()
         if rows is None:
             return
-        self._rows = None
+        self._rows, self._flushed = None, False
         launch = result._specscope
         self._reader.after(rows, result, launch.depth)
         waiting = len(self._scheduler.waiting_queue)

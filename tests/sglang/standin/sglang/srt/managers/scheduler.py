@@ -65,6 +65,7 @@ class Scheduler:
             else:
                 self._sched_idled = True
             if batch is None and not self.result_queue:
+                self.on_idle()
                 if self.plan.over():
                     return
                 continue
@@ -89,6 +90,9 @@ class Scheduler:
         if self.running:
             return ScheduleBatch([*self.running], ForwardMode.DECODE)
         return None
+
+    def on_idle(self):
+        pass
 
     def _add_request_to_queue(self, req, is_retracted=False):
         if self.plan.queue_is_full:
