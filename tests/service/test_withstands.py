@@ -9,6 +9,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from http.client import HTTPConnection
 from urllib.parse import quote
 
 import grpc
@@ -170,11 +171,16 @@ def test_a_connection_that_is_kept_alive_is_not_cut_off_within_an_answer(running
     monkeypatch.setattr(web, "HEADER_S", 0.3)
     question = f"/?query={quote('SELECT sum(sipHash64(number)) FROM numbers(20000000)')}"
 
-    with socket.create_connection(("127.0.0.1", running.http_port)) as client:
-        client.settimeout(PATIENCE_S)
+    client = HTTPConnection("127.0.0.1", running.http_port, timeout=PATIENCE_S)
+    with contextlib.closing(client):
+        client.connect()
+        connection = client.sock
         for path in (question, "/ping"):
-            client.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-            assert client.recv(4096).startswith(b"HTTP/1.1 200")
+            client.request("GET", path)
+            answer = client.getresponse()
+            assert answer.status == 200
+            assert answer.read()
+        assert client.sock is connection  # kept alive, so asked twice
 
 
 LARGE = f"GET /?query={quote('SELECT repeat(toString(0), 1000000) FROM numbers(40)')} HTTP/1.1"
