@@ -42,10 +42,10 @@ def vllm_boot(config: Any, kv_cache: Any, settings: HookSettings, version: str) 
         role=_role(config.kv_transfer_config),
         kv_bytes_per_token=kv_bytes.get(False),
         draft_kv_bytes_per_token=kv_bytes.get(True),
-        cache_blocks=_count(kv_cache, "num_blocks"),
-        block_size=_count(getattr(config, "cache_config", None), "block_size"),
-        largest_batch=_count(getattr(config, "scheduler_config", None), "max_num_seqs"),
-        lookahead_slots=_count(config, "num_lookahead_tokens"),
+        cache_blocks=number(kv_cache, "num_blocks"),
+        block_size=number(getattr(config, "cache_config", None), "block_size"),
+        largest_batch=number(getattr(config, "scheduler_config", None), "max_num_seqs"),
+        lookahead_slots=number(config, "num_lookahead_tokens"),
         configuration=configuration(config, version),
         layers=number(text, "num_hidden_layers"),
         experts=experts,
@@ -87,11 +87,6 @@ def _plain(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_plain, value))
     return isinstance(value, str | int | float | bool)
-
-
-def _count(holder: Any, name: str) -> int | None:
-    value = getattr(holder, name, None)
-    return value if isinstance(value, int) and value > 0 else None
 
 
 def _card(prefix: str, model: Any, path: str) -> dict[str, Any]:
