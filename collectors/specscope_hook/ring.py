@@ -15,11 +15,9 @@ whether it lives. After a fork the child has no ring: a ring has one writer.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
-import stat
 import weakref
 from dataclasses import asdict
 from pathlib import Path
@@ -28,7 +26,6 @@ from time import monotonic_ns
 from zlib import crc32
 
 from specscope_hook import layout as at
-from specscope_hook.columns import SCHEMA_VERSION
 from specscope_hook.errors import RingError
 from specscope_hook.layout import (
     CLASSES_MAX,
@@ -44,6 +41,7 @@ from specscope_hook.layout import (
 )
 from specscope_hook.reader import RingReader
 from specscope_hook.records import Boot
+from specscope_hook.ring_file import WORD, RingFile, drop_note
 from specscope_hook.ring_records import LAYOUT
 
 __all__ = [
@@ -65,37 +63,25 @@ log = logging.getLogger("specscope")
 FLUSH_NS = 20_000_000  # a record that comes this long after the last write is written at once
 BUFFER_BYTES = 32_768
 INSPECT_NS = 900_000_000  # between two looks at the file: damage is noticed within a second
-COMPLAINT_NS = 60_000_000_000
 
 _HEAD_BYTES = at.HEAD.size
 _pack_head = at.HEAD.pack_into
-_WORD, _TWO_WORDS, _NOTE = Struct("<Q"), Struct("<QQ"), Struct("<QQQ")
+_TWO_WORDS, _NOTE = Struct("<QQ"), Struct("<QQQ")
 _living: weakref.WeakSet[Ring] = weakref.WeakSet()
 _fork_seen = False
 
 
-class Ring:
+class Ring(RingFile):
     """The writer of one ring file."""
 
     def __init__(self, path: Path, file: int, capacity: int, boot: bytes) -> None:
         """Use `create`."""
-        self.path = path
-        self._file = file
-        self._capacity = capacity
-        self._boot = boot
+        super().__init__(path, file, capacity, boot)
         self._buffer = bytearray(BUFFER_BYTES)
         self._used = 0  # bytes of the buffer
-        self._limit = 0  # up to here the buffer may be filled: the reader gave as much space
-        self._seq = self._seq_written = at.FIRST_SEQ
-        self._write = self._write_written = 0  # position of the buffer's first byte
-        self._read = 0  # as last seen
-        self._dropped = self._dropped_written = 0
-        self._note = (0, 0, 0)
-        self._fault = b""
-        self._ids: dict[tuple[int, str], int] = {}
-        self._control_seen = 0
+        self._seq = at.FIRST_SEQ
+        self._dropped = 0
         self._due = self._inspect_at = 0
-        self._complain_at = 0
         self.open = True
 
     @classmethod
@@ -124,65 +110,6 @@ class Ring:
         ring._inspect_at = monotonic_ns() + INSPECT_NS
         _forget_after_fork(ring)
         return ring
-
-    def _make_file(self, *, allocate: bool) -> None:
-        """A new file under our name, locked and with what is known. Raises OSError.
-
-        allocate: take its space now, and fail if there is none.
-        """
-        new = self.path.with_name(self.path.name + ".new")
-        # Private, but for a sidecar of another user that shares the folder by its group.
-        shared = self.path.parent.stat().st_mode & stat.S_IWGRP
-        file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.fchmod(file, 0o660 if shared else 0o600)  # whatever the umask
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if allocate:
-                os.posix_fallocate(file, 0, at.DATA + self._capacity)
-            self._write_all(file)
-            os.rename(new, self.path)
-        except (OSError, OverflowError):
-            os.close(file)
-            os.unlink(new)
-            raise
-        old, self._file = self._file, file
-        if old >= 0:
-            os.close(old)
-
-    def _write_all(self, file: int) -> None:
-        """Size and header, all that lies before the position being given up. Raises OSError."""
-        self._read = self._write_written = self._write
-        if self._write:  # what a reader had not read yet is missing from here on
-            self._note = _note(self._write, self._seq_written)
-        os.ftruncate(file, at.DATA + self._capacity)
-        os.pwrite(file, self._pages(), at.FAULT_TEXT)
-        words = list(self._words())
-        words[at.W_READ] = self._read
-        words[at.W_CONTROL] = self._control_seen
-        os.pwrite(file, at.WORDS.pack(*words), 0)
-
-    def _words(self) -> tuple[int, ...]:
-        """The header as it should be, the reader's words 0."""
-        words = [0] * (at.W_DROP_CHECK + 1)
-        words[at.W_MAGIC], words[at.W_VERSION] = at.MAGIC, SCHEMA_VERSION
-        words[at.W_CAPACITY], words[at.W_BOOT_BYTES] = self._capacity, len(self._boot)
-        words[at.W_SEQ], words[at.W_WRITE] = self._seq_written, self._write_written
-        words[at.W_DROPPED], words[at.W_NAMES] = self._dropped_written, len(self._ids)
-        words[at.W_FAULT], words[at.W_FAULT_BYTES] = int(bool(self._fault)), len(self._fault)
-        words[at.W_DROP_AT], words[at.W_DROP_SEQ], words[at.W_DROP_CHECK] = self._note
-        return tuple(words)
-
-    def _pages(self) -> bytes:
-        """What the writer owns behind the words: fault text, Boot, dictionary."""
-        pages = bytearray(at.NAMES + len(self._ids) * at.NAME_ENTRY.size - at.FAULT_TEXT)
-        boot = at.BOOT - at.FAULT_TEXT
-        pages[: len(self._fault)] = self._fault
-        pages[boot : boot + len(self._boot)] = self._boot
-        for entry, ((kind, name), id_) in enumerate(self._ids.items()):
-            raw = name.encode()
-            offset = at.NAMES - at.FAULT_TEXT + entry * at.NAME_ENTRY.size
-            at.NAME_ENTRY.pack_into(pages, offset, kind, id_, len(raw), raw)
-        return bytes(pages)
 
     # HOT PATH. Once per record. No lock, no system call but the clock and now and then a write.
     def push(self, kind: int, payload: bytes, batch: int = 0) -> bool:
@@ -293,48 +220,9 @@ class Ring:
 
     def _write_note(self) -> None:
         self._dropped_written = self._dropped
-        self._note = _note(self._write, self._seq)
-        os.pwrite(self._file, _WORD.pack(self._dropped), at.W_DROPPED * 8)
+        self._note = drop_note(self._write, self._seq)
+        os.pwrite(self._file, WORD.pack(self._dropped), at.W_DROPPED * 8)
         os.pwrite(self._file, _NOTE.pack(*self._note), at.W_DROP_AT * 8)
-
-    def _inspect(self, now: int) -> None:
-        """Mend what somebody did to the file. Raises OSError when its header cannot be written."""
-        try:
-            named = os.path.samestat(os.stat(self.path), os.fstat(self._file))
-        except OSError:
-            named = False
-        if not named:
-            try:
-                self._make_file(allocate=False)
-            except OSError as error:  # a reader that holds the old file still gets all
-                self._complain(now, f"was deleted and cannot be made anew: {error.strerror}")
-                return
-            self._limit = 0
-            self._complain(now, "was deleted or replaced, and is made anew")
-            return
-        ours = self._words()
-        head = os.pread(self._file, at.WORDS.size, 0)
-        words = at.WORDS.unpack(head.ljust(at.WORDS.size, b"\0"))
-        changed = sum(words[i] != ours[i] for i in at.WRITER_WORDS)
-        changed += not self._read <= words[at.W_READ] <= self._write
-        if os.fstat(self._file).st_size != at.DATA + self._capacity or changed > 2:
-            self._write_all(self._file)
-            self._limit = 0
-            self._complain(now, "was cut or overwritten, and is made anew")
-            return
-        pages = self._pages()
-        if changed or os.pread(self._file, len(pages), at.FAULT_TEXT) != pages:
-            os.pwrite(self._file, pages, at.FAULT_TEXT)
-            for index in at.WRITER_WORDS:
-                os.pwrite(self._file, _WORD.pack(ours[index]), index * 8)
-            if not self._read <= words[at.W_READ] <= self._write:
-                os.pwrite(self._file, _WORD.pack(self._read), at.W_READ * 8)
-            self._complain(now, "had its header changed, which is mended")
-
-    def _complain(self, now: int, what: str) -> None:
-        if now >= self._complain_at:
-            self._complain_at = now + COMPLAINT_NS
-            log.warning("the ring %s %s", self.path, what)
 
     def name_id(self, kind: int, name: str) -> int:
         """The dictionary's id for a name, given on first sight; 255 when it is full.
@@ -356,7 +244,7 @@ class Ring:
         raw = text.encode()
         entry = at.NAME_ENTRY.pack(kind, taken, len(raw), raw)
         os.pwrite(self._file, entry, at.NAMES + count * at.NAME_ENTRY.size)
-        os.pwrite(self._file, _WORD.pack(count + 1), at.W_NAMES * 8)
+        os.pwrite(self._file, WORD.pack(count + 1), at.W_NAMES * 8)
         self._ids[kind, text] = taken
         return taken
 
@@ -394,8 +282,8 @@ class Ring:
             return
         self._fault = text.encode(errors="replace")[: at.FAULT_TEXT_BYTES] or b"unknown"
         os.pwrite(self._file, self._fault, at.FAULT_TEXT)
-        os.pwrite(self._file, _WORD.pack(len(self._fault)), at.W_FAULT_BYTES * 8)
-        os.pwrite(self._file, _WORD.pack(1), at.W_FAULT * 8)
+        os.pwrite(self._file, WORD.pack(len(self._fault)), at.W_FAULT_BYTES * 8)
+        os.pwrite(self._file, WORD.pack(1), at.W_FAULT * 8)
 
     def close(self) -> None:
         """End the ring on purpose: the reader then knows that its tail is whole."""
@@ -404,7 +292,7 @@ class Ring:
         try:
             self._inspect_at = 0
             self.flush()
-            os.pwrite(self._file, _WORD.pack(1), at.W_END * 8)
+            os.pwrite(self._file, WORD.pack(1), at.W_END * 8)
         except OSError as error:  # then its tail is unknown
             log.warning("the ring %s cannot be written: %s", self.path, error.strerror)
         finally:
@@ -415,11 +303,6 @@ class Ring:
         self._used = 0
         self._limit = -1  # what sends `push` to where `open` is looked at
         os.close(self._file)  # in a forked child the parent's lock stays with the parent
-
-
-def _note(position: int, seq: int) -> tuple[int, int, int]:
-    """A drop note, see `layout`."""
-    return position, seq, at.drop_check(position, seq)
 
 
 def _names_max(kind: int) -> int:
