@@ -181,7 +181,8 @@ class Lane:
         for number in reversed(list(self.entries)):
             batch = self.read(number)
             if batch is not None:
-                moved = replace(batch, number=number + shift, tables=_since(batch, next_seq))
+                moved_to = number + shift
+                moved = replace(batch, number=moved_to, tables=_since(batch, moved_to, next_seq))
                 first_seq = max(batch.first_seq, next_seq)
                 self.put(
                     replace(moved, first_seq=first_seq, cursor=_at_least(batch.cursor, next_seq))
@@ -209,13 +210,14 @@ def _bare(batch: Batch) -> Batch:
     return replace(batch, tables=())
 
 
-def _since(batch: Batch, next_seq: int) -> tuple[Encoded, ...]:
-    """Its tables, with losses only of records from `next_seq` on."""
+def _since(batch: Batch, number: int, next_seq: int) -> tuple[Encoded, ...]:
+    """Its tables under another number, with losses only of records from `next_seq` on."""
     tables = []
     for table in batch.tables:
         if table.name == "loss":
             rows = decode(table.arrow).to_pylist()
             for row in rows:
+                row["number"] = number if row["number"] == batch.number else row["number"]
                 stored = next_seq - (row["first_seq"] or next_seq)
                 if row["count"] is not None and stored > 0:
                     row["first_seq"], row["count"] = next_seq, row["count"] - stored

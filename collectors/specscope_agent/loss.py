@@ -33,8 +33,12 @@ class Losses:
         count: int | None,
         detail: str = "",
         at: int | None = None,
+        number: int | None = None,
     ) -> None:
-        """One loss; `reason` is one of LOSS_REASONS. at: when, where that is known better."""
+        """One loss; `reason` is one of LOSS_REASONS.
+
+        at: when, where that is known better; number: of the batch that held what is lost
+        """
         self.rows.append(
             {
                 **self.source._asdict(),
@@ -43,6 +47,7 @@ class Losses:
                 "reason": reason,
                 "first_seq": first_seq,
                 "count": count,
+                "number": number,
                 "detail": detail,
             }
         )

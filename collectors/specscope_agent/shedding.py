@@ -40,9 +40,9 @@ def without(batch: Batch, tables: Sequence[str]) -> Batch:
             table.name == "device" in tables
         ):  # no record of the ring has their number: their time tells them
             sampled_at = max(decode(table.arrow).column("sampled_at").cast(pa.int64()).to_pylist())
-            losses.add("device", "spool_full", None, table.rows, at=sampled_at)
+            losses.add("device", "spool_full", None, table.rows, at=sampled_at, number=batch.number)
         elif table.name in tables:
-            losses.add(table.name, "spool_full", batch.first_seq, table.rows)
+            losses.add(table.name, "spool_full", batch.first_seq, table.rows, number=batch.number)
     kept = [table for table in batch.tables if table.name not in tables]
     return replace(batch, tables=_with(kept, losses))
 
@@ -52,7 +52,7 @@ def in_place_of(lane: Lane, number: int, first_seq: int | None, next_seq: int) -
     losses = Losses(lane.source, time.time_ns())
     if first_seq is None or next_seq > first_seq:
         count = None if first_seq is None else next_seq - first_seq
-        losses.add("ring", "corrupt", first_seq, count, "a batch in the spool")
+        losses.add("ring", "corrupt", first_seq, count, "a batch in the spool", number=number)
     position = lane.newest.cursor.position if number == lane.newest.number else 0
     return Batch(
         source=lane.source,

@@ -7,22 +7,26 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FromAgent(_message.Message):
-    __slots__ = ("hello", "batch")
+    __slots__ = ("hello", "batch", "check")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     batch: Batch
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ...) -> None: ...
+    check: int
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., check: _Optional[int] = ...) -> None: ...
 
 class FromService(_message.Message):
-    __slots__ = ("resume", "ack", "policy")
+    __slots__ = ("resume", "ack", "policy", "check")
     RESUME_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    CHECK_FIELD_NUMBER: _ClassVar[int]
     resume: Resume
     ack: Ack
     policy: Policy
-    def __init__(self, resume: _Optional[_Union[Resume, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., policy: _Optional[_Union[Policy, _Mapping]] = ...) -> None: ...
+    check: int
+    def __init__(self, resume: _Optional[_Union[Resume, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., policy: _Optional[_Union[Policy, _Mapping]] = ..., check: _Optional[int] = ...) -> None: ...
 
 class Source(_message.Message):
     __slots__ = ("replica", "boot")

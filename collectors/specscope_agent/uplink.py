@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.channel import Security
-from specscope_agent.errors import AgentError
+from specscope_agent.errors import AgentError, ProtocolError
+from specscope_agent.sealed import intact, sealed
 from specscope_agent.source import Source
 from specscope_agent.spool import Spool
-from specscope_agent.telemetry_pb2_grpc import TelemetryStub
 from specscope_hook.columns import SCHEMA_VERSION
 
 log = logging.getLogger("specscope.agent")
@@ -32,6 +33,7 @@ MOST_UNACKNOWLEDGED = 16  # batches; 32 MiB at most in flight, and a round trip 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 LONGEST_SETTLING_S = 5.0
 COMPLAINT_INTERVAL_S = 60.0
+_PUBLISH = "/specscope.v1.Telemetry/Publish"
 _CHANNEL_OPTIONS = (
     # A peer that is gone without a word is noticed within half a minute.
     ("grpc.keepalive_time_ms", 20_000),
@@ -123,16 +125,14 @@ class Uplink:
                 self._stop.wait(pause_s(failures, random.random()))
 
     def _stream(self) -> None:
-        """One stream, until it ends. Raises RpcError or SpoolError."""
+        """One stream, until it ends. Raises RpcError, SpoolError or ProtocolError."""
         session = _Session(self._spool.sources)
         with self._security.channel(self._address, _CHANNEL_OPTIONS) as channel:
-            stub: Any = TelemetryStub(channel)  # type: ignore[no-untyped-call]
-            session.answers = stub.Publish(
-                self._messages(session), metadata=self._security.metadata()
-            )
+            publish = channel.stream_stream(_PUBLISH, request_serializer=sealed)
+            session.answers = publish(self._messages(session), metadata=self._security.metadata())
             try:
-                for answer in session.answers:
-                    self._take(session, answer)
+                for raw in session.answers:
+                    self._take(session, _answer(raw))
             except grpc.RpcError:
                 if not session.over:
                     raise
@@ -237,6 +237,17 @@ def pause_s(failures: int, draw: float) -> float:
     """
     whole = min(FIRST_PAUSE_S * 2 ** min(failures - 1, 16), LONGEST_PAUSE_S)
     return float(whole * (0.5 + draw / 2))
+
+
+def _answer(raw: bytes) -> wire.FromService:
+    """A message of the service. Raises ProtocolError for bytes that are none, or damaged."""
+    try:
+        answer: wire.FromService = wire.FromService.FromString(raw)
+    except DecodeError as error:
+        raise ProtocolError("an answer that is no message") from error
+    if not intact(answer, raw):
+        raise ProtocolError("an answer that was damaged on its way")
+    return answer
 
 
 def _why(error: Exception) -> str:

@@ -11,6 +11,8 @@ from google.protobuf.message import DecodeError
 from specscope.service.access import Access, Denied, Grant
 from specscope.service.limits import MAX_NAME, MAX_SOURCES
 from specscope.store.ledger import Source
+from specscope_agent import telemetry_pb2 as wire
+from specscope_agent.sealed import intact
 
 
 class Refused(Exception):
@@ -33,15 +35,18 @@ def granted(access: Access, right: str, context: Any) -> Grant:
 
 
 def parsed(kind: Any, request: bytes) -> Any:
-    """A message of a kind. Raises Refused for bytes that are none.
+    """A message of a kind. Raises Refused for bytes that are none, or do not match their check.
 
     Left to gRPC, each would be a traceback in the log.
     """
     try:
-        return kind.FromString(request)
+        message = kind.FromString(request)
     except DecodeError:
         text = f"no message of specscope.v1.{kind.DESCRIPTOR.name}"
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, text) from None
+    if kind is wire.FromAgent and not intact(message, request):
+        raise Refused(grpc.StatusCode.DATA_LOSS, "a message was damaged on its way")
+    return message
 
 
 def named(sources: Sequence[Any], grant: Grant) -> list[Source]:

@@ -72,6 +72,7 @@ class Admitted:
             "reason": reason,
             "first_seq": first,
             "count": count,
+            "number": self.number,
             "detail": detail,
         }
         rows = [self.tables["loss"]] if "loss" in self.tables else []

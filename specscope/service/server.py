@@ -12,6 +12,7 @@ from specscope.service.ingest import Ingest
 from specscope.service.limits import HELLO_S, MAX_STREAMS, descriptors_left
 from specscope.service.tls import Certificates
 from specscope_agent import telemetry_pb2 as wire
+from specscope_agent.sealed import sealed
 
 NAME = "specscope.v1.Telemetry"
 MESSAGE_BYTES = 4 << 20  # sidecars send at most 2 MiB; more is somebody's mistake
@@ -58,9 +59,7 @@ async def listen(ingest: Ingest, address: str, certificates: Certificates | None
     server = grpc.aio.server(options=[*OPTIONS, connections])
     # Bytes as they come: what is no message is refused in one line, not logged as a traceback.
     methods = {
-        "Publish": grpc.stream_stream_rpc_method_handler(
-            ingest.Publish, None, wire.FromService.SerializeToString
-        ),
+        "Publish": grpc.stream_stream_rpc_method_handler(ingest.Publish, None, sealed),
         "Apply": grpc.unary_unary_rpc_method_handler(
             ingest.Apply, None, wire.Applied.SerializeToString
         ),

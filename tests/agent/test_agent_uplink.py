@@ -6,10 +6,12 @@ import time
 
 import pytest
 from agent_support import Served
+from google.protobuf.message import DecodeError
 from waiting import until
 
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.loss import Losses
+from specscope_agent.sealed import intact, sealed
 from specscope_agent.source import Source
 from specscope_agent.spool import Spool
 from specscope_agent.uplink import MOST_UNACKNOWLEDGED, Uplink, _Session, pause_s
@@ -207,3 +209,24 @@ def test_a_fault_on_the_way_is_said_and_tried_again(served, spool, uplink, caplo
 
     assert link.thread.is_alive()
     assert "planted" in caplog.text
+
+
+def test_a_flipped_bit_in_an_answer_or_a_batch_is_seen():
+    source = wire.Source(replica="r0", boot="b0")
+    for message in (
+        wire.FromService(ack=wire.Ack(source=source, number=5)),
+        wire.FromAgent(batch=wire.Batch(source=source, number=5, next_seq=9)),
+    ):
+        raw = sealed(message)
+
+        assert intact(type(message).FromString(raw), raw)
+        for bit in range(len(raw) * 8):
+            flipped = bytearray(raw)
+            flipped[bit // 8] ^= 1 << bit % 8
+            try:
+                read = type(message).FromString(bytes(flipped))
+            except DecodeError:
+                continue
+            same = read.WhichOneof("message") and not read.HasField("check")
+            # A flip in the tag of the check itself leaves the rest as it was.
+            assert not intact(read, bytes(flipped)) or (same and bit // 8 == len(raw) - 5), bit
