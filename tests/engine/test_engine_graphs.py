@@ -92,7 +92,7 @@ def test_rows_of_nobody_write_into_the_spare_row_alone(target, draft):
     caches = [engine.target.cache, engine.drafter.cache]
     for cache in caches:
         cache.keys[:, 5:] = cache.values[:, 5:] = 1e6
-    engine.state.lengths[5], engine.state.limit[5], engine.state.alive[5] = 7, 50, True
+    engine.state.lengths[5], engine.state.room[5] = 7, 43
     before = engine.state.tokens[5, :7].clone()
 
     for _ in range(6):
@@ -103,10 +103,10 @@ def test_rows_of_nobody_write_into_the_spare_row_alone(target, draft):
         assert (cache.values[:, 5] == 1e6).all()
         assert (cache.keys[:, 6] != 1e6).any()
     assert engine.state.lengths[5] == 7
-    assert engine.state.alive[5]
+    assert engine.state.room[5] == 43
     assert engine.state.tokens[5, :7].equal(before)
     assert engine.state.lengths[6] == 1
-    assert not engine.state.alive[6]
+    assert engine.state.room[6] == 0
 
 
 class Counting(EagerReplay):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from specscope.engine.model.config import Rope
 from specscope.engine.model.kv_cache import KVCache
 from specscope.engine.model.layers import split_attend, splits_of
-from specscope.engine.model.layout import causal_mask, hidden, lay_out, lay_out_row, pack
+from specscope.engine.model.layout import hidden, lay_out, pack
 
 
 @settings(max_examples=30)
@@ -114,10 +114,7 @@ def test_cached_passes_of_every_family_give_the_logits_of_whole_texts(kind, firs
 
     for start, stop in ((0, 5), (5, 6), (6, 12)):
         packing = pack((stop - start,), "cpu", first)
-        mask = None
-        if stop - start > 1:
-            mask = causal_mask(stop - start, cache.capacity, model.config, model.dtype, "cpu")
-        row_plan = lay_out_row(packing, start, cache.positions, mask)
+        row_plan = cache.lay_out_row(packing, start)
         plan = lay_out(packing, cache.positions[start:stop], 14, model.config, model.dtype)
         for one in (row_plan, plan):
             logits = model.logits(model(torch.tensor(text[start:stop]), cache, one))

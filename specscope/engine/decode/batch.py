@@ -59,9 +59,8 @@ class BatchState:
         self.tokens = zeros(rows, capacity + k_max + 2)
         self.places = torch.arange(k_max + 1, device=device)
         self.lengths = zeros(rows)
-        self.limit = zeros(rows)
+        self.room = zeros(rows)  # tokens that a row may still emit; 0 once it has ended
         self.eos = zeros(rows, MAX_EOS)
-        self.alive = zeros(rows, dtype=torch.bool)
         self.seed = zeros(rows)
         self.temperature = zeros(rows, dtype=torch.float32).fill_(1)
         self.top_p = zeros(rows, dtype=torch.float32)
@@ -84,19 +83,18 @@ class BatchState:
     def clear(self) -> None:
         """No row holds anything; each counts one token, so that a pass may run over it."""
         self.lengths.fill_(1)
-        self.alive.fill_(False)
+        self.room.fill_(0)
 
     def admit(self, first: int, requests: Sequence[tuple[list[int], int, SamplingParams]]) -> None:
-        """Fill rows from `first` on with texts, their limits, and settings."""
+        """Fill rows from `first` on with texts, the lengths at which they end, and settings."""
         texts = [text for text, _, _ in requests]
         params = [own for _, _, own in requests]
         lengths = [len(text) for text in texts]
         most = max(lengths)
         self._put(self.tokens[:, :most], first, [text + [0] * (most - len(text)) for text in texts])
         self._put(self.lengths, first, lengths)
-        self._put(self.limit, first, [limit for _, limit, _ in requests])
+        self._put(self.room, first, [limit - len(text) for text, limit, _ in requests])
         self._put(self.eos, first, [[*p.eos, *[-1] * (MAX_EOS - len(p.eos))] for p in params])
-        self._put(self.alive, first, [True] * len(params))
         self._put(self.seed, first, [own.seed for own in params])
         # A greedy row is a sampled one with neutral settings and no noise.
         sampled = [(1.0, 1.0, 0) if p.greedy else (p.temperature, p.top_p, p.top_k) for p in params]
@@ -113,7 +111,7 @@ class BatchState:
         """Copy rows over others, all at once: what is copied is what they held before."""
         where = send([list(sources), list(targets)], self.device)
         for tensor in (
-            self.tokens, self.lengths, self.limit, self.eos, self.alive, self.seed,
+            self.tokens, self.lengths, self.room, self.eos, self.seed,
             self.temperature, self.top_p, self.top_k, self.greedy, self.rejection,
         ):  # fmt: skip
             tensor[where[1]] = tensor[where[0]]

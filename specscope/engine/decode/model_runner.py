@@ -13,14 +13,7 @@ from specscope.engine.decode.batch import Batch, BatchState
 from specscope.engine.model.decoder import Decoder
 from specscope.engine.model.device import is_gpu, send
 from specscope.engine.model.kv_cache import KVCache
-from specscope.engine.model.layout import (
-    Layout,
-    Packing,
-    causal_mask,
-    lay_out,
-    lay_out_row,
-    pack,
-)
+from specscope.engine.model.layout import ROW_TOKENS, Layout, Packing, lay_out, pack
 
 EXTENT_STEP = 128
 """On a GPU the extents of prefill and catch-up are multiples of this: few shapes, aligned masks."""
@@ -63,12 +56,11 @@ class ModelRunner:
         self, batch: Batch, packing: Packing, shift: int | Tensor, extent: int
     ) -> tuple[Tensor, Layout]:
         """`feed`, and where the tokens lay."""
-        state, width = batch.state, packing.shape.width
-        start = -1
+        state, start = batch.state, -1
         if batch.lengths is not None and len(batch.lengths) == 1 and isinstance(shift, int):
             start = batch.lengths[0] + shift
-        if start >= 0 and packing.whole is not None and width <= state.k_max + 1:
-            plan = self._row_plan(packing, start, state.device)
+        if start >= 0 and packing.whole is not None and packing.shape.width <= ROW_TOKENS:
+            plan = self.cache.lay_out_row(packing, start)
             fed = state.tokens[0, start : plan.extent]
         else:
             rows = packing.token_rows
@@ -79,17 +71,10 @@ class ModelRunner:
             fed = state.tokens[rows, positions]
         return self.model(fed, self.cache, plan), plan
 
-    def verify(self, batch: Batch, packing: Packing) -> tuple[Tensor, Layout]:
+    def verify(self, batch: Batch, packing: Packing, extent: int) -> tuple[Tensor, Layout]:
         """Logits [N, vocab] of every row's pending token and its proposals behind the text."""
-        hidden, plan = self.feed_with_plan(batch, packing, -1, batch.extent)
+        hidden, plan = self.feed_with_plan(batch, packing, -1, extent)
         return self.model.logits(hidden), plan
-
-    def _row_plan(self, packing: Packing, start: int, device: str) -> Layout:
-        mask, width = None, packing.shape.width
-        if width > 1:
-            model, capacity = self.model, self.cache.capacity
-            mask = causal_mask(width, capacity, model.config, model.dtype, device)
-        return lay_out_row(packing, start, self.cache.positions, mask)
 
     def _extent(self, extent: int, device: str) -> int:
         if not is_gpu(device):

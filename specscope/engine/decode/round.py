@@ -5,7 +5,7 @@ tokens that a round may emit is drawn once and shared by draft and verification.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -97,8 +97,8 @@ def _run(
         _prepare_noise(target, batch, packing, timer)
     padding = proposal.padding + packing.padding
     if graphs is None:
-        fitting = replace(batch, extent=batch.extent + packing.shape.width - 1)
-        result = _verify(target, fitting, proposal, packing, timer, forced)
+        extent = batch.extent + packing.shape.width - 1
+        result = _verify(target, batch, extent, proposal, packing, timer, forced)
         return Outcome(result, proposal.widths, padding)
     with timer.part("verify"):
         result = _verify_in_graph(target, batch, proposal, packing, graphs, forced)
@@ -136,6 +136,7 @@ def _prepare_noise(target: ModelRunner, batch: Batch, packing: Packing, timer: T
 def _verify(
     target: ModelRunner,
     batch: Batch,
+    extent: int,
     proposal: Proposal,
     packing: Packing,
     parts: Parts,
@@ -143,7 +144,7 @@ def _verify(
 ) -> Tensor:
     """Verify and append; see commit for the result."""
     with parts.part("verify"):
-        logits, plan = target.verify(batch, packing)
+        logits, plan = target.verify(batch, packing, extent)
     with parts.part("sample"):
         verified = verify_proposals(logits, proposal, plan, batch, forced)
         return commit(verified, batch.state, batch.needs.eos)
@@ -163,7 +164,7 @@ def _verify_in_graph(
 
     def work(inputs: Sequence[Tensor], parts: Parts) -> tuple[Tensor, ...]:
         again = Packing.over(shape, inputs[0])
-        return (_verify(target, fixed, drawn, again, parts, forced),)
+        return (_verify(target, fixed, fixed.extent, drawn, again, parts, forced),)
 
     key = ("verify", shape, fixed.extent, fixed.needs)
     return graphs.run(key, work, [(packing.index, packing.index.shape)])[0]

@@ -131,8 +131,10 @@ class KVBudget:
 
         The oldest is never preempted, so every request ends eventually.
         """
-        youngest_first = sorted(requests, key=lambda request: request.order, reverse=True)
         excess = sum(self.held(request) for request in requests) - self.tokens
+        if excess <= 0:
+            return []
+        youngest_first = sorted(requests, key=lambda request: request.order, reverse=True)
         preempted: list[Request] = []
         while excess > 0:
             preempted.append(youngest_first[len(preempted)])
@@ -200,6 +202,8 @@ class Scheduler:
 
     def release(self, leaving: Collection[int], ahead: int) -> list[Request]:
         """Free rows, given by number; running rows from the end move into the gaps."""
+        if not leaving:
+            return []
         running = len(self.running)
         staying = running - sum(row < running for row in leaving)
         gaps = [row for row in range(staying) if row in leaving]

@@ -57,7 +57,7 @@ def verify_proposals(
     noise = noise_of(packing, state, needs, logits.shape[-1])
     own = plan.pad(sample(scores, noise)).view(rows, width)
     if width == 1:
-        return VerifiedBlocks(proposed.clamp(min=0), own, live)
+        return VerifiedBlocks(torch.zeros_like(proposed), own, live)
     drafted = state.tokens[:rows].gather(1, _places(state, rows, width - 1))
     test = drafted == own[:, :-1]
     probable = None
@@ -69,7 +69,7 @@ def verify_proposals(
         test = _uniform(state, rows, width - 1, SYNTHETIC) < forced[: width - 1]
     if packing.whole is None:
         test = test & (state.places[: width - 1] < proposed[:, None])
-    accepted = test.long().cumprod(1).sum(1)
+    accepted = test.cumprod(1).sum(1)
     if probable is None and forced is None:
         # What was accepted is what the target chose itself.
         return VerifiedBlocks(accepted, own, live)
@@ -89,22 +89,19 @@ def commit(verified: VerifiedBlocks, state: BatchState, ends: bool = True) -> Te
     allowed place is still an end of text. Padding rows stay as they are.
     """
     rows, width = verified.block.shape
-    lengths, block, places = state.lengths[:rows], verified.block, _places(state, rows, width)
-    emitted = verified.accepted + 1
+    room, block = state.room[:rows], verified.block
+    emitted = torch.minimum(verified.accepted + 1, room)
+    if verified.live is not None:
+        emitted *= verified.live
+    room.sub_(emitted)
     if ends:
         # An end behind the accepted tokens is beyond `emitted` and cuts nothing.
         ending = (block[:, :, None] == state.eos[:rows, None, :]).any(-1)
-        first = torch.where(ending, state.places[:width], width).amin(1)
-        emitted = torch.minimum(emitted, first + 1)
-    emitted = torch.minimum(emitted, state.limit[:rows] - lengths) * state.alive[:rows]
-    if verified.live is not None:
-        emitted = emitted * verified.live
-    going = lengths + emitted < state.limit[:rows]
-    if ends:
-        going &= first >= emitted
-    state.alive[:rows] &= going
-    state.tokens[:rows].scatter_(1, places, block)
-    lengths += emitted
+        before = torch.where(ending, state.places[:width], width).amin(1)
+        room.masked_fill_(before < emitted, 0)
+        emitted = torch.minimum(emitted, before + 1)
+    state.tokens[:rows].scatter_(1, _places(state, rows, width), block)
+    state.lengths[:rows] += emitted
     return torch.cat((verified.accepted[:, None], emitted[:, None], block), 1)
 
 

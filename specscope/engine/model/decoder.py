@@ -14,7 +14,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from specscope.engine.model.config import ModelConfig
-from specscope.engine.model.kv_cache import KVCache
+from specscope.engine.model.kv_cache import KVCache, LayerCache
 from specscope.engine.model.layers import (
     Attention,
     FusedAttention,
@@ -84,9 +84,9 @@ class FusedLayer:
     down: Projection
     kernels: ModuleType | None = None
 
-    def __call__(self, x: Tensor, keys: Tensor, values: Tensor, shared: Pass) -> None:
+    def __call__(self, x: Tensor, cache: LayerCache, shared: Pass) -> None:
         """Change x [N, hidden] in place; see FusedAttention."""
-        self.out.add(x, self.attention(self.norm(x), keys, values, shared))
+        self.out.add(x, self.attention(self.norm(x), cache, shared))
         pair = self.gate_up(self.ff_norm(x))
         if self.kernels is not None:
             self.down.add(x, self.kernels.silu_mul(pair))
@@ -159,8 +159,8 @@ class Decoder(nn.Module):
             angles = self.angles[plan.start : plan.extent]
         cos, sin = angles.unbind(1)
         shared = Pass(plan, cos, sin, cache.places(plan))
-        for layer, (keys, values) in zip(self.fused, cache.layers, strict=True):
-            layer(x, keys, values, shared)
+        for layer, part in zip(self.fused, cache.parts(plan), strict=True):
+            layer(x, part, shared)
         return self.final_norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:

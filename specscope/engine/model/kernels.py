@@ -38,7 +38,7 @@ def silu_mul(pair: Tensor) -> Tensor:
 
 @triton.jit
 def _rotate_and_write(
-    joint, cos, sin, places, q, keys, values, stride,
+    joint, cos, sin, places, q, cache, stride,
     HEADS: tl.constexpr, KV: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
@@ -55,26 +55,27 @@ def _rotate_and_write(
         if head < HEADS:
             tl.store(q + token * HEADS * D + head * D + place, turned, mask=inside)
         else:
-            at = tl.load(places + token * KV + head - HEADS)
-            tl.store(keys + at * D + place, turned, mask=inside)
+            at = tl.load(places + token * 2 * KV + head - HEADS)
+            tl.store(cache + at * D + place, turned, mask=inside)
     else:
-        at = tl.load(places + token * KV + head - HEADS - KV)
-        tl.store(values + at * D + place, x, mask=inside)
+        at = tl.load(places + token * 2 * KV + head - HEADS)
+        tl.store(cache + at * D + place, x, mask=inside)
 
 
 def rotate_and_write(
-    joint: Tensor, cos: Tensor, sin: Tensor, places: Tensor, keys: Tensor, values: Tensor
+    joint: Tensor, cos: Tensor, sin: Tensor, places: Tensor, cache: Tensor
 ) -> Tensor:
     """Rotated queries [N, heads, D] of joint [N, heads + 2 * kv, D]; keys and values are written.
 
-    cos, sin: [N, 1, D]. places: [N, kv], contiguous, where keys and values [-1, D] take a token.
+    cos, sin: [N, 1, D]. places: [N, 2 * kv], contiguous, where cache [-1, D] takes a token's keys
+    and then its values.
     """
     tokens, heads, width = joint.shape
-    kv = places.shape[1]
+    kv = places.shape[1] // 2
     queries = heads - 2 * kv
     q = torch.empty((tokens, queries, width), dtype=joint.dtype, device=joint.device)
     _rotate_and_write[(tokens, heads)](
-        joint, cos, sin, places, q, keys, values, cos.stride(0),
+        joint, cos, sin, places, q, cache, cos.stride(0),
         HEADS=queries, KV=kv, D=width, BLOCK=triton.next_power_of_2(width),
     )  # fmt: skip
     return q

@@ -1,10 +1,12 @@
 """The KV cache: keys and values of all rows, each at its token's position."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from specscope.engine.model.config import ModelConfig
-from specscope.engine.model.layout import Layout
+from specscope.engine.model.layout import Layout, Packing, row_mask
 
 
 def rounded(capacity: int) -> int:
@@ -12,39 +14,65 @@ def rounded(capacity: int) -> int:
     return -(-capacity // 16) * 16
 
 
+@dataclass(slots=True)
+class LayerCache:
+    """One layer's part of the cache in one pass."""
+
+    flat: Tensor  # all of it, [places, head_dim], see KVCache.places
+    keys: Tensor  # that the pass reads, [rows * kv heads, extent, head_dim]
+    values: Tensor
+
+
 class KVCache:
     """Keys and values of `rows` sequences, each up to `capacity` positions.
 
-    keys, values: [layers, rows, kv heads, capacity, head_dim], see `rounded`
+    entries: [layers, 2, rows, kv heads, capacity, head_dim], keys before values, see `rounded`
     """
 
     def __init__(
         self, config: ModelConfig, rows: int, capacity: int, device: str, dtype: torch.dtype
     ) -> None:
         capacity = rounded(capacity)
-        shape = (config.layers, rows, config.kv_heads, capacity, config.head_dim)
-        self.keys = torch.zeros(shape, device=device, dtype=dtype)
-        self.values = torch.zeros(shape, device=device, dtype=dtype)
-        self.layers = list(zip(self.keys.unbind(), self.values.unbind(), strict=True))
+        heads, width = config.kv_heads, config.head_dim
+        shape = (config.layers, 2, rows, heads, capacity, width)
+        self.rows, self.heads, self.capacity = rows, heads, capacity
+        self.entries = torch.zeros(shape, device=device, dtype=dtype)
+        self.keys, self.values = self.entries.unbind(1)
+        self._flat = self.entries.view(config.layers, -1, width).unbind()
+        self._joined = self.entries.flatten(2, 3)
         self.positions = torch.arange(capacity, device=device)
-        heads = torch.arange(config.kv_heads, device=device) * capacity
-        self._row_places = self.positions[:, None] + heads
-
-    @property
-    def capacity(self) -> int:
-        """Positions per row."""
-        return self.keys.shape[3]
+        # Where row 0 keeps the token of each position: heads of keys, then heads of values.
+        sides = torch.arange(2, device=device)[:, None] * rows * heads
+        blocks = (sides + torch.arange(heads, device=device)).flatten()
+        self._row_places = self.positions[:, None] + blocks * capacity
+        self._mask = row_mask(config, capacity, dtype, device)
+        self._group = config.heads // heads
 
     def move(self, source: int, target: int, positions: int) -> None:
         """Copy the first `positions` of row `source` over row `target`."""
-        for cache in (self.keys, self.values):
-            cache[:, target, :, :positions] = cache[:, source, :, :positions]
+        self.entries[:, :, target, :, :positions] = self.entries[:, :, source, :, :positions]
 
     def places(self, plan: Layout) -> Tensor:
-        """[N, kv heads] the place of each of `plan`'s tokens in a layer, seen as [-1, head_dim]."""
-        heads, capacity = self.keys.shape[2:4]
+        """[N, 2 * kv heads] the place of each of `plan`'s tokens: its keys', then its values'."""
+        size = self.heads * self.capacity
         if plan.start is not None:
             places = self._row_places[plan.start : plan.extent]
-            return places + plan.first * heads * capacity if plan.first else places
-        rows = plan.packing.token_rows * (heads * capacity)
+            return places + plan.first * size if plan.first else places
+        rows = plan.packing.token_rows * size
         return rows[:, None] + self._row_places.index_select(0, plan.positions)
+
+    def parts(self, plan: Layout) -> list[LayerCache]:
+        """What each layer writes and reads in the pass of `plan`."""
+        first, last = plan.first * self.heads, (plan.first + plan.rows) * self.heads
+        keys, values = self._joined[:, :, first:last, : plan.extent].unbind(1)
+        return [*map(LayerCache, self._flat, keys.unbind(), values.unbind())]
+
+    def lay_out_row(self, packing: Packing, start: int) -> Layout:
+        """Place a single row's tokens at start, start + 1, ..., where the host knows the position.
+
+        At most ROW_TOKENS tokens. Everything is a view, so the layout costs almost nothing.
+        """
+        width = packing.shape.width
+        stop, last = start + width, self.capacity + width
+        mask = self._mask[:, : width * self._group, self.capacity - start : last]
+        return Layout(packing, self.positions[start:stop], stop, mask, start)

@@ -17,6 +17,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
 from specscope.engine.model.config import ModelConfig
+from specscope.engine.model.kv_cache import LayerCache
 from specscope.engine.model.layout import Layout
 
 FEW_QUERIES = 64
@@ -58,19 +59,19 @@ class FusedNorm:
     library = False
 
     def __init__(self, weight: Tensor, eps: float) -> None:
-        self.weight, self.eps, self.share = weight, eps, 1 / weight.shape[0]
-        self.wide = torch.promote_types(weight.dtype, torch.float32)
-        self.floor = torch.full((), eps, dtype=self.wide, device=weight.device)
-        if weight.is_cuda:
+        self.weight, self.eps, width = weight, eps, weight.shape[0]
+        # x w / sqrt(mean(x^2) + eps) is x (w sqrt(width)) / hypot(|x|, sqrt(width eps)).
+        self.scaled = weight * math.sqrt(width)
+        self.floor = torch.full_like(weight[:1], math.sqrt(width * eps))
+        if weight.is_cuda or weight.dtype.itemsize < 4:
             self.library = True
 
     def __call__(self, x: Tensor) -> Tensor:
         """The norm of x [..., width]."""
         if self.library:
             return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=self.wide)
-        scale = torch.addcmul(self.floor, norm, norm, value=self.share).rsqrt_().to(x.dtype)
-        return (x * scale).mul_(self.weight)
+        norm: Tensor = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return (x / norm.hypot_(self.floor)).mul_(self.scaled)
 
 
 def rotation_table(config: ModelConfig, positions: int) -> Tensor:
@@ -92,6 +93,11 @@ def rotation_table(config: ModelConfig, positions: int) -> Tensor:
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [N, heads, head_dim] rotated by its positions' angles, cos and sin [N, 1, head_dim]."""
     return torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin)
+
+
+def rotate_in_place(x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """`rotate` written over `x`."""
+    torch.addcmul(x * cos, x.roll(x.shape[-1] // 2, -1), sin, out=x)
 
 
 def _scaled(config: ModelConfig, frequency: Tensor) -> Tensor:
@@ -139,25 +145,19 @@ class Projection:
             base.add_(self.bias)
 
 
-def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     """softmax(q k' / sqrt(D) + mask) v: every row's queries over its own cache.
 
     q: [B, M, D], B = rows * kv heads, M = queries * heads that share a key head
     keys, values: [B, extent, D]
-    mask: [B or 1, M, extent], 0 or hidden(dtype); None if every query sees every key
+    mask: [B or 1, M, extent], 0 or hidden(dtype)
 
     The backend is chosen here and not by torch, whose choice may plan anew for every shape. For
     few queries on a CPU two batched products take three quarters of the fused kernel's time.
     """
     if q.device.type == "cuda" or q.shape[1] > FEW_QUERIES:
-        if mask is None:
-            mask = q.new_zeros((q.shape[0], 1, keys.shape[1])).expand(-1, q.shape[1], -1)
         return split_attend(q, keys, values, mask, splits_of(q.shape[0], q.shape[1], keys.shape[1]))
-    scale = q.shape[-1] ** -0.5
-    if mask is None:
-        scores = torch.bmm(q * scale, keys.transpose(1, 2))
-    else:
-        scores = torch.baddbmm(mask, q, keys.transpose(1, 2), alpha=scale)
+    scores = torch.baddbmm(mask, q, keys.transpose(1, 2), alpha=q.shape[-1] ** -0.5)
     return torch.bmm(scores.softmax(-1), values)
 
 
@@ -269,7 +269,7 @@ class Pass:
     plan: Layout
     cos: Tensor  # [N, 1, head_dim]
     sin: Tensor
-    places: Tensor  # [N, kv heads], see KVCache.places
+    places: Tensor  # [N, 2 * kv heads], see KVCache.places
 
 
 @dataclass(slots=True)
@@ -283,39 +283,26 @@ class FusedAttention:
     norms: tuple[FusedNorm, FusedNorm] | None
     kernels: ModuleType | None = None
 
-    def __call__(self, x: Tensor, keys: Tensor, values: Tensor, shared: Pass) -> Tensor:
-        """[N, heads * D] of x [N, hidden]. keys, values: the layer's cache, written and read."""
-        h, g, d, plan = self.heads, self.kv_heads, self.head_dim, shared.plan
-        joint = self.qkv(x).view(-1, h + 2 * g, d)
+    def __call__(self, x: Tensor, cache: LayerCache, shared: Pass) -> Tensor:
+        """[N, heads * D] of x [N, hidden]; its keys and values are written before any is read."""
+        plan = shared.plan
+        joint = self.qkv(x).view(-1, self.heads + 2 * self.kv_heads, self.head_dim)
         if self.kernels is not None:
             q = self.kernels.rotate_and_write(
-                joint, shared.cos, shared.sin, shared.places, keys, values
+                joint, shared.cos, shared.sin, shared.places, cache.flat
             )
         else:
-            q = self._rotate_and_write(joint, keys, values, shared)
-        rows, t, extent = plan.rows, plan.width, plan.extent
-        # The heads that share a key head are folded into the query axis.
-        q = plan.pad(q).view(rows, t, g, -1, d)
-        q = q.transpose(1, 2).reshape(rows * g, -1, d)
-        reach = slice(plan.first, plan.first + rows)
-        out = attend(
-            q,
-            keys[reach].view(rows * g, -1, d)[:, :extent],
-            values[reach].view(rows * g, -1, d)[:, :extent],
-            plan.mask,
-        )
-        out = out.view(rows, g, t, -1).transpose(1, 2).reshape(rows * t, h * d)
-        return plan.unpad(out)
+            q = self._rotate_and_write(joint, cache.flat, shared)
+        out = attend(plan.fold(q, self.kv_heads), cache.keys, cache.values, plan.mask)
+        return plan.unfold(out, self.kv_heads)
 
-    def _rotate_and_write(
-        self, joint: Tensor, keys: Tensor, values: Tensor, shared: Pass
-    ) -> Tensor:
+    def _rotate_and_write(self, joint: Tensor, flat: Tensor, shared: Pass) -> Tensor:
         """Rotated queries [N, heads, D] of joint [N, heads + 2 * kv, D]; writes keys and values."""
-        h, g, d = self.heads, self.kv_heads, self.head_dim
+        h, g = self.heads, self.kv_heads
         turned = joint[:, : h + g]
         if self.norms is not None:
-            turned = torch.cat((self.norms[0](turned[:, :h]), self.norms[1](turned[:, h:])), 1)
-        turned = rotate(turned, shared.cos, shared.sin)
-        keys.view(-1, d).index_put_((shared.places,), turned[:, h:])
-        values.view(-1, d).index_put_((shared.places,), joint[:, h + g :])
-        return turned[:, :h]
+            for norm, part in zip(self.norms, (turned[:, :h], turned[:, h:]), strict=True):
+                part.copy_(norm(part))
+        rotate_in_place(turned, shared.cos, shared.sin)
+        flat.index_put_((shared.places,), joint[:, h:])
+        return joint[:, :h]

@@ -186,8 +186,8 @@ class Layout:
     packing: Packing
     positions: Tensor  # [N]
     extent: int  # cache positions that attention reads
-    mask: Tensor | None  # [rows * kv heads or 1, width * group, extent], added to the scores
-    start: int | None = None  # of a single row whose position the host knows
+    mask: Tensor  # [rows * kv heads or 1, width * group, extent], added to the scores
+    start: int | None = None  # position of the first token; only for a row that the host places
 
     @property
     def first(self) -> int:
@@ -208,9 +208,23 @@ class Layout:
         """x [N, ...] as [rows * width, ...]; padding repeats some token, its result is unused."""
         return x if self.packing.grid is None else x.index_select(0, self.packing.grid)
 
-    def unpad(self, x: Tensor) -> Tensor:
-        """x [rows * width, ...] back as [N, ...]."""
-        return x if self.packing.places is None else x.index_select(0, self.packing.places)
+    def fold(self, q: Tensor, kv_heads: int) -> Tensor:
+        """q [N, heads, D] as attention wants it: [rows * kv heads, width * group, D].
+
+        The heads of a group, which share a key head, are folded into the query axis.
+        """
+        rows, width, depth, q = self.rows, self.width, q.shape[-1], self.pad(q)
+        if width > 1:
+            q = q.view(rows, width, kv_heads, -1, depth).transpose(1, 2)
+        return q.reshape(rows * kv_heads, -1, depth)
+
+    def unfold(self, out: Tensor, kv_heads: int) -> Tensor:
+        """Attention's output, shaped as `fold` gave its queries, as [N, heads * D]."""
+        rows, width = self.rows, self.width
+        if width > 1:
+            out = out.view(rows, kv_heads, width, -1).transpose(1, 2)
+        out = out.reshape(rows * width, -1)
+        return out if self.packing.places is None else out.index_select(0, self.packing.places)
 
 
 def lay_out(
@@ -240,29 +254,17 @@ def hidden(dtype: torch.dtype) -> float:
     return max(torch.finfo(dtype).min, torch.finfo(torch.float32).min) / 4
 
 
-def lay_out_row(packing: Packing, start: int, positions: Tensor, mask: Tensor | None) -> Layout:
-    """Place a single row's tokens at start, start + 1, ..., where the host knows the position.
-
-    positions: [capacity] 0, 1, 2, ...  mask: see causal_mask, None for a single token, which sees
-    every position up to its own.
-    """
-    width, capacity = packing.shape.width, positions.shape[0]
-    stop = start + width
-    if mask is not None:
-        mask = mask[:, :, capacity - start : capacity + width]
-    return Layout(packing, positions[start:stop], stop, mask, start)
+ROW_TOKENS = 16
+"""Tokens of a single row at a known position that are laid out by views of what the cache holds."""
 
 
-@lru_cache(maxsize=64)
-def causal_mask(
-    width: int, capacity: int, config: ModelConfig, dtype: torch.dtype, device: str
-) -> Tensor:
-    """[1, width * group, capacity + width]: the mask of `width` tokens at any position.
+def row_mask(config: ModelConfig, capacity: int, dtype: torch.dtype, device: str) -> Tensor:
+    """[1, ROW_TOKENS * group, capacity + ROW_TOKENS]: the mask of one row's tokens.
 
     Column capacity + j belongs to the key of the j-th of these tokens, the columns before it to
-    older keys, so that the mask for a position is a view.
+    older keys, so that the mask for fewer tokens and any position is a view.
     """
     group = config.heads // config.kv_heads
-    query = torch.arange(width, device=device).repeat_interleave(group)[None, :, None]
-    key = torch.arange(-capacity, width, device=device)
+    query = torch.arange(ROW_TOKENS, device=device).repeat_interleave(group)[None, :, None]
+    key = torch.arange(-capacity, ROW_TOKENS, device=device)
     return torch.where(key <= query, 0.0, hidden(dtype)).to(dtype)

@@ -141,7 +141,7 @@ class ModelDrafter(Drafter):
     def _laws(self, k_max: int, vocab: int) -> Tensor:
         """[rows, k_max, vocab] float32, allocated when the first rejection request comes."""
         if self.laws is None:
-            shape = (self.cache.keys.shape[1], k_max, vocab)
+            shape = (self.cache.rows, k_max, vocab)
             self.laws = torch.zeros(shape, device=self.device)
         return self.laws
 
