@@ -70,7 +70,7 @@ def load_pair(directory: Path, dtype: torch.dtype = torch.float32, device: str =
         load_model(directory / f"{name}.json", [directory / f"{name}.safetensors"], dtype, device)
         for name in ("target", "draft")
     )
-    check_pair(target, draft)
+    check_pair(target.config, draft.config)
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
     eos = (tokenizer.get_vocab()[END],)
     return Pair(target, draft, tokenizer, K_MAX, eos, "specscope-bundled")
@@ -93,7 +93,7 @@ def load_checkpoints(
     model = load_checkpoint(target, dtype, device, vocab)
     drafting = load_checkpoint(draft, dtype, device, vocab) if draft is not None else None
     if drafting is not None:
-        check_pair(model, drafting)
+        check_pair(model.config, drafting.config)
     path = target / "tokenizer.json"
     if not path.exists():
         raise BadCheckpoint(f"no tokenizer at {path}")

@@ -71,7 +71,7 @@ def test_a_file_that_was_changed_is_refused_by_name(tmp_path, name):
 
 def test_models_of_different_vocabularies_do_not_make_a_pair(pair, target):
     with pytest.raises(IncompatiblePair, match=r"2048.*61"):
-        check_pair(pair.target, target)
+        check_pair(pair.target.config, target.config)
 
 
 def test_the_draft_is_worth_more_on_sql_than_on_prose(pair):

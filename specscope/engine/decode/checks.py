@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from specscope.engine.api import MODES, SamplingParams
 from specscope.engine.decode.batch import MAX_EOS
 from specscope.engine.errors import BadGate, BadRequest, BadSetting, IncompatiblePair
+from specscope.engine.model.config import ModelConfig
 from specscope.engine.model.decoder import Decoder
 
 COUNT_MAX = (1 << 31) - 1
@@ -46,11 +47,18 @@ def check_engine(
         raise BadSetting(f"synthetic acceptance needs {k_max} rates in 0..1")
 
 
-def check_pair(target: Decoder, draft: Decoder) -> None:
-    """Raises IncompatiblePair where a draft's token ids do not mean the target's."""
-    if target.config.vocab != draft.config.vocab:
+def check_pair(target: ModelConfig, draft: ModelConfig) -> None:
+    """Raises IncompatiblePair if a draft's token ids do not mean the target's."""
+    if target.vocab != draft.vocab:
+        raise IncompatiblePair(f"target has {target.vocab} tokens, draft {draft.vocab}")
+
+
+def check_head(target: ModelConfig, head: ModelConfig) -> None:
+    """Raises IncompatiblePair if a head cannot read the target's hidden states."""
+    check_pair(target, head)
+    if target.hidden != head.hidden:
         raise IncompatiblePair(
-            f"target has {target.config.vocab} tokens, draft {draft.config.vocab}"
+            f"the target's hidden states have {target.hidden} numbers, the head reads {head.hidden}"
         )
 
 

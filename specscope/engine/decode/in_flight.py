@@ -252,7 +252,8 @@ def open_pipeline(
     state = BatchState(rows, capacity, k_max, device)
     drafter.open(rows, capacity, k_max, device)
     forced = None if synthetic is None else torch.tensor(synthetic, device=device)
-    return RoundPipeline(ModelRunner(target, cache), drafter, state, timer, replayed, forced)
+    runner = ModelRunner(target, cache, drafter.features)
+    return RoundPipeline(runner, drafter, state, timer, replayed, forced)
 
 
 def _when_passed(measured: Measured) -> Durations:

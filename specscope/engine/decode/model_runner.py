@@ -6,11 +6,13 @@ that depends on tokens stays on the device, so neither waits for the other.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from specscope.engine.decode.batch import Batch, BatchState
-from specscope.engine.model.decoder import Decoder
+from specscope.engine.model.config import ModelConfig
 from specscope.engine.model.device import is_gpu, send
 from specscope.engine.model.kv_cache import KVCache
 from specscope.engine.model.layout import ROW_TOKENS, Layout, Packing, lay_out, pack
@@ -19,12 +21,35 @@ EXTENT_STEP = 128
 """On a GPU the extents of prefill and catch-up are multiples of this: few shapes, aligned masks."""
 
 
+class Model(Protocol):
+    """A decoder, or something that is fed and asked like one."""
+
+    @property
+    def config(self) -> ModelConfig:
+        """Its sizes."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its weights."""
+
+    def __call__(self, tokens: Tensor, cache: KVCache, plan: Layout) -> Any:
+        """Hidden states [N, hidden] of the packed tokens [N] of `plan`; see Decoder.forward."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[N, vocab] of hidden states [N, hidden]."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelRunner:
-    """A model with its KV cache: feeds it tokens of the rows."""
+    """A model with its KV cache: feeds it tokens of the rows.
 
-    model: Decoder
+    features: [rows, positions, hidden] where the hidden state at a position is kept, one place
+    later: a draft head reads it with the next token. None if no drafter reads hidden states.
+    """
+
+    model: Model
     cache: KVCache
+    features: Tensor | None = None
 
     def prefill(
         self, state: BatchState, first: int, done: Sequence[int], counts: Sequence[int], chunk: int
@@ -42,7 +67,8 @@ class ModelRunner:
             left = [count - width for count, width in zip(left, widths, strict=True)]
             extent = self._extent(max(done), state.device)
             plan = lay_out(packing, positions, extent, self.model.config, self.model.dtype)
-            self.model(state.tokens[packing.token_rows, positions], self.cache, plan)
+            hidden = self.model(state.tokens[packing.token_rows, positions], self.cache, plan)
+            self._keep(hidden, plan)
 
     def feed(self, batch: Batch, packing: Packing, shift: int | Tensor, extent: int) -> Tensor:
         """Hidden states [N, hidden] of the packed tokens.
@@ -69,12 +95,23 @@ class ModelRunner:
                 extent = self._extent(extent, state.device)
             plan = lay_out(packing, positions, extent, self.model.config, self.model.dtype)
             fed = state.tokens[rows, positions]
-        return self.model(fed, self.cache, plan), plan
+        hidden = self.model(fed, self.cache, plan)
+        self._keep(hidden, plan)
+        return hidden, plan
 
     def verify(self, batch: Batch, packing: Packing, extent: int) -> tuple[Tensor, Layout]:
         """Logits [N, vocab] of every row's pending token and its proposals behind the text."""
         hidden, plan = self.feed_with_plan(batch, packing, -1, extent)
         return self.model.logits(hidden), plan
+
+    def _keep(self, hidden: Tensor, plan: Layout) -> None:
+        if self.features is None:
+            return
+        if plan.start is None:
+            places = plan.packing.token_rows, plan.positions + 1
+            self.features.index_put_(places, hidden)
+        else:
+            self.features[plan.first, plan.start + 1 : plan.extent + 1] = hidden
 
     def _extent(self, extent: int, device: str) -> int:
         if not is_gpu(device):

@@ -170,10 +170,15 @@ class Decoder(nn.Module):
 
     def score(self, tokens: Tensor) -> Tensor:
         """Logits [rows, T, vocab] of whole texts [rows, T] without a cache, differentiable."""
+        out: Tensor = self.lm_head(self.hidden_states(tokens))
+        return out
+
+    def hidden_states(self, tokens: Tensor) -> Tensor:
+        """Hidden states [rows, T, hidden], normalised, of whole texts [rows, T]; as `score`."""
         rows, width = tokens.shape
         x = self.embed_tokens(tokens.reshape(-1))
         angles = self.rotation[:width].to(x.dtype).repeat(rows, 1, 1, 1)
         for layer in self.blocks:
             x = layer(x, angles, rows)
-        out: Tensor = self.lm_head(self.norm(x))
+        out: Tensor = self.norm(x)
         return out.view(rows, width, -1)

@@ -9,7 +9,7 @@ from specscope.engine.decode.batch import Batch
 from specscope.engine.decode.checks import check_pair
 from specscope.engine.decode.drafters.drafter import Drafter, Proposal, pause
 from specscope.engine.decode.graphs import Graphs
-from specscope.engine.decode.model_runner import ModelRunner
+from specscope.engine.decode.model_runner import Model, ModelRunner
 from specscope.engine.decode.sampler import sample, sampling_scores
 from specscope.engine.decode.timing import Parts
 from specscope.engine.errors import BadSetting
@@ -34,14 +34,14 @@ class ModelDrafter(Drafter):
     window = 2
     """Tokens of the text that a round feeds first."""
 
-    def __init__(self, model: Decoder, delay_us: float = 0.0) -> None:
+    def __init__(self, model: Model, delay_us: float = 0.0) -> None:
         """`delay_us` is added for each position drafted, to study a slower draft."""
         self.model, self.delay_us = model, delay_us
         self.laws: Tensor | None = None
 
     def check(self, target: Decoder, positions: int) -> None:
         """Raises IncompatiblePair or BadSetting."""
-        check_pair(target, self.model)
+        check_pair(target.config, self.model.config)
         if positions > self.model.config.max_context:
             raise BadSetting(
                 f"{positions} positions are needed, the draft has {self.model.config.max_context}"
@@ -52,7 +52,9 @@ class ModelDrafter(Drafter):
         positions = capacity + k_max + 1
         self.cache = KVCache(self.model.config, rows, positions, device, self.model.dtype)
         self.runner = ModelRunner(self.model, self.cache)
-        self.unread = [0] * rows  # tokens of each row before its last two that were never fed
+        # Tokens of each row that were never fed, before those that a round feeds first.
+        self.unread = [0] * rows
+        self.first = [self.window] * rows
         self.device = device
         # Steps as tensors [1], which a graph can take as an input.
         self.steps = torch.arange(k_max + 1, device=device)[:, None].unbind()
@@ -73,8 +75,9 @@ class ModelDrafter(Drafter):
             high = max(row for row, count in enumerate(left) if count) + 1
             widths = [min(count, CATCH_UP_CHUNK) for count in left[low:high]]
             packing = pack(tuple(widths), self.device, low)
-            behind = send(left, self.device)[packing.token_rows]
-            self.runner.feed(batch, packing, -2 - behind, batch.extent)
+            behind = [count + first for count, first in zip(left, self.first, strict=False)]
+            shift = -send(behind, self.device)[packing.token_rows]
+            self.runner.feed(batch, packing, shift, batch.extent)
             for row, width in enumerate(widths, low):
                 left[row] -= width
         for row, k in enumerate(ks):
@@ -89,7 +92,7 @@ class ModelDrafter(Drafter):
         """
         padding, most = 0, max(ks)
         for step in range(most):
-            width = 1 if step else self.window
+            width = 1 if step else self.first_width(batch, ks)
             if batch.graphs is None:
                 packing = pack(tuple(width * (k > step) for k in ks), self.device)
                 self.draw(batch, packing, step, width)
@@ -101,6 +104,10 @@ class ModelDrafter(Drafter):
         laws = self.laws if batch.needs.rejection else None
         return Proposal(list(ks), None, laws, padding)
 
+    def first_width(self, batch: Batch, ks: Sequence[int]) -> int:  # noqa: ARG002
+        """Tokens of the text, the last included, that a round feeds first of each row."""
+        return self.window
+
     def draw(self, batch: Batch, packing: Packing, step: int | Tensor, width: int) -> None:
         """Draw the token at `step` of every row of `packing` and write it behind the text.
 
@@ -110,6 +117,7 @@ class ModelDrafter(Drafter):
         ahead = batch.extent if isinstance(step, Tensor) else batch.extent + step
         hidden = self.runner.feed(batch, packing, step - width, ahead)[width - 1 :: width]
         rows = packing.token_rows[width - 1 :: width] if whole is None else whole
+        self.keep(hidden, rows, state.lengths[rows] + step)
         logits = self.model.logits(hidden)
         scores = sampling_scores(logits, rows, state, needs)
         noise = None
@@ -123,6 +131,9 @@ class ModelDrafter(Drafter):
             state.tokens[rows].scatter_(1, (lengths + step)[:, None], token[:, None])
         if needs.rejection:
             self._laws(state.k_max, logits.shape[-1])[rows, step] = scores.softmax(-1).float()
+
+    def keep(self, hidden: Tensor, rows: Tensor | slice, places: Tensor) -> None:
+        """The hidden states [n, hidden] from which the tokens at `places` [n] are drawn."""
 
     def _draw_in_graph(
         self, batch: Batch, packing: Packing, step: int, width: int, graphs: Graphs

@@ -31,6 +31,8 @@ class Drafter:
     """Whether `texts` must be up to date, so that results are collected before drafting."""
     draws = False
     """Whether it always draws k tokens, with the rows' noise."""
+    features: Tensor | None = None
+    """Where it wants the target's hidden states, see ModelRunner; made by `open`."""
 
     def check(self, target: Decoder, positions: int) -> None:
         """Raise if it cannot draft for `target` up to that many positions."""
