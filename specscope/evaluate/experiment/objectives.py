@@ -8,7 +8,9 @@ time per output token of a request is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from operator import mul
 from typing import Literal
 
 import numpy as np
@@ -91,8 +93,10 @@ def measure(
         return contrast.log_ratio(pairs, arm, baseline)
     rows = [
         (*one, *base)
-        for pair in comparable(pairs, arm, baseline, objective)
-        if (one := amounts(pair.blocks[arm], objective))
+        for pair in pairs
+        if arm in pair.blocks
+        and baseline in pair.blocks
+        and (one := amounts(pair.blocks[arm], objective))
         and (base := amounts(pair.blocks[baseline], objective))
     ]
     if not rows:
@@ -152,11 +156,8 @@ def _p95(
 
 
 def _requests_and_time(block: BlockTime) -> tuple[float, float]:
-    histogram = _histogram(block, "tpot")
-    return (
-        float(sum(histogram.values())),
-        sum(count * quantiles.value_of(index) for index, count in histogram.items()),
-    )
+    values = map(quantiles.value_of, block.tpot_bins)
+    return float(sum(block.tpot_counts)), math.fsum(map(mul, block.tpot_counts, values))
 
 
 def _histogram(block: BlockTime, kind: str) -> dict[int, int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -27,6 +28,7 @@ def bin_of(value: float, accuracy: float = ACCURACY) -> int:
     return math.ceil(math.log(value) / _log_width(accuracy))
 
 
+@lru_cache(maxsize=8192)
 def value_of(index: int, accuracy: float = ACCURACY) -> float:
     """Middle of a bin, within `accuracy` of every value in it: 2 g^i / (g + 1)."""
     width = (1.0 + accuracy) / (1.0 - accuracy)

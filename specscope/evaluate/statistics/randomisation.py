@@ -95,7 +95,7 @@ def sign_e_value(contrasts: ArrayLike) -> float:
     bets = np.concatenate([_BETS, -_BETS])[:, None] * units[None, :]
     size = np.abs(bets)
     logs = np.sum(bets - size - np.log1p(np.exp(-2.0 * size)) + math.log(2.0), axis=1)
-    return float(np.exp(min(700.0, special.logsumexp(logs) - math.log(len(logs)))))
+    return float(np.exp(min(700.0, np.logaddexp.reduce(logs) - math.log(len(logs)))))
 
 
 def p_value(contrast: LogRatio, looked_at_often: bool = False) -> float | None:
