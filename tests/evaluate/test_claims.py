@@ -228,8 +228,17 @@ def test_a_stacked_sequence_holds_at_all_looks_together():
     assert missed <= 10
 
 
-@pytest.mark.parametrize(("memory", "least", "most"), [(0.0, 0.93, 0.98), (0.5, 0.90, 0.97)])
-def test_intervals_of_a_wandering_effect_cover_it(memory, least, most):
+# share: of the variance that has the memory; the rest is noise, under which it hides.
+@pytest.mark.parametrize(
+    ("memory", "share", "least", "most"),
+    [
+        (0.0, 1.0, 0.94, 0.98),
+        (0.5, 1.0, 0.92, 0.98),
+        (0.7, 1.0, 0.91, 0.97),
+        (0.7, 0.5, 0.88, 0.96),
+    ],
+)
+def test_intervals_of_a_wandering_effect_cover_it(memory, share, least, most):
     random = np.random.default_rng(12)
     held = independent = 0
     for _ in range(400):
@@ -238,6 +247,7 @@ def test_intervals_of_a_wandering_effect_cover_it(memory, least, most):
         for pair in range(1, 48):
             fresh = random.normal(0, math.sqrt(1 - memory**2))
             effect[pair] = memory * effect[pair - 1] + fresh
+        effect = math.sqrt(share) * effect + math.sqrt(1 - share) * random.normal(size=48)
         scores = (effect - effect.mean()) / 48
         plain = LogRatio(effect.mean(), math.sqrt(48 / 47 * float(scores @ scores)), scores)
         for contrast, wide in ((plain, False), (serial.widened(plain, [0] * 48), True)):
@@ -252,8 +262,20 @@ def test_intervals_of_a_wandering_effect_cover_it(memory, least, most):
 def test_pairs_of_different_replicas_are_no_neighbours():
     scores = np.array([1.0, -1.0] * 12)
 
-    assert serial.inflation(np.sort(scores), [0] * 24) > 3.0
-    assert serial.inflation(np.sort(scores), list(range(24))) == pytest.approx(1.0, abs=0.1)
-    assert serial.inflation(scores, [0] * 24) == 1.0
+    assert serial.inflation([np.sort(scores)]) > 3.0
+    assert serial.inflation(np.split(np.sort(scores), 24)) == pytest.approx(1.0, abs=0.1)
+    assert serial.inflation([scores]) == 1.0
     few = LogRatio(0.1, 0.1, np.sort(scores)[:10])
     assert serial.widened(few, [0] * 10) is few
+
+
+def test_pairs_with_a_memory_are_worth_fewer_degrees_of_freedom():
+    scores = np.repeat([1.0, -1.0, 0.5, -0.5], 6)
+    alike = LogRatio(0.1, math.sqrt(24 / 23 * float(scores @ scores)), scores)
+
+    one, many = serial.widened(alike, [0] * 24), serial.widened(alike, list(range(24)))
+
+    assert one.se > 2 * alike.se and one.worth < 6
+    assert many.se == pytest.approx(alike.se, rel=0.05) and many.worth > 20
+    low, high = one.interval()
+    assert high - low > 2 * 2.4 * one.se  # Student's t of these degrees of freedom

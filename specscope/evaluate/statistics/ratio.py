@@ -42,8 +42,8 @@ class LogRatio:
     """log(theta_1 / theta_0) of two ratios of sums over the same pairs.
 
     scores: [pairs] linearised contribution of each pair, summing to 0. se: of `delta`; None
-    for a single pair. spent: degrees of freedom that estimates beside the mean took. own: [pairs]
-    log ratio of each pair alone. null: [pairs] contrasts around the pooled ratio. Exchanging the
+    for a single pair. spent: degrees of freedom that estimates beside the mean took. worth:
+    degrees of freedom of `se` if pairs are not independent; None if they are. own: [pairs] log ratio of each pair alone. null: [pairs] contrasts around the pooled ratio. Exchanging the
     arms of a pair turns the sign of its `own` and its `null`, and changes nothing else in them.
     """
 
@@ -51,6 +51,7 @@ class LogRatio:
     se: float | None
     scores: Floats
     spent: int = 0
+    worth: float | None = None
     own: Floats = field(default_factory=lambda: np.zeros(0))
     null: Floats = field(default_factory=lambda: np.zeros(0))
 
@@ -75,10 +76,11 @@ class LogRatio:
         return None if self.se is None else self.se * math.sqrt(self.pairs)
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Interval of delta by Student's t with `freedom`; None where there is one pair."""
+        """Interval of delta by Student's t; None where there is one pair."""
         if self.se is None:
             return None
-        half = t_quantile(level, self.freedom) * self.se
+        freedom = self.freedom if self.worth is None else self.worth
+        half = t_quantile(level, freedom) * self.se
         return self.delta - half, self.delta + half
 
     def p_value(self) -> float | None:

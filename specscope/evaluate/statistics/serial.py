@@ -1,9 +1,16 @@
 """Errors of a mean whose pairs follow each other: where the mix wanders, so does the effect.
 
 Neighbouring pairs then say nearly the same, and an error that takes them as independent is too
-small: intervals of nominal 95 % cover 73 to 84 % if half of the variance or all of it has a memory
-of 0.5. The larger of two estimates of the long-run variance covers 92 to 94 %.
-Source: Newey & West 1987; for the memory of one pair, Kendall 1954 on the bias of its estimate.
+small: of 48 pairs, intervals of nominal 95 % cover 59 to 84 % if half of the variance or all of it
+has a memory of 0.5 to 0.7. Here they cover 91 to 96 %, and 96 % without a memory. No error of 20
+pairs can know a memory of 0.7: those cover 89 to 91 %.
+
+Two estimates of the long-run variance are joined. The memory of one pair fits a variance that
+wanders as a whole; its weights by Newey and West see four pairs back. If the wander lies under
+noise, its memory is longer than one pair shows: waves over the whole line see that, and each is a
+degree of freedom. They are few, so they count as far as the first estimate sees a memory at all.
+Sources: Newey & West 1987; Kendall 1954 on the bias of a memory's estimate; Lazarus, Lewis, Stock &
+Watson 2018 on equally weighted cosines.
 """
 
 from __future__ import annotations
@@ -12,43 +19,74 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from specscope.evaluate.statistics.ratio import Floats, LogRatio
 
 # Pairs from which on a memory can be told from chance.
 FEWEST = 20
 LAGS = 4
-_STRONGEST = 0.8
+_STRONGEST = 0.9
+_FEWEST_WAVES = 4
 
 
 def widened(contrast: LogRatio, lines: Sequence[int]) -> LogRatio:
     """A contrast whose error allows for what consecutive pairs of a line share.
 
-    lines: [pairs] which line each pair is on, such as its replica's start; pairs of a line are in
-    the order of time. Never smaller than the error of independent pairs.
+    lines: [pairs] which line each pair is on, such as its replica's start; pairs of a line stand
+    together, in the order of time. The error is never smaller than that of independent pairs, and
+    has as many degrees of freedom as pairs of such a memory are worth.
     """
     if contrast.se is None or contrast.pairs < FEWEST:
         return contrast
-    return replace(contrast, se=contrast.se * math.sqrt(inflation(contrast.scores, lines)))
-
-
-def inflation(scores: Floats, lines: Sequence[int]) -> float:
-    """Long-run variance of a mean over that of independent pairs. [>= 1]"""
-    total = float(scores @ scores)
+    total = float(contrast.scores @ contrast.scores)
     if total <= 0.0:
-        return 1.0
-    memory = [_product(scores, lines, lag) / total for lag in range(1, LAGS + 1)]
+        return contrast
+    by_line = _split(contrast.scores, lines)
+    ratio = inflation(by_line)
+    freedom = max(1.0, contrast.pairs / ratio - 1.0 - contrast.spent)
+    waves, number = _by_waves(by_line)
+    more = waves * contrast.pairs / total - ratio
+    if more > 0.0:
+        weight = min(1.0, ratio - 1.0)
+        ratio += weight * more
+        freedom = 1.0 / ((1.0 - weight) / freedom + weight / min(freedom, number))
+    return replace(contrast, se=contrast.se * math.sqrt(ratio), worth=freedom)
+
+
+def inflation(by_line: Sequence[Floats]) -> float:
+    """Variance of a mean over that of independent pairs, from neighbours. [>= 1]
+
+    by_line: scores around their common mean, not all 0.
+    """
+    total = math.fsum(float(line @ line) for line in by_line)
+    memory = [
+        math.fsum(float(line[lag:] @ line[:-lag]) for line in by_line if len(line) > lag) / total
+        for lag in range(1, LAGS + 1)
+    ]
     weighted = 1.0 + 2.0 * math.fsum(
         (1.0 - lag / (LAGS + 1)) * value for lag, value in enumerate(memory, start=1)
     )
-    first = memory[0] + (1.0 + 4.0 * memory[0]) / len(scores)
+    first = memory[0] + (1.0 + 4.0 * memory[0]) / sum(map(len, by_line))
     first = min(max(first, 0.0), _STRONGEST)
     return max(1.0, weighted, (1.0 + first) / (1.0 - first))
 
 
-def _product(scores: Floats, lines: Sequence[int], lag: int) -> float:
-    """Sum of products of pairs so many places apart on one line."""
-    return math.fsum(
-        float(scores[i] * scores[i - lag])
-        for i in range(lag, len(scores))
-        if lines[i] == lines[i - lag]
-    )
+def _by_waves(by_line: Sequence[Floats]) -> tuple[float, int]:
+    """Long-run variance of a score from slow waves over each line, and how many they are."""
+    longest = max(map(len, by_line))
+    fewest = 0 if len(by_line) > _FEWEST_WAVES else min(_FEWEST_WAVES, longest - 1)
+    squares, number = 0.0, -1  # the mean over all lines is nothing by construction
+    for line in by_line:
+        count = min(len(line) - 1, max(fewest, int(0.4 * len(line) ** (2 / 3))))
+        waves = np.arange(count + 1)[:, None] * (np.arange(len(line)) + 0.5) / len(line)
+        size = np.where(np.arange(count + 1) > 0, 2.0, 1.0) / len(line)
+        squares += float(size @ (np.cos(np.pi * waves) @ line) ** 2)
+        number += count + 1
+    return (squares / number, number) if number else (0.0, 1)
+
+
+def _split(scores: Floats, lines: Sequence[int]) -> list[Floats]:
+    """Scores of each line, in order."""
+    edges = [at for at in range(1, len(lines)) if lines[at] != lines[at - 1]]
+    return np.split(scores, edges)
