@@ -96,4 +96,4 @@ clean:
 
 # How often the evaluator's intervals hold the truth of simulated experiments: about an hour.
 coverage: $(READY)
-	$(BIN)/python bench/judge_coverage.py --runs 2000 --processes 2
+	$(BIN)/python bench/judge_coverage.py --runs 2000 --processes 2 $(ARGS)

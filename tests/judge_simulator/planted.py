@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -32,9 +33,15 @@ class Scenario:
     slots: int = 48
     lengths: tuple[int, ...] = (0, 4)
     pairs: int = 48
-    own_truth: bool = False  # the truth is that of the traffic that ran
+    own_truth: bool = False  # the truth of the traffic that ran is counted beside the long run's
     seen: dict[int, tuple[float, ...]] = field(default_factory=dict)
     more: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Of all that it plants."""
+        plan = {**asdict(self), "rate": _named(self.rate), "share": _named(self.share)}
+        return hashlib.sha256(repr(plan).encode()).hexdigest()[:12]
 
     def traffic(self, blocks: int, worlds: int, seed: int) -> Traffic:
         """The same for every arm: its own source of chance."""
@@ -94,9 +101,19 @@ def steady(rate: float) -> Draw:
     return partial(_steady, rate)
 
 
-def bursts(rate: float, day: int = 40) -> Draw:
-    """A rate that follows a day of so many blocks, doubles in bursts, and varies beside."""
-    return partial(_bursts, rate, day)
+def bursts(rate: float) -> Draw:
+    """A rate that doubles in bursts of one block, and varies beside."""
+    return partial(_varying, rate, 0.0, 1, 0.15)
+
+
+def daily(rate: float, day: int = 40) -> Draw:
+    """A rate that follows a day of so many blocks."""
+    return partial(_varying, rate, 0.4, day, 0.0)
+
+
+def bursts_of_a_day(rate: float, day: int = 40) -> Draw:
+    """A rate that follows a day, doubles in bursts, and varies beside."""
+    return partial(_varying, rate, 0.4, day, 0.15)
 
 
 def wandering(scale: float, memory: float) -> Draw:
@@ -108,11 +125,18 @@ def _steady(rate: float, blocks: int, worlds: int, random: np.random.Generator) 
     return np.full((blocks, worlds), rate)
 
 
-def _bursts(rate: float, day: int, blocks: int, worlds: int, random: np.random.Generator) -> Array:
+def _varying(
+    rate: float, swing: float, day: int, often: float, blocks: int, worlds: int,
+    random: np.random.Generator,
+) -> Array:  # fmt: skip
     phase = random.uniform(0, 2 * np.pi, worlds)
-    daily = 1.0 + 0.4 * np.sin(phase + 2 * np.pi * np.arange(blocks)[:, None] / day)
-    burst = np.where(random.random((blocks, worlds)) < 0.15, 1.8, 0.9)
-    return rate * daily * burst * np.exp(random.normal(0, 0.1, (blocks, worlds)))
+    cycle = 1.0 + swing * np.sin(phase + 2 * np.pi * np.arange(blocks)[:, None] / day)
+    burst = np.where(random.random((blocks, worlds)) < often, 1.8, 0.9)
+    return rate * cycle * burst * np.exp(random.normal(0, 0.1, (blocks, worlds)))
+
+
+def _named(draw: Draw | None) -> str:
+    return f"{draw.func.__name__}{draw.args}" if isinstance(draw, partial) else repr(draw)
 
 
 def _wandering(
@@ -127,40 +151,29 @@ def _wandering(
     return np.stack([first, 1.0 - first], axis=2)
 
 
-LATENCY = Scenario("latency, plain", "switchback", "latency", rate=steady(12.0))
+LATENCY = Scenario("latency, plain", "switchback", "latency", rate=steady(12.0), slots=32)
+CLOSED = Scenario("closed loop, plain", "closed_loop", "throughput", slots=24)
+UNEQUAL = Noise(effect=0.15, heavy=True)
 SCENARIOS = (
     LATENCY,
     replace(LATENCY, name="latency, stalls", noise=Noise(stalls=0.02)),
-    replace(
-        LATENCY,
-        name="latency, bursts, daily, mix wanders",
-        kinds=(EASY, HARD),
-        rate=bursts(12.0),
-        share=wandering(0.8, 0.5),
-    ),
-    replace(LATENCY, name="latency, unequal effects", noise=Noise(effect=0.15, heavy=True)),
-    Scenario("closed loop, plain", "closed_loop", "throughput", slots=24),
-    Scenario(
-        "closed loop, stalls and unequal effects",
-        "closed_loop",
-        "throughput",
-        slots=24,
-        noise=Noise(stalls=0.02, effect=0.15, heavy=True),
-    ),
-    Scenario(
-        "closed loop, mix wanders",
-        "closed_loop",
-        "throughput",
-        kinds=(EASY, HARD),
-        share=wandering(1.2, 0.7),
-        slots=24,
-        own_truth=True,
-    ),
+    replace(LATENCY, name="latency, bursts", rate=bursts(12.0), slots=48),
+    replace(LATENCY, name="latency, daily cycle", rate=daily(14.0), slots=48),
+    replace(LATENCY, name="latency, bursts, daily, mix wanders", kinds=(EASY, HARD), slots=48,
+            rate=bursts_of_a_day(12.0), share=wandering(0.8, 0.5)),
+    replace(LATENCY, name="latency, unequal effects", noise=UNEQUAL),
+    replace(LATENCY, name="latency, nothing differs", kinds=(replace(CHAT, hazard=(0.0,) * 8),),
+            cost=Cost(draft=0.0, draft_per_sequence=0.0)),
+    CLOSED,
+    replace(CLOSED, name="closed loop, stalls and unequal effects",
+            noise=replace(UNEQUAL, stalls=0.02)),
+    replace(CLOSED, name="closed loop, mix wanders", kinds=(EASY, HARD), share=wandering(1.2, 0.7),
+            own_truth=True),
+    replace(CLOSED, name="closed loop, mix wanders slowly", kinds=(EASY, HARD),
+            share=wandering(1.2, 0.84), own_truth=True),
+    replace(CLOSED, name="closed loop, slow wander under stalls", kinds=(EASY, HARD),
+            share=wandering(0.4, 0.84), noise=replace(UNEQUAL, stalls=0.02), own_truth=True),
     Scenario("saturated in both", "switchback", "throughput", rate=steady(45.0), slots=24),
-)
-EQUAL = (
-    replace(LATENCY, name="A/A, latency", cost=Cost(draft=0.0, draft_per_sequence=0.0),
-            kinds=(replace(CHAT, hazard=(0.0,) * 8),)),
 )  # fmt: skip
 PARTLY_SATURATED = Scenario(
     "only k0 saturates", "switchback", "throughput", rate=steady(30.0), slots=24

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from block_records import rows
-from planted import EASY, HARD, LATENCY, PARTLY_SATURATED, bursts, steady, wandering
+from planted import EASY, HARD, LATENCY, PARTLY_SATURATED, bursts_of_a_day, steady, wandering
 
 from specscope.evaluate.experiment.backlog import find_backlog
 from specscope.evaluate.experiment.checks import SRM_LEVEL, sample_ratio_p
@@ -14,7 +14,14 @@ from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.decide import decide
 
 OFTEN = Rules(looked_at_often=True)
-MIXED = replace(LATENCY, kinds=(EASY, HARD), rate=bursts(12.0), share=wandering(0.8, 0.5), pairs=40)
+MIXED = replace(
+    LATENCY,
+    kinds=(EASY, HARD),
+    rate=bursts_of_a_day(12.0),
+    share=wandering(0.8, 0.5),
+    slots=48,
+    pairs=40,
+)
 
 
 def worlds(scenario, count, seed=0):
