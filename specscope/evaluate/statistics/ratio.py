@@ -43,8 +43,9 @@ class LogRatio:
 
     scores: [pairs] linearised contribution of each pair, summing to 0. se: of `delta`; None
     for a single pair. spent: degrees of freedom that estimates beside the mean took. worth:
-    degrees of freedom of `se` if pairs are not independent; None if they are. own: [pairs] log ratio of each pair alone. null: [pairs] contrasts around the pooled ratio. Exchanging the
-    arms of a pair turns the sign of its `own` and its `null`, and changes nothing else in them.
+    degrees of freedom of `se` if pairs are not independent; None if they are. own: [pairs] log
+    ratio of each pair alone. null: [pairs] contrasts around the pooled ratio. Exchanging the arms
+    of a pair turns the sign of its `own` and its `null`, and changes nothing else in them.
     """
 
     delta: float
