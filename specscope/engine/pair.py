@@ -35,7 +35,8 @@ class Pair:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`. Other threads run meanwhile, as only a batch releases the GIL."""
-        return list(self.tokenizer.encode_batch_fast([text])[0].ids)
+        ids: list[int] = self.tokenizer.encode_batch_fast([text])[0].ids
+        return ids
 
     def longest_token(self) -> int:
         """Bytes of the longest token: no text of n tokens is longer than n times this."""

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+import time
 from argparse import ArgumentParser
 
 import httpx
@@ -12,6 +13,8 @@ from engine.tiny_models import Record
 
 from specscope.engine.cli import add_parser
 from specscope.engine.errors import BadSetting
+from specscope.engine.model.config import ModelConfig
+from specscope.engine.model.decoder import Decoder
 from specscope.engine.pair import Pair, load_bundled
 from specscope.engine.server.openai import Reply, parse_request
 from specscope.engine.server.server import serve
@@ -239,3 +242,57 @@ def test_a_server_that_drains_refuses_requests_and_says_so(pair):
     assert refused.status_code == after.status_code == 503
     assert after.text == "draining"
     assert service.worker.idle
+
+
+@pytest.fixture(scope="module")
+def wide(pair):
+    """A service whose context holds a prompt of a megabyte."""
+    config = ModelConfig(2048, 8, 1, 1, 1, 8, 8, max_context=600_100)
+    models = [Decoder(config).ready() for _ in range(2)]
+    own = Pair(*models, pair.tokenizer, 8, pair.eos, "wide")
+    return Service(own, Settings(capacity=600_000, slots=1), "cpu")
+
+
+async def longest_stall(service, body):
+    """The longest time between two turns of the event loop, from a request's arrival until it is
+    answered or waits in the engine; seconds of this process, which other processes do not add to.
+    """
+    gaps, queue = [0.0], service.worker.engine.queue
+
+    async def tick():
+        last = time.process_time()
+        while True:
+            await asyncio.sleep(0)
+            now = time.process_time()
+            gaps.append(now - last)
+            last = now
+
+    transport = httpx.ASGITransport(service.app())
+    async with httpx.AsyncClient(transport=transport, base_url="http://engine") as client:
+        ticking = asyncio.create_task(tick())
+        answer = asyncio.create_task(client.post("/v1/completions", content=body))
+        while not queue and not answer.done():
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for task in (ticking, answer):
+            task.cancel()
+        await asyncio.wait({ticking, answer})
+    waited = len(queue)
+    service.worker.engine.step()  # the client has gone: the request leaves the queue unread
+    return waited, max(gaps)
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_prompt_of_a_megabyte_does_not_stop_the_event_loop(pair, wide, fits):
+    text = ("The quick brown fox writes SELECT * FROM orders WHERE id = 17; " * 17_000)[: 1 << 20]
+    began = time.process_time()
+    pair.encode(text)
+    tokenising = time.process_time() - began
+    service = wide if fits else Service(pair, Settings(slots=1), "cpu")
+    body = json.dumps({"prompt": text}).encode()
+
+    # A thread that must wait for a processor looks like a stall: the best of three counts.
+    stalls = [asyncio.run(longest_stall(service, body)) for _ in range(3)]
+
+    assert [waited for waited, _ in stalls] == [int(fits)] * 3
+    assert min(stall for _, stall in stalls) < tokenising / 8

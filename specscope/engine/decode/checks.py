@@ -75,7 +75,7 @@ def check_request(
         raise BadRequest(
             f"the prompt has {len(prompt)} tokens, at most {capacity - 1} fit", "prompt"
         )
-    if not all(0 <= token < vocab for token in prompt):
+    if min(prompt) < 0 or max(prompt) >= vocab:
         raise BadRequest(f"the prompt holds tokens outside 0..{vocab - 1}", "prompt")
     if not 1 <= params.max_new_tokens <= COUNT_MAX:
         reason = f"max_new_tokens must be in 1..{COUNT_MAX}, not {params.max_new_tokens}"
