@@ -20,7 +20,7 @@ import torch
 
 from specscope.engine.api import Gate, SamplingParams, fixed_gate
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
-from specscope.engine.decode.drafters.drafter import Drafter
+from specscope.engine.decode.drafters.drafter import Drafter, NoDrafter
 from specscope.engine.decode.engine import Engine
 from specscope.engine.pair import Pair, bundled_prompts, load_bundled
 
@@ -64,7 +64,7 @@ def main(rounds: int) -> int:
     pair = load_bundled()
     closed, some = fixed_gate(0), fixed_gate(2)
     one, few, many = (busy(pair, some, batch) for batch in (1, 8, BATCH))
-    undrafted = busy(pair, closed, drafter=Drafter())
+    undrafted = busy(pair, closed, drafter=NoDrafter())
     lines = [
         ("half the rows at k = 0", busy(pair, every_other(K)), busy(pair, fixed_gate(K)), 1, 0.8),
         ("closed gate, to no draft", busy(pair, closed), undrafted, 1, 1.1),

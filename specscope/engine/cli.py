@@ -120,7 +120,7 @@ def _add_serve(commands: Any) -> None:
         help="tokens that all sequences together may hold; fewer than slots need puts the "
         "youngest back into the queue when it is full",
     )  # fmt: skip
-    parser.add_argument("--drafter", choices=("model", "ngram"), default="model")
+    parser.add_argument("--drafter", choices=("model", "ngram", "none"), default="model")
     parser.add_argument(
         "--class-header", default="x-specscope-class", help="header that names a request's class"
     )

@@ -10,12 +10,17 @@ import torch
 from tokenizers import Tokenizer
 
 from specscope.engine.decode.checks import check_pair
-from specscope.engine.errors import BadCheckpoint, IncompatiblePair
+from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.drafter import Drafter, NoDrafter
+from specscope.engine.decode.drafters.ngram import NgramDrafter
+from specscope.engine.errors import BadCheckpoint, BadSetting, IncompatiblePair
 from specscope.engine.model.checkpoint import load_checkpoint, load_model
 from specscope.engine.model.config import read_config
 from specscope.engine.model.decoder import Decoder
 
 K_MAX = 8
+DRAFTERS = ("none", "model", "ngram")
+"""Names that `Pair.drafter` knows."""
 END = "<|end|>"
 """The end-of-text token of the bundled tokenizer."""
 HASHES = "SHA256SUMS"
@@ -32,6 +37,16 @@ class Pair:
     k_max: int
     eos: tuple[int, ...]
     name: str
+
+    def drafter(self, name: str) -> Drafter:
+        """A drafter by name; raises BadSetting if there is none, or no draft model for it."""
+        if name not in DRAFTERS:
+            raise BadSetting(f"unknown drafter {name!r}; there are {', '.join(DRAFTERS)}")
+        if name != "model":
+            return NgramDrafter() if name == "ngram" else NoDrafter()
+        if self.draft is None:
+            raise BadSetting("there is no draft model; name one with --draft, or use prompt lookup")
+        return ModelDrafter(self.draft)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`. Other threads run meanwhile, as only a batch releases the GIL."""

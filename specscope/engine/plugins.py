@@ -22,7 +22,7 @@ class EngineInfo:
     target: str
     draft: str
     method: str
-    """model or ngram."""
+    """model, ngram or none."""
     k: int
     """Draft length where no gate says another."""
     k_max: int
@@ -30,6 +30,10 @@ class EngineInfo:
     device: str
     card: dict[str, dict[str, float | int]]
     """See model_card."""
+    slots: int | None = None
+    """Sequences that it runs at once, at most."""
+    cache_tokens: int | None = None
+    """Tokens that all sequences together may hold."""
 
 
 Plugin = Callable[[EngineInfo], "tuple[Sequence[Observer], Gate | None] | None"]

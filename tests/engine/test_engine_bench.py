@@ -6,6 +6,7 @@ import pytest
 from engine.tiny_models import TINY, tiny_model
 
 from specscope.engine.bench.bench import Cell, Plan, bench, bytes_of_pass, table
+from specscope.engine.decode.drafters.drafter import NoDrafter
 from specscope.engine.errors import BadSetting
 from specscope.engine.pair import load_bundled
 
@@ -34,6 +35,16 @@ def test_every_cell_of_the_plan_is_measured(pair):
     lines = table(result).splitlines()
     assert len(lines) == 2 + len(places)
     assert {len(line) for line in lines[1:]} == {len(lines[1])}
+
+
+def test_target_only_is_measured_without_a_drafter(pair):
+    drafter = pair.drafter("none")
+
+    # One that reads texts would keep a GPU waiting after each round, and speculation looks better.
+    assert isinstance(drafter, NoDrafter)
+    assert not drafter.reads_texts
+    with pytest.raises(BadSetting):
+        replace(pair, draft=None).drafter("model")
 
 
 @pytest.mark.parametrize("wrong", [{"drafters": ("medusa",)}, {"labels": ("poems",)}])

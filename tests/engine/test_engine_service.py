@@ -5,12 +5,14 @@ import json
 import threading
 import time
 from argparse import ArgumentParser
+from dataclasses import replace
 
 import httpx
 import pytest
 import torch
 from engine.tiny_models import Record
 
+import specscope.engine.server.service as service_module
 from specscope.engine.cli import add_parser
 from specscope.engine.errors import BadSetting
 from specscope.engine.model.config import ModelConfig
@@ -98,6 +100,21 @@ def ask(pair, settings, bodies, headers=None):
     answers = asyncio.run(talk())
     service.worker.stop()
     return answers, record
+
+
+@pytest.mark.parametrize("drafter", ["model", "ngram", "none"])
+def test_any_drafter_serves_the_same_text_and_plug_ins_are_told_which(pair, monkeypatch, drafter):
+    told = []
+    monkeypatch.setattr(service_module, "attach_plugins", lambda *a: told.append(a) or ([], a[1]))
+    settings = Settings(k=2, slots=3, capacity=64, drafter=drafter)
+
+    (answer,), record = ask(pair, settings, [{"prompt": "SELECT a, b", "seed": 4}])
+    (plain,), _ = ask(pair, replace(settings, k=0), [{"prompt": "SELECT a, b", "seed": 4}])
+
+    assert answer.json()["choices"] == plain.json()["choices"]
+    assert any(sum(report.k) for report in record.rounds) == (drafter != "none")
+    info = told[0][0]
+    assert (info.method, info.k_max, info.slots, info.cache_tokens) == (drafter, 2, 3, 3 * 67)
 
 
 def test_the_header_that_was_set_names_the_class_of_a_request(pair):

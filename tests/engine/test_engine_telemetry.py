@@ -1,5 +1,7 @@
 """What the engine tells, through the hook and the sidecar's rows: no column is empty by neglect."""
 
+from dataclasses import replace
+
 import pytest
 from engine.tiny_models import Record, prompts
 from hook.hook_fakes import drained
@@ -22,7 +24,6 @@ from specscope_hook.settings import HookSettings
 
 NEVER = {
     # No device, no price or tenant given, not sparse, one length; the sidecar writes the end.
-    # The cache has no blocks, and a plug-in is not told the number of slots.
     "boot": {
         "driver",
         "gpu_type",
@@ -31,10 +32,6 @@ NEVER = {
         "ended_at",
         "k_schedule",
         "tenant",
-        "block_size",
-        "cache_blocks",
-        "largest_batch",
-        "lookahead_slots",
     },
     "round": {"dram_active", "dram_window_ms"},  # of the device, by the sidecar
     "request_part": set(),
@@ -47,7 +44,7 @@ def told(target, draft, tmp_path):
     """A tight engine's life inside one block: its own record, and the rows that were made of it."""
     settings = HookSettings.from_env({"SPECSCOPE_RINGS": str(tmp_path)})
     card = {"target": card_of(target), "draft": card_of(draft)}
-    info = EngineInfo("tiny", "tiny-draft", "model", 3, 4, "float64", "cpu", card)
+    info = EngineInfo("tiny", "tiny-draft", "model", 3, 4, "float64", "cpu", card, 4, 130)
     ring, recorder = attach(settings, boot_of(info, settings))
     reader = RingReader.open(ring.path)
     recorder.block(1, 7, "k4")
@@ -152,7 +149,10 @@ def test_an_engine_on_a_gpu_says_on_which(monkeypatch, device, uuids):
     card |= {"kv_bytes_per_token": 4, "layers": 1}
     info = EngineInfo("t", "ngram", "ngram", 3, 4, "bfloat16", device, {"target": card})
 
-    boot = boot_of(info, HookSettings.from_env({}))
+    boot = boot_of(replace(info, slots=16, cache_tokens=9000), HookSettings.from_env({}))
 
+    assert (boot.largest_batch, boot.lookahead_slots) == (16, 4)
+    assert (boot.cache_blocks, boot.block_size) == (9000, 1)
+    assert boot_of(info, HookSettings.from_env({})).block_size is None
     assert boot.gpu_uuids == uuids
     assert boot.gpu_type == ("H200" if uuids else None)

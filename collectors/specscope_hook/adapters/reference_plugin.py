@@ -29,7 +29,7 @@ def register(info: Any) -> tuple[list[ReferenceObserver], PolicyGate] | None:
 
     The ring is ended with the process, which has then answered what it had.
 
-    info: target, draft, method, k, k_max, dtype, device, card; see the engine's EngineInfo.
+    info: see the engine's EngineInfo.
     """
     with quietly(log):
         for complaint in complaints(os.environ):
@@ -96,5 +96,10 @@ def boot_of(info: Any, settings: HookSettings) -> Boot:
         draft_parameters=draft.get("parameters"),
         draft_bytes_per_weight=draft.get("bytes_per_weight"),
         draft_kv_bytes_per_token=draft.get("kv_bytes_per_token"),
+        largest_batch=info.slots,
+        lookahead_slots=info.k_max,
+        # The engine's account of its cache is in tokens, and so are these blocks.
+        cache_blocks=info.cache_tokens,
+        block_size=None if info.cache_tokens is None else 1,
         **(cuda_devices() if info.device.startswith("cuda") else {}),
     )

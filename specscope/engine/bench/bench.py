@@ -10,14 +10,11 @@ from dataclasses import asdict, dataclass
 import torch
 
 from specscope.engine.api import RequestEnd, RequestInfo, RoundReport, SamplingParams, fixed_gate
-from specscope.engine.decode.drafters.draft_model import ModelDrafter
-from specscope.engine.decode.drafters.drafter import Drafter
-from specscope.engine.decode.drafters.ngram import NgramDrafter
 from specscope.engine.decode.engine import Engine
 from specscope.engine.errors import BadSetting
 from specscope.engine.model.decoder import Decoder
 from specscope.engine.model.device import is_gpu
-from specscope.engine.pair import Pair, bundled_prompts, card_of
+from specscope.engine.pair import DRAFTERS, Pair, bundled_prompts, card_of
 
 
 def copy_bandwidth(device: str, megabytes: int = 128) -> float:
@@ -50,7 +47,6 @@ def _wait(device: str) -> None:
         torch.cuda.synchronize()
 
 
-DRAFTERS = ("none", "model", "ngram")
 REHEARSALS = 2
 """The same requests give the same shapes, so the graphs that a rehearsal lacked are captured after
 it; the second shows which need another copy, for the rounds that are unread at once."""
@@ -140,11 +136,8 @@ def bench(
 
 def check_plan(plan: Plan, pair: Pair) -> None:
     """Raises BadSetting."""
-    unknown = set(plan.drafters) - set(DRAFTERS)
-    if unknown:
-        raise BadSetting(f"unknown drafter {min(unknown)!r}; there are {', '.join(DRAFTERS)}")
-    if "model" in plan.drafters and pair.draft is None:
-        raise BadSetting("there is no draft model to measure")
+    for name in plan.drafters:
+        pair.drafter(name)
     labels = {prompt.label for prompt in bundled_prompts()}
     if set(plan.labels) - labels:
         raise BadSetting(f"unknown class {min(set(plan.labels) - labels)!r}")
@@ -196,7 +189,7 @@ def _run(
     label, batch, context = place
     rounds = _Rounds(batch)
     engine = Engine(
-        pair.target, _drafter(pair, arm[0]), k_max=max(1, arm[1]), slots=batch,
+        pair.target, pair.drafter(arm[0]), k_max=max(1, arm[1]), slots=batch,
         capacity=context + plan.new_tokens + 1, gate=fixed_gate(arm[1]), observers=[rounds],
         device=where.device, prefill_tokens=batch * context, graphs=where.graphs,
     )  # fmt: skip
@@ -222,12 +215,6 @@ def _prompts(pair: Pair, label: str, context: int, batch: int) -> Iterable[list[
         while len(ids) < context:
             ids += texts[(index + len(ids)) % len(texts)]
         yield ids[:context]
-
-
-def _drafter(pair: Pair, name: str) -> Drafter:
-    if name == "model" and pair.draft is not None:
-        return ModelDrafter(pair.draft)
-    return NgramDrafter()
 
 
 def _speed(reports: Sequence[RoundReport]) -> float:

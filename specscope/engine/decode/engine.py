@@ -18,7 +18,14 @@ from specscope.engine.decode.in_flight import (
     build_report,
     open_pipeline,
 )
-from specscope.engine.decode.scheduler import Decode, KVBudget, PrefillChunk, Request, Scheduler
+from specscope.engine.decode.scheduler import (
+    Decode,
+    KVBudget,
+    PrefillChunk,
+    Request,
+    Scheduler,
+    budget_of,
+)
 from specscope.engine.decode.timing import Clock, Durations, SystemClock
 from specscope.engine.errors import BadRequest, BadSetting
 from specscope.engine.model.decoder import Decoder
@@ -67,8 +74,7 @@ class Engine:
 
         Raises BadSetting where these do not fit the models.
         """
-        whole = slots * (capacity + k_max + 1)
-        budget = KVBudget(whole if cache_tokens is None else cache_tokens, k_max + 1)
+        budget = KVBudget(budget_of(slots, capacity, k_max, cache_tokens), k_max + 1)
         check_engine(target, k_max, slots, capacity, prefill_tokens, budget.tokens, synthetic)
         drafter.check(target, capacity + k_max + 1)
         self.k_max, self.slots, self.capacity, self.gate = k_max, slots, capacity, gate

@@ -142,6 +142,11 @@ class KVBudget:
         return preempted
 
 
+def budget_of(slots: int, capacity: int, k_max: int, cache_tokens: int | None) -> int:
+    """`cache_tokens`, or if that is not given enough for all slots."""
+    return slots * (capacity + k_max + 1) if cache_tokens is None else cache_tokens
+
+
 @dataclass(frozen=True, slots=True)
 class PrefillChunk:
     """The tokens of one request to prefill now. `new`: its row was assigned just now."""

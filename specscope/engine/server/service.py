@@ -15,11 +15,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 
 from specscope.engine.api import SamplingParams, fixed_gate
-from specscope.engine.decode.drafters.draft_model import ModelDrafter
-from specscope.engine.decode.drafters.drafter import Drafter
-from specscope.engine.decode.drafters.ngram import NgramDrafter
 from specscope.engine.decode.engine import Engine
-from specscope.engine.errors import BadRequest, BadSetting, EngineError
+from specscope.engine.decode.scheduler import budget_of
+from specscope.engine.errors import BadRequest, EngineError
 from specscope.engine.pair import Pair, model_card
 from specscope.engine.plugins import EngineInfo, attach_plugins
 from specscope.engine.server.detokenizer import Detokenizer
@@ -64,21 +62,25 @@ class Service:
 
     def __init__(self, pair: Pair, settings: Settings, device: str) -> None:
         self.pair, self.settings, self.exposition = pair, settings, EngineMetrics()
+        k_max = max(settings.k, 1)
+        drafts = {"model": f"{pair.name}-draft", "none": ""}
         info = EngineInfo(
             target=pair.name,
-            draft=f"{pair.name}-draft" if settings.drafter == "model" else "ngram",
+            draft=drafts.get(settings.drafter, settings.drafter),
             method=settings.drafter,
             k=settings.k,
-            k_max=max(settings.k, 1),
+            k_max=k_max,
             dtype=str(pair.target.dtype).removeprefix("torch."),
             device=device,
             card=model_card(pair),
+            slots=settings.slots,
+            cache_tokens=budget_of(settings.slots, settings.capacity, k_max, settings.cache_tokens),
         )
         alone = fixed_gate(settings.k)
         observers, gate = attach_plugins(info, alone)
         self.lengths = {settings.k} if gate is alone else {settings.k, 0}
         engine = Engine(
-            pair.target, _drafter(pair, settings), k_max=info.k_max, slots=settings.slots,
+            pair.target, pair.drafter(settings.drafter), k_max=info.k_max, slots=settings.slots,
             capacity=settings.capacity, gate=gate, observers=[*observers, self.exposition],
             device=device, detokenize=lambda ids: pair.decode(list(ids)),
             prefill_tokens=settings.prefill_tokens, cache_tokens=settings.cache_tokens,
@@ -285,11 +287,3 @@ async def events(reply: Reply, first: Piece, pieces: AsyncIterator[Piece]) -> As
 
 async def _directly(call: Callable[..., Any], *arguments: Any) -> Any:
     return call(*arguments)
-
-
-def _drafter(pair: Pair, settings: Settings) -> Drafter:
-    if settings.drafter == "ngram":
-        return NgramDrafter()
-    if pair.draft is None:
-        raise BadSetting("there is no draft model; name one with --draft or use --drafter ngram")
-    return ModelDrafter(pair.draft)

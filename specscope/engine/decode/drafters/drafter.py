@@ -61,6 +61,14 @@ class Drafter:
         """Row `source`, with that many positions in use, is now row `target`."""
 
 
+class NoDrafter(Drafter):
+    """Target-only decoding: proposes nothing, whatever the gate allows."""
+
+    def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:  # noqa: ARG002
+        """No token for any row."""
+        return Proposal([0] * len(ks), None)
+
+
 def host_proposal(proposals: Sequence[Sequence[int]], device: str) -> Proposal:
     """Proposals that a host-side drafter made, as tensors; each was surely that token."""
     widths = [len(tokens) for tokens in proposals]
