@@ -122,7 +122,8 @@ class Store:
             self.room.require(f"insert into {table}")
         settings = {"insert_deduplication_token": token} if token else None
         try:
-            self.client.insert_arrow(f"`{table}`", rows, settings=settings)
+            # In one piece: the engine pays for each, and many small batches are many pieces.
+            self.client.insert_arrow(f"`{table}`", rows.combine_chunks(), settings=settings)
         except (ClickHouseError, OSError) as error:
             raise self._failed(error, f"insert into {table}") from error
         # The engine calls an insert done whose files the disk did not take.
