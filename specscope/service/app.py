@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from specscope.errors import ServiceError, StoreError, StoreFull, UsageError
 from specscope.service.access import Access
+from specscope.service.admission import Admission
 from specscope.service.assessor import Assessor
 from specscope.service.ingest import Ingest
 from specscope.service.limits import raise_descriptor_limit
@@ -109,13 +110,15 @@ async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> Async
         roller = Roller(store.session())
         await asyncio.to_thread(_recover, store, roller)
         writer = Writer(store.session(), metrics, roller.note, later=later)
-        ingest = Ingest(store.session(), writer, metrics, access)
+        admission = Admission(writer)
+        ingest = Ingest(store.session(), writer, admission, metrics, access)
         server = await listen(ingest, settings.listen, certificates)
         writer.start()
+        admission.start()
         reader = Reader.open(store) if store.embedded else None
 
         def alive() -> bool:
-            return writer.alive
+            return writer.alive and admission.alive
 
         webs = [
             (web_server(read_app(reader, metrics, store.database, alive, access), context), http)
@@ -141,6 +144,7 @@ async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> Async
             if reader:
                 await reader.close()
             await server.stop(GRACE_S)
+            await asyncio.to_thread(admission.close)
             await asyncio.to_thread(writer.close)
             for web, _ in webs:
                 web.should_exit = True

@@ -9,7 +9,7 @@ decompressed. Only the plain types of our own tables are decoded at all.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -39,6 +39,8 @@ class Claim:
     """Places of the columns that its table has."""
     unknown: int = 0
     """Columns that its table has not."""
+    whole: bool = False
+    """It has precisely the columns of its table, and no NULL where its table has none."""
     fault: str = ""
     """Why it is not decoded; empty if it may be."""
 
@@ -77,17 +79,19 @@ def decoded(claim: Claim) -> pa.Table:
 
 
 def _claim(name: str, arrow: bytes, left: int) -> Claim:
-    rows = size = 0
+    rows = size = unknown = 0
     try:
         messages: Any = pa.ipc.MessageReader.open_stream(arrow)
         columns = _columns(name, _schema(messages))
-        for part_rows, part_size in _parts(messages):
-            rows, size = rows + part_rows, size + part_size + part_rows * columns.missing
+        for part in _parts(messages, columns.required):
+            rows, size = rows + part.rows, size + part.size + part.rows * columns.missing
+            unknown += part.unknown
             if rows > MAX_ROWS or size > left:
                 raise ValueError(f"{rows} rows of {size} bytes: more than a batch may hold")
     except (pa.ArrowException, OSError, ValueError, KeyError, struct.error) as error:
         return Claim(name, b"", fault=str(error)[:200] or type(error).__name__)
-    return Claim(name, arrow, rows, size, columns.known, columns.unknown)
+    whole = columns.required is not None and not unknown
+    return Claim(name, arrow, rows, size, columns.known, columns.unknown, whole)
 
 
 def _schema(messages: Any) -> bytes:
@@ -101,8 +105,18 @@ def _schema(messages: Any) -> bytes:
     return encoded
 
 
-def _parts(messages: Any) -> Iterator[tuple[int, int]]:
-    """Rows and decoded bytes of each record batch that follows the schema."""
+class _Part(NamedTuple):
+    """A record batch by its header."""
+
+    rows: int
+    size: int
+    """Bytes once decoded."""
+    unknown: int
+    """NULLs in columns that have none; Arrow reads no other than the header says."""
+
+
+def _parts(messages: Any, required: Sequence[bool] | None) -> Iterator[_Part]:
+    """The record batches that follow the schema."""
     while True:
         try:
             message = messages.read_next_message()
@@ -110,7 +124,7 @@ def _parts(messages: Any) -> Iterator[tuple[int, int]]:
             return
         if message.type != "record batch":
             raise ValueError(f"a {message.type} among the rows")
-        yield _record_batch(bytes(message.metadata), message.body)
+        yield _record_batch(bytes(message.metadata), message.body, required)
 
 
 class _Columns(NamedTuple):
@@ -118,6 +132,9 @@ class _Columns(NamedTuple):
     unknown: int
     missing: int
     """Bytes a row of the columns that are left out, once they are filled with NULL."""
+    required: tuple[bool, ...] | None
+    """Whether each of a record batch's arrays, children too, may have no NULL; None if the columns
+    are not precisely those of the table."""
 
 
 # Sidecars of one version send the same few schemas with every batch.
@@ -135,7 +152,11 @@ def _columns(name: str, encoded: bytes) -> _Columns:
     if not known:  # Arrow reads an empty choice as all of them
         raise ValueError("no column of this table")
     missing = sum(_width(kind) for column, kind in wanted.items() if column not in columns.names)
-    return _Columns(known, len(columns) - len(known), missing)
+    required = None
+    if columns.equals(schema(name)):
+        arrays = [[field] * (2 if pa.types.is_list(field.type) else 1) for field in columns]
+        required = tuple(not field.nullable for some in arrays for field in some)
+    return _Columns(known, len(columns) - len(known), missing, required)
 
 
 def _width(kind: Any) -> int:
@@ -147,16 +168,18 @@ def _width(kind: Any) -> int:
 _HEADER, _LENGTH, _NODES, _BUFFERS, _COMPRESSION = 2, 0, 1, 2, 3
 
 
-def _record_batch(metadata: bytes, body: Any) -> tuple[int, int]:
-    """Rows and decoded bytes that one record batch claims.
+def _record_batch(metadata: bytes, body: Any, required: Sequence[bool] | None) -> _Part:
+    """One record batch, as it claims to be.
 
-    metadata: a Message, as a flatbuffer that Arrow has verified; body: what follows it
+    metadata: a Message, as a flatbuffer that Arrow has verified; body: what follows it; required:
+    see `_Columns`
     """
     view = memoryview(body) if body is not None else memoryview(b"")
     batch = _follow(metadata, _field(metadata, _follow(metadata, 0), _HEADER))
     at = _field(metadata, batch, _LENGTH)
     rows = _i64(metadata, at) if at else 0
-    lengths = [rows, *(length for length, _ in _pairs(metadata, batch, _NODES))]
+    nodes = list(_pairs(metadata, batch, _NODES))
+    lengths = [rows, *(length for length, _ in nodes)]
     if min(lengths) < 0 or max(lengths) > MAX_BYTES:
         raise ValueError(f"a column of {max(lengths, key=abs)} values")
     compressed = bool(_field(metadata, batch, _COMPRESSION))
@@ -171,7 +194,8 @@ def _record_batch(metadata: bytes, body: Any) -> tuple[int, int]:
             if claimed < 0:
                 raise ValueError(f"a buffer of {claimed} bytes")
         size += claimed
-    return rows, size
+    unknown = sum(nulls for (_, nulls), known in zip(nodes, required or (), strict=False) if known)
+    return _Part(rows, size, unknown)
 
 
 def _pairs(data: bytes, table: int, field: int) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -16,10 +15,11 @@ import grpc
 
 from specscope.errors import StoreError
 from specscope.service.access import PUBLISH, Access, Grant
+from specscope.service.admission import Admission
 from specscope.service.apply import applied
 from specscope.service.calls import Refused, granted, named, parsed
 from specscope.service.decode import claims
-from specscope.service.intake import Admitted, admit
+from specscope.service.intake import Admitted
 from specscope.service.limits import (
     HELLO_S,
     MAX_STREAMS,
@@ -39,6 +39,7 @@ from specscope_agent import telemetry_pb2 as wire
 complaints = Sparing(logging.getLogger(__name__))
 
 ROOM_BYTES = 128 << 20  # in memory at once, decoded, of all sidecars; then they wait
+SMALL_BYTES = 64 << 10  # an ordinary batch has some 20 KiB
 
 
 class ByteRoom:
@@ -98,10 +99,17 @@ class Ingest:
     """The servicer. Lives in one event loop; `ledger` is a store session of its own."""
 
     def __init__(
-        self, ledger: Store, writer: Writer, metrics: Metrics, access: Access | None = None
+        self,
+        ledger: Store,
+        writer: Writer,
+        admission: Admission,
+        metrics: Metrics,
+        access: Access | None = None,
     ) -> None:
-        """access: who may publish and apply; None: nobody is asked, and nobody may apply"""
-        self._ledger, self._writer, self._metrics = ledger, writer, metrics
+        """admission: where batches go, on their way to the writer; access: who may publish and
+        apply; None: nobody is asked, and nobody may apply"""
+        self._ledger, self._metrics = ledger, metrics
+        self._writer, self._admission = writer, admission
         self._access = access or Access()
         self._one_at_a_time = asyncio.Lock()
         self._room = ByteRoom(ROOM_BYTES, metrics)
@@ -246,22 +254,24 @@ class Ingest:
             self._metrics.repeated_batches.inc()
             stream.answer(_ack(source, batch.number, 0))
             return
-        claimed = await asyncio.to_thread(claims, batch.tables)
+        wired = batch.ByteSize()
+        # A thread costs more than the headers of a small batch take.
+        if wired <= SMALL_BYTES:
+            claimed = claims(batch.tables)
+        else:
+            claimed = await asyncio.to_thread(claims, batch.tables)
         # Decoded: a message of a kilobyte may hold rows of many megabytes.
-        size = max(batch.ByteSize(), sum(claim.size for claim in claimed))
+        size = max(wired, sum(claim.size for claim in claimed))
         await self._room.take(size)
-        try:
-            admitted = await asyncio.to_thread(admit, batch, time.time_ns(), claimed)
-        except BaseException:  # the stream ended meanwhile
-            self._room.free(size)
-            raise
         if self._shipping.get(source) is not stream:
             self._room.free(size)
             raise _taken(source)
         loop = asyncio.get_running_loop()
         self._writing[source] += 1
-        self._writer.offer(
-            admitted, lambda batch: loop.call_soon_threadsafe(self._answer, batch, size, stream)
+        self._admission.offer(
+            batch,
+            claimed,
+            lambda admitted: loop.call_soon_threadsafe(self._answer, admitted, size, stream),
         )
 
     def _answer(self, batch: Admitted, size: int, stream: Stream) -> None:

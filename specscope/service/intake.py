@@ -51,7 +51,6 @@ class Admitted:
     number: int
     first_seq: int
     next_seq: int
-    size: int
     tables: dict[str, pa.Table] = field(default_factory=dict)
     refused: int = 0
     refusals: dict[str, int] = field(default_factory=dict)
@@ -59,6 +58,8 @@ class Admitted:
     unknown_columns: int = 0
     met: Met | None = None
     """Rounds that the store has although this batch lost them."""
+    ends: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The least and the greatest time of each table's rows, if its age counts; ns since 1970."""
 
     def refuse(
         self, table: str, reason: str, count: int | None, detail: str, first: int | None, now: int
@@ -109,17 +110,13 @@ class Admitted:
 
     def _times(self) -> dict[str, int | None]:
         """What its rows cover, so that rollups need not read them to know what to compute."""
-        began = [
-            _ends(self.tables[table].column("started_at"))
-            for table in ("round", "request_part")
-            if table in self.tables
-        ]
+        ends = {table: ends for table, ends in self.ends.items() if table in self.tables}
+        began = [ends[table] for table in ("round", "request_part") if table in ends]
         began += [(self.met.first_at, self.met.last_at)] if self.met else []
-        admitted = self.tables.get("request")
         return {
             "first_at": min((first for first, _ in began), default=None),
             "last_at": max((last for _, last in began), default=None),
-            "admitted_at": _ends(admitted.column("admitted_at"))[0] if admitted else None,
+            "admitted_at": ends["request"][0] if "request" in ends else None,
         }
 
 
@@ -133,7 +130,6 @@ def admit(batch: Any, now: int, claimed: Sequence[Claim] | None = None) -> Admit
         batch.number,
         batch.first_seq,
         batch.next_seq,
-        size=batch.ByteSize(),
     )
     # Losses first: refusals of other tables are appended to them.
     parts = claims(batch.tables) if claimed is None else claimed
@@ -156,6 +152,9 @@ def admit(batch: Any, now: int, claimed: Sequence[Claim] | None = None) -> Admit
         if rows.num_rows:
             held = admitted.tables.get(part.name)
             admitted.tables[part.name] = pa.concat_tables([held, rows]) if held else rows
+    for name, rows in admitted.tables.items():
+        if LAYOUTS[name].time and rows.num_rows:
+            admitted.ends[name] = _ends(rows.column(LAYOUTS[name].time))
     return admitted
 
 
@@ -201,7 +200,8 @@ def _of_its_source(admitted: Admitted, table: str, rows: pa.Table, now: int) -> 
         if column in rows.column_names:
             equal = pc.equal(rows.column(column), name)
             own = equal if own is None else pc.and_(own, equal)
-    if own is None or pc.all(own).as_py():
+    # Of no rows at all, Arrow does not know whether all are.
+    if own is None or not rows.num_rows or pc.all(own).as_py():
         return rows
     foreign = rows.filter(pc.invert(own))
     detail = "rows of another replica or boot than the batch's"

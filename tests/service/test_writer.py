@@ -147,7 +147,7 @@ def test_rounds_that_an_interrupted_insert_left_are_not_lost_as_well(store):
     losses = Losses(first.source, time.time_ns())
     losses.add("ring", "corrupt", 1, second.next_seq - 1, "a batch in the spool")
     losses.add("ring", "ring_full", 1, 5)
-    replaced = Admitted(first.source, 1, 1, second.next_seq, 0, {"loss": losses.table()})
+    replaced = Admitted(first.source, 1, 1, second.next_seq, {"loss": losses.table()})
     noted = []
     writer = Writer(store, Metrics(), noted.extend, flush_s=0.0)
     writer.offer(replaced, lambda _: None)
@@ -176,7 +176,7 @@ def test_a_loss_of_nothing_but_stored_rounds_is_none(store):
     store.insert("round", held)
     losses = Losses(first.source, time.time_ns())
     losses.add("ring", "corrupt", held["seq"][0].as_py(), 1, "a batch in the spool")
-    replaced = Admitted(first.source, 1, 1, first.next_seq, 0, {"loss": losses.table()})
+    replaced = Admitted(first.source, 1, 1, first.next_seq, {"loss": losses.table()})
     answered = []
     writer = Writer(store, Metrics(), lambda *_: None, flush_s=0.0)
     writer.offer(replaced, answered.append)

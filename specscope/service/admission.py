@@ -1,0 +1,193 @@
+"""Batches of all streams made fit for the store, many at a time, in a thread of its own.
+
+A sidecar ships twice a second, so most batches are small, and what a check of one costs is its
+calls, not its rows. Batches that come within LINGER_S are checked together: their rows as one
+table, with one call a check. A batch that does not pass is looked at alone, by `intake.admit`,
+which says what is refused of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from specscope.service.decode import Claim, decoded
+from specscope.service.intake import ACCEPTED, FUTURE_NS, Admitted, admit, kept_from
+from specscope.service.writer import Answer, Writer
+from specscope.store.ledger import Source
+from specscope.store.tables import LAYOUTS
+
+log = logging.getLogger(__name__)
+
+LINGER_S = 0.1  # the writer waits ten times as long
+TURN_BYTES = 8 << 20  # decoded, that are checked in one turn
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A batch from a stream, what its tables claim, and who wants to know once it is stored."""
+
+    batch: Any
+    claimed: Sequence[Claim]
+    answer: Answer
+
+    @property
+    def source(self) -> Source:
+        """Whose rows its batch may have."""
+        return Source(self.batch.source.replica, self.batch.source.boot)
+
+    @property
+    def size(self) -> int:
+        """Bytes, decoded."""
+        return sum(claim.size for claim in self.claimed)
+
+
+class Admission:
+    """Takes batches of any stream, and hands them to the writer in the order that they came in."""
+
+    def __init__(self, writer: Writer, *, linger_s: float = LINGER_S) -> None:
+        self._writer, self._linger_s = writer, linger_s
+        self._waiting: deque[Incoming] = deque()
+        self._bytes = 0
+        self._since = 0.0
+        self._ready = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="specscope-admission", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def offer(self, batch: Any, claimed: Sequence[Claim], answer: Answer) -> None:
+        """Have a wire Batch stored soon; `answer` is called from the writer's thread."""
+        offered = Incoming(batch, claimed, answer)
+        with self._ready:
+            if not self._waiting:
+                self._since = time.monotonic()
+            self._waiting.append(offered)
+            self._bytes += offered.size
+            if len(self._waiting) == 1 or self._bytes >= TURN_BYTES:
+                self._ready.notify()
+
+    def close(self) -> None:
+        """Hand over what waits, and end."""
+        with self._ready:
+            self._closing = True
+            self._ready.notify()
+        self._thread.join()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still works; where not, the service is of no use and must start anew."""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        while turn := self._take():
+            for offered, admitted in zip(turn, admit_all(turn, time.time_ns()), strict=True):
+                self._writer.offer(admitted, offered.answer)
+
+    def _take(self) -> list[Incoming]:
+        """Batches of up to TURN_BYTES; nothing once closing and empty."""
+        with self._ready:
+            while not self._closing and self._bytes < TURN_BYTES:
+                wait = self._since + self._linger_s - time.monotonic() if self._waiting else None
+                if wait is not None and wait <= 0:
+                    break
+                self._ready.wait(wait)
+            turn: list[Incoming] = []
+            size = 0
+            while self._waiting and size < TURN_BYTES:
+                turn.append(self._waiting.popleft())
+                size += turn[-1].size
+            self._bytes -= size
+            return turn
+
+
+def admit_all(turn: Sequence[Incoming], now: int) -> list[Admitted]:
+    """What `admit` makes of each; `now` in ns since 1970. Never raises."""
+    try:
+        together = _together(turn, now)
+    except Exception:
+        log.exception("batches cannot be checked together, and are looked at one by one")
+        together = {}
+    return [together.get(at) or _alone(one, now) for at, one in enumerate(turn)]
+
+
+def _alone(one: Incoming, now: int) -> Admitted:
+    try:
+        return admit(one.batch, now, one.claimed)
+    except Exception as error:  # or this sidecar would send it for ever, and no other be served
+        log.exception("a batch of %s cannot be read, and is refused", one.source.replica)
+        admitted = _empty(one)
+        admitted.refuse("", "refused", None, type(error).__name__, one.batch.first_seq, now)
+        return admitted
+
+
+def _together(turn: Sequence[Incoming], now: int) -> dict[int, Admitted]:
+    """Those of which every row may be stored, by their place."""
+    rows = {at: plain for at, one in enumerate(turn) if (plain := _plain(one)) is not None}
+    admitted = {at: _empty(turn[at]) for at in rows}
+    for name in dict.fromkeys(name for plain in rows.values() for name in plain):
+        places = [at for at, plain in rows.items() if name in plain]
+        tables = [rows[at][name] for at in places]
+        fit, ends = _checked(name, tables, [turn[at].source for at in places], now)
+        for at, table, is_fit, ends_of in zip(places, tables, fit, ends, strict=True):
+            if not is_fit:
+                admitted.pop(at, None)
+            elif at in admitted:
+                admitted[at].tables[name] = table
+                if LAYOUTS[name].time:
+                    admitted[at].ends[name] = ends_of
+    return admitted
+
+
+def _empty(one: Incoming) -> Admitted:
+    return Admitted(one.source, one.batch.number, one.batch.first_seq, one.batch.next_seq)
+
+
+def _plain(one: Incoming) -> dict[str, pa.Table] | None:
+    """The rows of a batch by table; None if its headers show that it is to be looked at alone."""
+    names = {claim.name for claim in one.claimed}
+    whole = all(claim.whole and claim.name in ACCEPTED for claim in one.claimed)
+    if not whole or len(names) < len(one.claimed):
+        return None
+    try:
+        return {claim.name: decoded(claim) for claim in one.claimed if claim.rows}
+    except (pa.ArrowException, OSError, ValueError):
+        return None
+
+
+def _checked(
+    name: str, tables: Sequence[pa.Table], sources: Sequence[Source], now: int
+) -> tuple[Flags, list[tuple[int, int]]]:
+    """Of each table, none of them empty: whether every row of it may be stored, and the least and
+    the greatest of its times (zeros if its age does not count)."""
+    rows = pa.concat_tables(tables)
+    counts = np.array([table.num_rows for table in tables])
+    begins = np.concatenate(([0], np.cumsum(counts)[:-1]))
+    fit = np.ones(len(tables), dtype=np.bool_)
+    owner = np.repeat(np.arange(len(tables)), counts)
+    for place, column in enumerate(Source._fields):
+        if column in rows.column_names:
+            own = pa.array([source[place] for source in sources], pa.string()).take(owner)
+            equal = pc.equal(rows.column(column), own)
+            if not pc.all(equal).as_py():
+                fit &= np.logical_and.reduceat(equal.to_numpy(), begins)
+    if not LAYOUTS[name].time:
+        return fit, [(0, 0)] * len(tables)
+    times = rows.column(LAYOUTS[name].time).cast(pa.int64()).to_numpy()
+    first, last = np.minimum.reduceat(times, begins), np.maximum.reduceat(times, begins)
+    if (oldest := kept_from(name, now)) is not None:
+        fit &= (first >= oldest) & (last <= now + FUTURE_NS)
+    return fit, list(zip(first.tolist(), last.tolist(), strict=True))
