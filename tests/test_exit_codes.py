@@ -89,7 +89,10 @@ def test_a_case_that_is_settled_ends_with_0_and_one_that_is_not_with_3(capsys):
     [
         (("gate", "show"), 0),
         (("gate", "recommend", "--since", PERIOD), 3),
-        (("gate", "export", "vllm"), 1),
+        (("gate", "export", "vllm"), 2),  # nobody knows which draft length the engine runs
+        (("gate", "export", "vllm", "--default-k", "4"), 3),
+        (("gate", "history"), 0),
+        (("gate", "watch"), 2),
         (("gate", "rollback"), 2),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

@@ -6,7 +6,7 @@ import json
 from argparse import Namespace
 from dataclasses import asdict
 
-from specscope.errors import ExitCode, InputError
+from specscope.errors import ExitCode, UsageError
 from specscope.gate import show as views
 from specscope.gate.console import (
     advise,
@@ -59,9 +59,13 @@ def diff(args: Namespace) -> int:
 def export(args: Namespace) -> int:
     """The table in an engine's own words. Unsettled when it rests on no decision."""
     with open_store(args) as store:
-        found = advise(args, read_store(store, args))
-    if not found.moves and args.engine != "specscope":
-        raise InputError("no experiment has run: there is nothing to export for this engine")
+        evidence = read_store(store, args)
+    if evidence.table is None and args.default_k is None:
+        raise UsageError(
+            "no table is in force: --default-k says which draft length the engine runs now, which "
+            "undecided traffic keeps"
+        )
+    found = advise(args, evidence)
     out = export_table(args.engine, found.new, found.moves, args.largest_batch, routed=found.routes)
     lines = [json.dumps(out.settings)]
     lines.append(f"regret against the full table: {_percent(out.regret)}")

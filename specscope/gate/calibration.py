@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from specscope.errors import ServiceError, StoreError, UsageError
 from specscope.gate.swap import Swap, crossover_policy
 from specscope.policy.remote import Remote
+from specscope.policy.rollback import stopped
 from specscope.policy.stored import (
     HoldOut,
+    StopRules,
     checked,
     newest_with_table,
     next_table,
@@ -21,20 +23,22 @@ from specscope.policy.stored import (
 from specscope.policy.table import GateTable
 from specscope.store.connection import Store
 
-TRIES, PAUSE_S = 24, 5.0  # to put the table back; a service that restarts takes no longer
+TRIES, PAUSE_S = 24, 5.0  # to stop it; a service that restarts takes no longer
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """Draft lengths to compare, minutes that it may last, seconds of a block.
 
-    swap: a crossover by router instead, of engines that cannot change k while they run.
+    swap: a crossover by router instead, of engines that cannot change k while they run. rules:
+    what ends it before its last pair.
     """
 
     lengths: tuple[int, ...]
     minutes: float
     block_s: float
     swap: Swap | None = None
+    rules: StopRules = StopRules()
 
     @property
     def blocks(self) -> int:
@@ -60,6 +64,12 @@ def describe(window: Window) -> list[str]:
         f"{how}, blocks of {window.block_s:.0f} s in random order",
         f"{window.minutes:.0f} minutes give {window.pairs} pairs a replica; a verdict takes 20",
     ]
+    if window.rules.when_decided:
+        lines.append("the service stops it early once every segment has its answer")
+    if window.rules.loss_budget is not None:
+        lines.append(
+            f"or once its arms have cost {window.rules.loss_budget:.1%} of the window's capacity"
+        )
     if window.swap:
         lines.append("give the router its rules first: `specscope gate plan --crossover`")
     if window.pairs == 0:
@@ -67,22 +77,22 @@ def describe(window: Window) -> list[str]:
     return lines
 
 
-def run(
+def start(
     store: Store,
     window: Window,
     *,
-    say: Callable[[str], object],
+    now: int,
     default_k: int | None = None,
     service: Remote | None = None,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], int] = time.time_ns,
+    author: str = "",
 ) -> int:
-    """Start the window, wait, and put the table back, whatever happens in between.
+    """Put the window's policy in force; returns its number.
 
-    default_k: what the engine runs by itself. A policy cannot be taken back, so where no table
-    was ever in force this one stays.
+    The policy carries its own end and the table that holds after it, so nothing has to stay
+    alive for it to end. default_k: the draft length that the engine runs by itself; a policy
+    cannot be taken back, so if no table was ever in force this one stays. now: ns since 1970.
 
-    Returns the number of the policy that did so. Raises UsageError where there is neither.
+    Raises UsageError if there is neither a table nor a default_k.
     """
     policies = read_policies(store)
     before = newest_with_table(policies)
@@ -91,47 +101,47 @@ def run(
             "no table is in force, so there is none to put back: --default-k says which draft "
             "length the engine runs now, and after the window"
         )
-    table = GateTable((), default_k or 0) if before is None else before.table
+    table = GateTable((), default_k or 0) if before is None else before.table_at(now)
     if window.swap is not None:
-        started = crossover_policy(policies, window.swap, now=clock(), default_k=default_k)
-        last = until(started["first_pair"], 2 * window.pairs, table)
-        started = checked({**started, **last})
+        body = crossover_policy(policies, window.swap, now=now, default_k=default_k)
+        body |= until(body["first_pair"], 2 * window.pairs, table)
+        if author:
+            body["author"] = author
+        body = checked(body | window.rules.as_json())
     else:
         arms = tuple(f"k{k}" for k in window.lengths)
         hold_out = HoldOut(1.0, window.block_s, window.block_s / 4, arms, window.pairs)
-        started = next_table(policies, table, now=clock(), hold_out=hold_out)
-    note = f"calibration, {window.minutes:.0f} minutes"
-    number = write_policy(store, started, note, clock(), service)
-    say(f"policy {number} calibrates; Ctrl-C ends it early and puts the table back")
-    try:
-        # It takes effect two blocks from now, at the boundary of a pair.
-        sleep(60.0 * window.minutes + (2 + window.blocks) * window.block_s)
-    finally:
-        ended = _put_back(store, table, number, service, sleep, clock)
-    return ended
+        body = next_table(
+            policies, table, now=now, hold_out=hold_out, author=author, **window.rules.as_json()
+        )
+    return write_policy(store, body, f"calibration, {window.minutes:g} minutes", now, service)
 
 
-def _put_back(
+def stop(
     store: Store,
-    table: GateTable,
     number: int,
-    service: Remote | None,
-    sleep: Callable[[float], None],
-    clock: Callable[[], int],
+    *,
+    service: Remote | None = None,
+    author: str = "",
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], int] = time.time_ns,
 ) -> int:
-    """The table without blocks, as a new policy; returns its number.
+    """End a window early: its table without blocks, as a new policy; returns its number.
 
-    Raises ServiceError, which says that the window is still open, where all tries fail.
+    Raises ServiceError when all tries fail; the window then ends by itself at its last pair.
     """
     failed: Exception | None = None
     for _ in range(TRIES):
         try:
-            back = next_table(read_policies(store), table, now=clock())
-            return write_policy(store, back, f"calibration {number} ended", clock(), service)
+            policies = read_policies(store)
+            window = next(policy for policy in policies if policy.number == number)
+            now = clock()
+            back = stopped(policies, window, now=now, author=author)
+            return write_policy(store, back, f"calibration {number} stopped", now, service)
         except (StoreError, ServiceError) as error:
             failed = error
         sleep(PAUSE_S)
     raise ServiceError(
-        f"policy {number} still calibrates ({failed}): end it with "
-        "`specscope gate show --json > table.json` and `specscope gate apply table.json`"
+        f"policy {number} could not be stopped ({failed}); it ends by itself after its last pair, "
+        "or with `specscope gate rollback`"
     ) from failed

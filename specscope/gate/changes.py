@@ -1,9 +1,11 @@
-"""`specscope gate apply` and `rollback`: a table is put in force, as a new policy."""
+"""`specscope gate apply`, `rollback` and `detach`: what is in force changes, as a new policy."""
 
 from __future__ import annotations
 
 import time
 from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
 
 from specscope.errors import UsageError
 from specscope.evidence.read import Evidence
@@ -11,6 +13,7 @@ from specscope.gate import plan as planning
 from specscope.gate import show as views
 from specscope.gate.console import (
     advise,
+    author,
     chosen_service,
     in_force,
     open_store,
@@ -18,12 +21,13 @@ from specscope.gate.console import (
     say,
     wanted_table,
 )
+from specscope.policy.rollback import rolled_back
 from specscope.policy.stored import (
     HoldOut,
+    detached,
     newest_with_table,
     next_table,
     read_policies,
-    rolled_back,
     write_policy,
 )
 from specscope.policy.table import read_table
@@ -44,7 +48,7 @@ def apply(args: Namespace) -> int:
         if args.hold_out:
             _within_budget(args, evidence)
             hold_out = HoldOut(args.hold_out, args.block_s, args.block_s / 4)
-        body = next_table(evidence.policies, table, now=now, hold_out=hold_out)
+        body = next_table(evidence.policies, table, now=now, hold_out=hold_out, author=author(args))
         if args.dry_run:
             return say(args, [*lines, "nothing is written (--dry-run)"], body)
         number = write_policy(store, body, args.note, now, chosen_service(args, store))
@@ -62,12 +66,29 @@ def _within_budget(args: Namespace, evidence: Evidence) -> None:
 
 
 def rollback(args: Namespace) -> int:
-    """Put the table before in force again."""
+    """Put an earlier table in force again, or end the experiment that runs."""
+    now = time.time_ns()
     with open_store(args) as store:
         policies = read_policies(store)
-        body = rolled_back(policies)
+        body = rolled_back(policies, now=now, to=args.to, author=author(args))
         before = newest_with_table(policies)
-        lines = views.diff_lines(before.table, read_table(body)) if before else []
-        service = chosen_service(args, store)
-        number = write_policy(store, body, args.note or "rollback", time.time_ns(), service)
-    return say(args, [*lines, f"policy {number} is in force within seconds"], body)
+        lines = views.diff_lines(before.table_at(now), read_table(body)) if before else []
+        number = write_policy(store, body, args.note, now, chosen_service(args, store))
+    what = f"ends experiment {body['stops']}" if "stops" in body else _restored(body)
+    return say(args, [*lines, f"policy {number} {what} within seconds"], body)
+
+
+def _restored(body: Mapping[str, Any]) -> str:
+    return f"puts the table of policy {body['restores']} in force"
+
+
+def detach(args: Namespace) -> int:
+    """Turn every hook off until its process starts again."""
+    now = time.time_ns()
+    with open_store(args) as store:
+        body = detached(read_policies(store), author=author(args))
+        if not args.approve:
+            return say(args, ["every hook would detach: nothing is written (--approve)"], body)
+        number = write_policy(store, body, args.note, now, chosen_service(args, store))
+    line = f"policy {number} detaches every hook within seconds; engines go on without records"
+    return say(args, [line], body)

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
-from specscope.arguments import add_judgement, count, draft_length, positive
+from specscope.arguments import add_judgement, count, draft_length, positive, whole
 from specscope.gate.arguments import address, lengths, replicas, share
 
 ENGINE_NAMES = ("vllm", "sglang", "tensorrt-llm", "specscope")
@@ -25,8 +25,11 @@ def add_parser(subparsers: Any) -> None:
     _plan(verbs)
     _diff(verbs)
     _apply(verbs)
+    _history(verbs)
     _rollback(verbs)
+    _detach(verbs)
     _calibrate(verbs)
+    _watch(verbs)
     _export(verbs)
 
 
@@ -86,7 +89,6 @@ def _apply(verbs: Any) -> None:
     parser = _verb(verbs, "apply", "put a table in force, as a new policy")
     _evidence(parser)
     parser.add_argument("table", type=Path, nargs="?", help="a file; the recommendation by default")
-    parser.add_argument("--note", default="", help="why, for those who read it later")
     parser.add_argument("--dry-run", action="store_true", help="print the policy, write nothing")
     parser.add_argument(
         "--hold-out", type=share, help="share of pairs that go on comparing with target-only"
@@ -99,11 +101,41 @@ def _apply(verbs: Any) -> None:
     parser.set_defaults(run=_run_apply)
 
 
+def _history(verbs: Any) -> None:
+    parser = _verb(verbs, "history", "who changed the gate, when and why, and who follows it")
+    parser.add_argument("--all", action="store_true", help="every policy, not the newest 20")
+    parser.set_defaults(run=_run_history)
+
+
 def _rollback(verbs: Any) -> None:
-    parser = _verb(verbs, "rollback", "put the table before in force again")
-    parser.add_argument("--note", default="", help="why, for those who read it later")
+    parser = _verb(
+        verbs, "rollback", "end the experiment that runs, or put an earlier table in force again"
+    )
+    parser.add_argument(
+        "--to",
+        type=whole,
+        metavar="POLICY",
+        help="the policy whose table it is, as `history` numbers them; one step back by default",
+    )
     _through(parser)
     parser.set_defaults(run=_run_rollback)
+
+
+def _detach(verbs: Any) -> None:
+    parser = _verb(verbs, "detach", "turn every hook off until its engine starts again")
+    parser.add_argument(
+        "--approve", action="store_true", help="without this it only says what it would do"
+    )
+    _through(parser)
+    parser.set_defaults(run=_run_detach)
+
+
+def _watch(verbs: Any) -> None:
+    parser = _verb(verbs, "watch", "an experiment while it runs: pairs, intervals, cost, time left")
+    parser.add_argument("policy", type=whole, nargs="?", help="its number; the newest by default")
+    parser.add_argument("--once", action="store_true", help="show it as it stands, and end")
+    parser.add_argument("--every-s", type=positive, default=15.0, help="seconds between two looks")
+    parser.set_defaults(run=_run_watch)
 
 
 def _calibrate(verbs: Any) -> None:
@@ -122,6 +154,16 @@ def _calibrate(verbs: Any) -> None:
         type=draft_length,
         help="draft length that the engine runs by itself, and again after the window; needed "
         "where no table is in force",
+    )
+    parser.add_argument(
+        "--loss-budget",
+        type=share,
+        help="end it once its arms have cost this share of the window's capacity, such as 5%%",
+    )
+    parser.add_argument(
+        "--whole-window",
+        action="store_true",
+        help="go on to the end even if every segment has its answer before",
     )
     parser.add_argument(
         "--approve", action="store_true", help="without this it only says what it would do"
@@ -163,6 +205,8 @@ def _evidence(parser: ArgumentParser) -> None:
 
 
 def _through(parser: ArgumentParser) -> None:
+    parser.add_argument("--note", default="", help="why, for those who read it later")
+    parser.add_argument("--author", default="", help="who changes it; you, by default")
     parser.add_argument(
         "--service",
         metavar="HOST:PORT",
@@ -208,6 +252,24 @@ def _run_rollback(args: Namespace) -> int:
     from specscope.gate.changes import rollback
 
     return rollback(args)
+
+
+def _run_history(args: Namespace) -> int:
+    from specscope.gate.history import history
+
+    return history(args)
+
+
+def _run_detach(args: Namespace) -> int:
+    from specscope.gate.changes import detach
+
+    return detach(args)
+
+
+def _run_watch(args: Namespace) -> int:
+    from specscope.gate.watch import watch
+
+    return watch(args)
 
 
 def _run_plan(args: Namespace) -> int:

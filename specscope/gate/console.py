@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import os
 import sys
@@ -89,6 +90,16 @@ def _read_table(path: Path) -> GateTable:
 def chosen_service(args: Namespace, store: Store) -> Remote | None:
     """The service to apply through; None where the store itself is written."""
     return Remote.chosen(os.environ, args.service, store.dsn)
+
+
+def author(args: Namespace) -> str:
+    """Who changes the gate: --author, or the name under which this process runs."""
+    if args.author:
+        return str(args.author)
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user that the system has no name for
+        return ""
 
 
 def say(args: Namespace, lines: Sequence[str], plain: Mapping[str, Any]) -> int:

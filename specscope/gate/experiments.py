@@ -11,12 +11,22 @@ from pathlib import Path
 
 from specscope.arguments import PERIOD, period
 from specscope.assess import segments_json
-from specscope.errors import StoreError, UsageError
+from specscope.errors import ExitCode, StoreError, UsageError
 from specscope.evidence.residence import ProposedBlocks, proposed_blocks
 from specscope.gate import calibration
 from specscope.gate import plan as planning
 from specscope.gate import swap as swaps
-from specscope.gate.console import advise, aside, chosen_service, open_store, read_store, say
+from specscope.gate.console import (
+    advise,
+    aside,
+    author,
+    chosen_service,
+    open_store,
+    read_store,
+    say,
+)
+from specscope.gate.watch import follow, progress_json, progress_lines
+from specscope.policy.stored import StopRules
 
 ROUTER_FILES = {"haproxy": "specscope-crossover.cfg", "nginx": "specscope-crossover.conf"}
 MOST_BLOCKS = 100_000  # of a router's schedule
@@ -99,7 +109,7 @@ def _swap(args: Namespace) -> swaps.Swap:
 
 
 def calibrate(args: Namespace) -> int:
-    """Run every block as an experiment for a while, then put the table back."""
+    """Run every block as an experiment for a while. Unsettled if a segment has no answer then."""
     if bool(args.k) == bool(args.crossover):
         raise UsageError("either draft lengths (--k) or two sides (--crossover) are compared")
     swap = _swap(args) if args.crossover else None
@@ -107,7 +117,8 @@ def calibrate(args: Namespace) -> int:
     proposed = None if args.block_s or swap else _proposed(args)
     block_s = swap.block_s if swap else args.block_s
     block_s = block_s or (proposed.length_s if proposed else planning.DEFAULT_BLOCK_S)
-    window = calibration.Window(tuple(args.k or ()), args.minutes, block_s, swap)
+    rules = StopRules(when_decided=not args.whole_window, loss_budget=args.loss_budget)
+    window = calibration.Window(tuple(args.k or ()), args.minutes, block_s, swap, rules)
     lines = calibration.describe(window) + ([str(proposed)] if proposed else [])
     if args.minutes > LONGEST_MIN:
         raise UsageError(f"{args.minutes:g} minutes are longer than a year")
@@ -118,11 +129,27 @@ def calibrate(args: Namespace) -> int:
     if not args.approve:
         return say(args, [*lines, "nothing is started (--approve)"], asdict(window))
     with open_store(args) as store:
-        service = chosen_service(args, store)
-        number = calibration.run(
-            store, window, say=aside, default_k=args.default_k, service=service
+        service, who = chosen_service(args, store), author(args)
+        number = calibration.start(
+            store,
+            window,
+            now=time.time_ns(),
+            default_k=args.default_k,
+            service=service,
+            author=who,
         )
-    return say(args, [f"policy {number} has put the table back"], {"policy": number})
+        aside(
+            f"policy {number} calibrates and ends by itself, whatever becomes of this terminal; "
+            "Ctrl-C ends it now, and `specscope gate watch` shows it elsewhere"
+        )
+        try:
+            seen = follow(store, number, block_s, say=aside)
+        except KeyboardInterrupt:
+            stopped_by = calibration.stop(store, number, service=service, author=who)
+            aside(f"policy {stopped_by} has ended it")
+            raise
+    say(args, progress_lines(seen), progress_json(seen))
+    return ExitCode.of_answer(seen.decided)
 
 
 def _proposed(args: Namespace) -> ProposedBlocks | None:

@@ -45,7 +45,8 @@ def export(
     """
     if engine == OWN:
         return Exported(engine, table.as_json(), 0.0, 0.0, _routes(moves, routed), ())
-    schedule = best_schedule(moves, largest_batch=largest_batch)
+    runs_now = [table.default_k, *(cell.k for cell in table.cells)]
+    schedule = best_schedule(moves, largest_batch=largest_batch, in_force=runs_now)
     speculating, _ = pool_split(moves)
     behind = best_schedule(moves, speculating, largest_batch) if speculating else schedule
     return Exported(
@@ -119,15 +120,18 @@ NAMES = (*ENGINES, OWN)
 
 LIMITS = {
     "vllm": (
+        "merge these keys into the --speculative-config that the server starts with, beside its "
+        "method and model: vLLM refuses them alone",
         "read at start-up; the batch decides for all its requests",
         "refused with data parallelism; the V1 runner falls back to piecewise graphs",
         "leave the speculative config out where it is empty",
     ),
     "sglang": (
         "EAGLE and EAGLE3 with top-k 1, without data-parallel attention",
-        "--speculative-num-steps must be one of the candidates",
+        "--speculative-num-steps must be one of the candidates, beside the draft model's options",
     ),
     "tensorrt-llm": (
+        "merge these keys into the speculative_config that the server starts with",
         "draft_len_schedule as in versions that read it as `up to this batch`; older ones read "
         "it as `from this batch on`",
         "leave the speculative config out where it is empty",

@@ -44,13 +44,15 @@ def best_schedule(
     moves: Sequence[Move],
     classes: Sequence[str | None] | None = None,
     largest_batch: int | None = None,
+    in_force: Sequence[int] = (),
 ) -> Schedule:
     """For every stretch of the batch, the k that serves all kinds of traffic best together.
 
     Only traffic that is decided takes part, and only draft lengths that all of it tried at that
-    load; where there is none in common, speculation is off. Where nothing is decided, the
-    shortest draft in force stays. classes: only these, None for all. largest_batch: that the
-    engine runs; what would follow above it is left out, and costs nothing.
+    load. If there is none, the shortest draft in force stays, and no decision on some traffic
+    turns speculation off for traffic that is undecided. classes: only these, None for all.
+    largest_batch: that the engine runs; what would follow above it is left out, and costs nothing.
+    in_force: draft lengths that run now, for the case that no experiment ran.
     """
     chosen = [
         move for move in moves if classes is None or move.place.verdict.segment.class_ in classes
@@ -60,7 +62,7 @@ def best_schedule(
         segment = move.place.verdict.segment
         kinds[segment.class_, segment.context, segment.output].append(move)
     if not kinds:
-        return Schedule((Step(1, None, 0),), None, ("nothing ran",))
+        return Schedule((Step(1, None, _shortest(in_force)),), None, ("no experiment ran",))
     cuts = sorted({low for move in chosen if (low := _low(move)) <= (largest_batch or low)} | {1})
     ks, full, reached = [], 0.0, 0.0
     unknown: dict[str, None] = {}
@@ -68,7 +70,13 @@ def best_schedule(
         here = [_at(group, low) for group in kinds.values()]
         decided = [move for move in here if move.place.verdict.applicable]
         k, cost, best = _cheapest(decided)
-        ks.append(k if decided else min(move.new_k for move in here))
+        waiting = _shortest([move.new_k for move in here if move not in decided])
+        if k is None:
+            k = _shortest([move.new_k for move in here])
+        elif k == 0 and waiting:
+            k = waiting
+            unknown[f"undecided traffic keeps k = {k} from batch {low} on"] = None
+        ks.append(k)
         unknown |= dict.fromkeys(_untimed(move) for move in here if move not in decided)
         if decided and cost is None:
             unknown[f"no draft length was tried by all traffic from batch {low} on"] = None
@@ -101,16 +109,24 @@ def pool_split(moves: Sequence[Move]) -> tuple[list[str], list[str]]:
     )
 
 
-def _cheapest(here: Sequence[Move]) -> tuple[int, float | None, float | None]:
-    """The common k with the least time per token, that time, and the full table's. [ms]"""
+def _shortest(lengths: Sequence[int]) -> int:
+    """The shortest draft that is one; 0 if none is."""
+    return min((k for k in lengths if k), default=0)
+
+
+def _cheapest(here: Sequence[Move]) -> tuple[int | None, float | None, float | None]:
+    """The common k with the least time per token, that time, and the full table's. [ms]
+
+    None if there is no common k.
+    """
     costs = [_ms_per_token(move) for move in here]
     if not costs:
-        return 0, None, None
+        return None, None, None
     common = set.intersection(*(set(cost) for cost in costs))
     own = [cost.get(move.new_k) for move, cost in zip(here, costs, strict=True)]
     best = sum(value for value in own if value is not None) if None not in own else None
     if not common:
-        return 0, None, None
+        return None, None, None
     totals = {k: sum(cost[k] for cost in costs) for k in common}
     k = min(sorted(totals), key=lambda k: totals[k])
     return k, totals[k], best

@@ -15,6 +15,7 @@ from typing import Any
 
 from specscope import queries
 from specscope.errors import UsageError
+from specscope.policy.events import event_rows, policy_event
 from specscope.policy.remote import Remote
 from specscope.policy.row import policy_row
 from specscope.policy.table import GateTable, read_table
@@ -25,6 +26,22 @@ from specscope_hook.gate import Gate
 # A cohort driver runs fixed lengths and has no table in force.
 WITH_TABLE = ("table", "blocks")
 LONGEST_BLOCK_S = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class StopRules:
+    """What ends an experiment before its last pair; the service sees to it.
+
+    when_decided: once every segment has an answer that a gate may change on. loss_budget: once
+    its arms have cost this share of the capacity of its whole window; None: never.
+    """
+
+    when_decided: bool = False
+    loss_budget: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The part of a policy that they are."""
+        return {"stop": {"when_decided": self.when_decided, "loss_budget": self.loss_budget}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +58,66 @@ class StoredPolicy:
     def table(self) -> GateTable:
         """Its gate table. Raises UsageError where it cannot be read."""
         return read_table(self.body)
+
+    @property
+    def author(self) -> str:
+        """Who wrote it; empty if nobody said."""
+        author = self.body.get("author")
+        return author if isinstance(author, str) else ""
+
+    @property
+    def restores(self) -> int | None:
+        """The policy whose table it put in force again; None if it is no rollback."""
+        return _number(self.body.get("restores"))
+
+    @property
+    def stops(self) -> int | None:
+        """The experiment that it ended early; None if it ended none."""
+        return _number(self.body.get("stops"))
+
+    @property
+    def stop_rules(self) -> StopRules:
+        """What ends it early; what cannot be read ends nothing."""
+        raw = self.body.get("stop")
+        if not isinstance(raw, dict):
+            return StopRules()
+        budget = raw.get("loss_budget")
+        if isinstance(budget, bool) or not isinstance(budget, (int, float)):
+            budget = None
+        return StopRules(raw.get("when_decided") is True, budget)
+
+    @property
+    def detaches(self) -> bool:
+        """Whether it turns the hooks off."""
+        return self.body.get("detach") is True
+
+    @property
+    def span(self) -> tuple[int, int | None] | None:
+        """When its blocks begin and end [ns since 1970]; None if it has none.
+
+        The end is None for blocks that go on until another policy comes.
+        """
+        gate = Gate.from_policy(dict(self.body))
+        if gate.kind != "blocks" or not gate.block_ms:
+            return None
+        pair_ns = gate.block_ms * len(gate.arms) * 10**6
+        last = gate.last_pair
+        return gate.first_pair * pair_ns, None if last is None else (last + 1) * pair_ns
+
+    def ended(self, now: int) -> bool:
+        """Whether its last pair is over at a time, ns since 1970."""
+        span = self.span
+        return span is not None and span[1] is not None and now >= span[1]
+
+    def runs(self, now: int) -> bool:
+        """Whether it is an experiment with an end that has not come, ns since 1970."""
+        span = self.span
+        return span is not None and span[1] is not None and now < span[1]
+
+    def table_at(self, now: int) -> GateTable:
+        """The table that it puts in force at a time, ns since 1970: its fallback after its end."""
+        fallback = self.body.get("fallback")
+        return read_table(fallback) if fallback and self.ended(now) else self.table
 
     @property
     def fault(self) -> str:
@@ -109,11 +186,13 @@ def next_table(
     now: int,
     hold_out: HoldOut | None = None,
     author: str = "",
+    **words: Any,
 ) -> dict[str, Any]:
     """A policy that puts a table in force; what the one before says besides is kept.
 
     hold_out: a share of pairs that go on comparing the table with target-only, so that its
-    evidence does not end; None for none. author: who wants it.
+    evidence does not end; None for none. author: who wants it. words: further parts of the
+    policy, which hooks look past.
     """
     before = newest_with_table(policies)
     kept = {} if before is None else {k: v for k, v in before.body.items() if k == "guardrail"}
@@ -142,7 +221,7 @@ def next_table(
             body |= until(body["first_pair"], hold_out.pairs, table)
     if author:
         body["author"] = author
-    return checked(body)
+    return checked(body | words)
 
 
 def until(first: int, pairs: int, table: GateTable) -> dict[str, Any]:
@@ -192,21 +271,6 @@ def first_pair(now: int, block_s: float, arms: int) -> int:
     return math.ceil((now + 2 * block_ns) / (arms * block_ns))
 
 
-def rolled_back(policies: Sequence[StoredPolicy]) -> dict[str, Any]:
-    """The table before the last that differs from it, under a new number and without blocks.
-
-    Raises UsageError where there is none to go back to.
-    """
-    tables = with_table(policies)
-    if not tables:
-        raise UsageError("no table was ever applied")
-    newest = tables[-1].table
-    for before in reversed(tables[:-1]):
-        if before.table != newest:
-            return next_table(policies, before.table, now=0)
-    raise UsageError("no table came before the one in force")
-
-
 def checked(body: dict[str, Any]) -> dict[str, Any]:
     """A policy that the hook will read. Raises UsageError with what is wrong with it."""
     try:
@@ -231,8 +295,22 @@ def write_policy(
             "a read endpoint takes no policies: name its service too (--service host:port or "
             "SPECSCOPE_SERVICE), or apply to the ClickHouse server"
         )
-    store.insert("policy", policy_row(body, note, now))
+    insert_policy(store, body, note, now)
     return int(body["policy"])
+
+
+def insert_policy(store: Store, body: Mapping[str, Any], note: str, now: int) -> None:
+    """Add a policy and the event that it is to a store that this process may write.
+
+    now: ns since 1970. Raises PolicyError if no hook could follow it, StoreError if the store
+    cannot be written.
+    """
+    store.insert("policy", policy_row(body, note, now))
+    store.insert("event", event_rows([policy_event(body, note, now)]))
+
+
+def _number(value: Any) -> int | None:
+    return value if type(value) is int and value >= 0 else None
 
 
 def _next_number(policies: Sequence[StoredPolicy]) -> int:

@@ -168,8 +168,32 @@ def boots(where: str = EVERYTHING) -> str:
     return f"SELECT * FROM boot FINAL WHERE {where} ORDER BY started_at, replica, boot"
 
 
+def starts(where: str = EVERYTHING) -> str:
+    """What each start of a replica's process ran, oldest first. [1]
+
+    Table `boot`, time `started_at`, which comes out in ns since 1970.
+    """
+    return f"""
+        SELECT replica, boot, toUnixTimestamp64Nano(b.started_at) AS started_at, epoch, engine,
+            engine_version, target, draft, method, k_max, configuration_digest
+        FROM (SELECT * FROM boot FINAL WHERE {where}) AS b
+        ORDER BY started_at, replica, boot"""
+
+
 LAST_POLICY = (1 << 31) - 1
 """Highest number of a policy: one a second since 1970 would still be below it."""
+
+
+def events(where: str = EVERYTHING) -> str:
+    """Changes of the gate, deploys, guardrails and experiments, oldest first. [1]
+
+    Table `event`, time `at`, which comes out in ns since 1970.
+    """
+    return f"""
+        SELECT toUnixTimestamp64Nano(e.at) AS at, kind, subject, replica, epoch, policy, author,
+            note, detail
+        FROM (SELECT * FROM event FINAL WHERE {where}) AS e
+        ORDER BY at, kind, subject, replica"""
 
 
 def policies(where: str = EVERYTHING) -> str:

@@ -16,6 +16,29 @@ def replicas(where: str = EVERYTHING) -> str:
     return f"SELECT DISTINCT replica FROM minute_time WHERE {where} ORDER BY replica"
 
 
+def policies_followed(where: str = EVERYTHING) -> str:
+    """The policy of each replica's newest round, and when it ran. [1]
+
+    Table `round`, time `started_at`, which comes out in ns since 1970.
+    """
+    return f"""
+        SELECT replica, argMax(policy, started_at) AS policy,
+            toUnixTimestamp64Nano(max(started_at)) AS last_at
+        FROM round WHERE {where}
+        GROUP BY replica ORDER BY replica"""
+
+
+def arms_drafted(where: str = EVERYTHING) -> str:
+    """What each arm of a replica proposed, over the sequences of its rounds. [tokens]
+
+    Table `round`, time `started_at`.
+    """
+    return f"""
+        SELECT replica, arm, sum(batch) AS sequences, sum(proposed) AS proposed
+        FROM round FINAL WHERE isNotNull(arm) AND ({where})
+        GROUP BY replica, arm ORDER BY replica, arm"""
+
+
 def classes(where: str = EVERYTHING) -> str:
     """Classes that ran rounds. [1]
 

@@ -5,28 +5,33 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import json
 import logging
 import os
 import signal
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
-from specscope.errors import ServiceError, StoreError, StoreFull, UsageError
+from specscope.errors import ServiceError, SpecscopeError, StoreError, StoreFull, UsageError
 from specscope.service.access import Access
 from specscope.service.admission import Admission
 from specscope.service.assessor import Assessor
 from specscope.service.ingest import Ingest
 from specscope.service.limits import raise_descriptor_limit
 from specscope.service.metrics import Metrics
-from specscope.service.policies import newest
+from specscope.service.policies import newest, proposed
 from specscope.service.read import metrics_app, read_app
 from specscope.service.reader import Reader
 from specscope.service.server import Server, listen
+from specscope.service.steward import Steward
 from specscope.service.tls import Certificates
 from specscope.service.web import web_server
 from specscope.service.writer import LATER, Backoff, Writer
@@ -37,12 +42,15 @@ from specscope.store.metadata import broken_parts
 from specscope.store.migrate import migrate
 from specscope.store.roll import Roller
 from specscope.store.rollups import ROLLUPS
+from specscope_hook.errors import PolicyError
 
 log = logging.getLogger(__name__)
 
 ROLL_S = 5.0  # a closed minute shows on a dashboard that soon
 ASSESS_S = 300.0  # a judgement of a large fleet takes seconds of a core
 RENEW_S = 10.0  # how often certificates are looked at
+STEWARD_S = 15.0  # what an experiment that should end may cost longer
+WRITE_S = 60.0  # that a policy may wait for inserts before it
 POLICY_S = 2.0  # a gate change reaches sidecars that soon; blocks last longer
 END_S = 20.0  # from the signal; Kubernetes kills after 30
 GRACE_S = 5.0  # for streams to end; what is not acknowledged by then is sent again
@@ -130,9 +138,12 @@ async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> Async
             scheme = "https" if certificates else "http"
             store.owner.publish(f"{scheme}://{host_and_port(settings.http)[0]}:{http_port}")
         serving = [asyncio.create_task(web.serve(sockets=[socket])) for web, socket in webs]
+        assessor = Assessor(store.session())
+        steward = Steward(store.session(), partial(_propose, writer))
         turning = [
             asyncio.create_task(_roll(roller, metrics)),
-            asyncio.create_task(_assess(Assessor(store.session()))),
+            asyncio.create_task(_assess(assessor)),
+            asyncio.create_task(_see_through(steward, assessor)),
             asyncio.create_task(_push(ingest, store.session())),
             asyncio.create_task(_show_health(server, alive)),
         ]
@@ -217,6 +228,21 @@ async def _assess(assessor: Assessor) -> None:
             await asyncio.to_thread(assessor.tick)
         except (StoreError, ImportError) as error:
             log.warning("%s; verdicts on dashboards are behind", error)
+
+
+async def _see_through(steward: Steward, assessor: Assessor) -> None:
+    while True:
+        await asyncio.sleep(STEWARD_S)
+        try:
+            await asyncio.to_thread(steward.tick, assessor.judged)
+        except (SpecscopeError, PolicyError, ImportError, TimeoutError) as error:
+            log.warning("%s; experiments are not looked after", error)
+
+
+def _propose(writer: Writer, body: Mapping[str, Any], note: str) -> None:
+    """Put the service's own policy in force. Raises NumberTaken, PolicyError or StoreError."""
+    add = proposed(int(body["policy"]), json.dumps(body), note, time.time_ns())
+    writer.ask(add).result(timeout=WRITE_S)
 
 
 async def _push(ingest: Ingest, store: Store) -> None:

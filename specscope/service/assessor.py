@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -16,6 +16,9 @@ from specscope import queries
 from specscope.policy.stored import newest_with_table
 from specscope.store.connection import Store
 from specscope_agent.schemas import schema
+
+if TYPE_CHECKING:
+    from specscope.assess import Assessment
 
 HOUR_NS = 3600 * 10**9
 PERIOD_NS = 7 * 24 * HOUR_NS  # as a report's
@@ -29,6 +32,8 @@ class Assessor:
         self._store = store
         self._seen: list[dict[str, Any]] = []
         self._at = 0
+        self.judged: Assessment | None = None
+        """The newest assessment; None before the first."""
 
     def tick(self, now: int | None = None) -> int:
         """Judge if there is reason to. Returns how many segments were written.
@@ -52,7 +57,7 @@ class Assessor:
 
         since = now - PERIOD_NS
         evidence = read(self._store, since)
-        judged = assess_in_force(evidence)
+        self.judged = judged = assess_in_force(evidence)
         policy = newest_with_table(evidence.policies)
         return [
             {

@@ -12,18 +12,17 @@ from specscope.cli import main
 from specscope.errors import UsageError
 from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.gate import calibration
+from specscope.policy.rollback import rolled_back
 from specscope.policy.stored import (
     HoldOut,
     first_pair,
     next_table,
     read_policies,
-    rolled_back,
     write_policy,
 )
 from specscope.policy.table import Cell, GateTable
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
-from specscope_agent.schemas import schema
 from specscope_hook.blocks import Blocks
 from specscope_hook.gate import Gate
 
@@ -111,7 +110,7 @@ def test_recommend_diff_apply_show_and_rollback(dsn, capsys, tmp_path):
     other.write_text(json.dumps(GateTable((Cell(1, "sql"),), 0).as_json()))
     run(capsys, "apply", "--store", dsn, str(other))
     _, out, _ = run(capsys, "rollback", "--store", dsn)
-    assert "policy 3 is in force" in out
+    assert "policy 3 puts the table of policy 1 in force" in out
     _, out, _ = run(capsys, "show", "--store", dsn, "--json")
     assert json.loads(out)["table"] == json.loads(table.read_text())["table"]
 
@@ -366,8 +365,12 @@ def test_an_empty_store_has_nothing_to_say(tmp_path, capsys):
         assert code == answer
         assert said in out
     code, _, err = run(capsys, "export", "--store", where, "vllm")
-    assert code == 1
-    assert "no experiment has run" in err
+    assert code == 2
+    assert "--default-k" in err
+    code, out, _ = run(capsys, "export", "--store", where, "vllm", "--default-k", "3")
+    assert code == 3
+    assert '"num_speculative_tokens": 3' in out
+    assert "no experiment ran" in out
 
 
 def test_a_hold_out_goes_on_comparing_and_keeps_the_guardrail(tmp_path):
@@ -420,8 +423,9 @@ def test_a_policy_that_no_hook_can_read_is_named_and_was_never_in_force(tmp_path
     assert shown.splitlines()[0] == "policy 2 (table): no note"
     assert said in shown
     assert said in advised
-    assert (code, rolled.splitlines()[-1]) == (0, "policy 4 is in force within seconds")
-    assert after == "policy 4 (table): rollback\notherwise: k = 2\n"
+    line = "policy 4 puts the table of policy 1 in force within seconds"
+    assert (code, rolled.splitlines()[-1]) == (0, line)
+    assert after == "policy 4 (table): no note\notherwise: k = 2\n"
 
 
 def test_a_rollback_needs_something_to_go_back_to(tmp_path):
@@ -430,36 +434,48 @@ def test_a_rollback_needs_something_to_go_back_to(tmp_path):
         write_policy(store, next_table([], GateTable(), now=NOW), "", NOW)
 
         with pytest.raises(UsageError, match="no table came before"):
-            rolled_back(read_policies(store))
+            rolled_back(read_policies(store), now=NOW)
 
 
-@pytest.mark.parametrize("interrupted", [False, True])
-def test_a_calibration_puts_the_table_back(tmp_path, interrupted):
-    table, slept = GateTable((Cell(4, "sql"),), 1), []
-
-    def sleep(seconds):
-        slept.append(seconds)
-        if interrupted:
-            raise KeyboardInterrupt
-
+def test_a_calibration_carries_its_end_and_the_table_that_holds_after_it(tmp_path):
+    table = GateTable((Cell(4, "sql"),), 1)
     with Store.open(f"chdb://{tmp_path}/store") as store:
         migrate(store)
         write_policy(store, next_table([], table, now=NOW), "", NOW)
         window = calibration.Window((0, 2, 4), minutes=60, block_s=60)
 
-        try:
-            calibration.run(store, window, say=len, sleep=sleep, clock=lambda: NOW)
-        except KeyboardInterrupt:
-            assert interrupted
+        number = calibration.start(store, window, now=NOW, author="ada")
         policies = read_policies(store)
 
-    assert window.pairs == 20
-    assert slept == [3900]
+    experiment = policies[-1]
+    gate = Gate.from_policy(dict(experiment.body))
+    begins, ends = experiment.span
+    assert (number, window.pairs, experiment.author) == (2, 20, "ada")
+    assert [p.kind for p in policies] == ["table", "blocks"]
+    assert experiment.body["share"] == 1.0
+    assert [arm.name for arm in gate.arms] == ["k0", "k2", "k4"]
+    assert ends - begins == 20 * 3 * 60 * 10**9
+    assert gate.over(gate.last_pair + 1)
+    assert gate.ended().table == gate.table
+    assert experiment.runs(ends - 1)
+    assert not experiment.runs(ends)
+    assert experiment.table_at(ends) == table
+
+
+def test_a_calibration_that_is_stopped_puts_its_table_back(tmp_path):
+    table = GateTable((Cell(4, "sql"),), 1)
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        migrate(store)
+        write_policy(store, next_table([], table, now=NOW), "", NOW)
+        window = calibration.Window((0, 4), minutes=60, block_s=60)
+        number = calibration.start(store, window, now=NOW)
+
+        calibration.stop(store, number, clock=lambda: NOW + 1)
+        policies = read_policies(store)
+
     assert [p.kind for p in policies] == ["table", "blocks", "table"]
-    assert policies[1].body["share"] == 1.0
-    assert [arm["name"] for arm in policies[1].body["arms"]] == ["k0", "k2", "k4"]
-    assert policies[2].table == table
-    assert schema("policy").names
+    assert policies[-1].stops == number
+    assert policies[-1].table == table
 
 
 def test_a_calibration_without_a_table_before_it_turns_nothing_off(tmp_path):
@@ -468,15 +484,11 @@ def test_a_calibration_without_a_table_before_it_turns_nothing_off(tmp_path):
     with Store.open(f"chdb://{tmp_path}/store") as store:
         migrate(store)
         with pytest.raises(UsageError, match="--default-k"):
-            calibration.run(store, window, say=len, sleep=len, clock=lambda: NOW)
+            calibration.start(store, window, now=NOW)
         refused = read_policies(store)
-        calibration.run(
-            store, window, say=len, default_k=4, sleep=lambda _: None, clock=lambda: NOW
-        )
-        policies = read_policies(store)
+        calibration.start(store, window, now=NOW, default_k=4)
+        (policy,) = read_policies(store)
 
     assert refused == []
-    assert [(p.kind, p.table) for p in policies] == [
-        ("blocks", GateTable((), 4)),
-        ("table", GateTable((), 4)),
-    ]
+    assert policy.table == GateTable((), 4)
+    assert policy.table_at(policy.span[1]) == GateTable((), 4)

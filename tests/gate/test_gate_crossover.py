@@ -280,19 +280,21 @@ def test_sides_that_are_none_are_refused(sides):
         Swap(*sides, 120)
 
 
-def test_a_calibration_by_router_puts_the_table_back(tmp_path):
+def test_a_calibration_by_router_ends_with_the_table_before_it(tmp_path):
     window = calibration.Window((), minutes=60, block_s=120, swap=SWAP)
     with Store.open(f"chdb://{tmp_path}/store") as store:
         migrate(store)
         write_policy(store, next_table([], GateTable((), 4), now=NOW), "", NOW)
 
-        calibration.run(store, window, say=len, sleep=lambda _: None, clock=lambda: NOW)
+        calibration.start(store, window, now=NOW)
         policies = read_policies(store)
 
+    begins, ends = policies[1].span
     assert window.pairs == 15
-    assert [p.kind for p in policies] == ["table", "blocks", "table"]
+    assert [p.kind for p in policies] == ["table", "blocks"]
     assert policies[1].body["crossover"] == {"left": ["r0"], "right": ["r1"], "seed": 1}
-    assert policies[1].table == policies[2].table == GateTable((), 4)
+    assert ends - begins == 15 * 2 * 120 * 10**9
+    assert policies[1].table == policies[1].table_at(ends) == GateTable((), 4)
 
 
 def test_calibrate_takes_draft_lengths_or_sides_and_not_both(dsn_free, capsys):

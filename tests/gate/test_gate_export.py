@@ -1,5 +1,6 @@
 """What engines can be told of a table, and what is lost in telling."""
 
+from dataclasses import replace
 from itertools import pairwise, product
 from types import SimpleNamespace
 
@@ -249,3 +250,30 @@ def test_undecided_traffic_is_not_told_to_speculate():
     assert schedule.steps == (Step(1, None, 0),)
     assert schedule.regret is None
     assert schedule.unknown == ("sql 0-1k 65-256 at load 5-16 is not decided",)
+
+
+def undecided(move):
+    verdict = replace(
+        move.place.verdict, action=Action.INCONCLUSIVE, k=None, confidence=Confidence.NONE
+    )
+    return replace(move, place=replace(move.place, verdict=verdict), rule="insufficient")
+
+
+def test_no_decision_on_other_traffic_turns_undecided_traffic_off():
+    speeds = {0: 20.0, 4: 10.0}
+    prose = a_move("prose", (0, None), speeds, 0)
+    sql = undecided(a_move("sql", (0, None), speeds, 4))
+
+    assert best_schedule([prose]).steps == (Step(1, None, 0),)
+    assert best_schedule([prose, sql]).steps == (Step(1, None, 4),)
+    assert "undecided traffic keeps k = 4 from batch 1 on" in best_schedule([prose, sql]).unknown
+
+
+def test_what_runs_now_stays_if_nothing_is_decided_or_nothing_was_tried_by_all():
+    slow, fast = {0: 10.0, 2: 12.0}, {3: 10.0, 4: 20.0}
+    moves = [a_move("sql", (0, None), slow, 2), a_move("logs", (0, None), fast, 4)]
+
+    assert best_schedule([undecided(move) for move in moves]).steps == (Step(1, None, 2),)
+    assert best_schedule(moves).steps == (Step(1, None, 2),)
+    assert best_schedule([], in_force=(0, 5)).steps == (Step(1, None, 5),)
+    assert best_schedule([], in_force=(0,)).steps == (Step(1, None, 0),)

@@ -1,6 +1,7 @@
 """The gate's commands against a store that a running service owns."""
 
 import json
+import time
 
 import grpc
 import pytest
@@ -146,17 +147,18 @@ def test_what_the_service_cannot_follow_is_a_usage_error(running):
         remote.apply({"policy": 1, "default_k": 999}, "")
 
 
-def test_a_calibration_starts_and_ends_through_the_service(running, where, gate, tmp_path):
+def test_a_calibration_starts_and_is_stopped_through_the_service(running, where, gate, tmp_path):
     remote = Remote(f"127.0.0.1:{running.port}", TOKEN)
     gate("apply", *where, table(tmp_path, 1, "code"), service=remote.address)
     window = calibration.Window((0, 4), minutes=60, block_s=60)
 
     with Store.open(where[1]) as store:
-        last = calibration.run(store, window, say=len, service=remote, sleep=lambda _: None)
+        number = calibration.start(store, window, now=time.time_ns(), service=remote)
+        last = calibration.stop(store, number, service=remote)
         policies = read_policies(store)
 
     assert [policy.kind for policy in policies[-3:]] == ["table", "blocks", "table"]
-    assert policies[-1].number == last
+    assert (policies[-1].number, policies[-1].stops) == (last, number)
     assert policies[-1].table == policies[-3].table
 
 
@@ -172,19 +174,18 @@ class Restarting(Remote):
         return super().apply(body, note)
 
 
-def test_a_calibration_puts_the_table_back_once_a_restarted_service_is_there(
-    running, where, gate, tmp_path
-):
+def test_a_calibration_is_stopped_once_a_restarted_service_is_there(running, where, gate, tmp_path):
     remote = Restarting(f"127.0.0.1:{running.port}", TOKEN)
     gate("apply", *where, table(tmp_path, 2, "code"), service=remote.address)
     slept = []
 
     with Store.open(where[1]) as store:
         window = calibration.Window((0, 4), minutes=1, block_s=10)
-        calibration.run(store, window, say=len, service=remote, sleep=slept.append)
+        number = calibration.start(store, window, now=time.time_ns(), service=remote)
+        calibration.stop(store, number, service=remote, sleep=slept.append)
         last = read_policies(store)[-1]
 
-    assert slept == [100, calibration.PAUSE_S, calibration.PAUSE_S]
+    assert slept == [calibration.PAUSE_S, calibration.PAUSE_S]
     assert last.kind == "table"
     assert last.table.cells[0].k == 2
 
@@ -200,28 +201,27 @@ class Leaving(Remote):
         return Remote.apply(there, body, note)
 
 
-def test_a_window_that_cannot_be_closed_says_so_and_an_apply_closes_it(
+def test_a_window_that_cannot_be_stopped_says_so_and_a_rollback_ends_it(
     running, where, gate, tmp_path
 ):
     remote = Leaving(f"127.0.0.1:{running.port}", TOKEN)
-    path = table(tmp_path, 3, "code")
-    gate("apply", *where, path, service=remote.address)
+    gate("apply", *where, table(tmp_path, 3, "code"), service=remote.address)
     window = calibration.Window((0, 4), minutes=1, block_s=10)
     slept = []
 
     with Store.open(where[1]) as store:
-        with pytest.raises(ServiceError, match=r"still calibrates \(.*gate apply"):
-            calibration.run(store, window, say=len, service=remote, sleep=slept.append)
+        number = calibration.start(store, window, now=time.time_ns(), service=remote)
+        with pytest.raises(ServiceError, match=r"ends by itself .*gate rollback"):
+            calibration.stop(store, number, service=remote, sleep=slept.append)
         left_open = read_policies(store)[-1]
-        shown = tmp_path / "table.json"
-        shown.write_text(gate("show", *where, "--json")[1])
-        code, _, _ = gate("apply", *where, str(shown), service=remote.address)
+        code, _, _ = gate("rollback", *where, service=remote.address)
         closed_again = read_policies(store)[-1]
 
-    assert len(slept) == 1 + calibration.TRIES
+    assert len(slept) == calibration.TRIES
     assert left_open.kind == "blocks"
     assert code == 0
     assert (closed_again.kind, closed_again.table) == ("table", left_open.table)
+    assert closed_again.stops == number
 
 
 def test_a_service_is_named_only_where_the_store_cannot_be_written():

@@ -11,6 +11,7 @@ from store.traffic import Traffic, table
 from store.truth import grouped, positions, sums
 
 from specscope import queries
+from specscope.policy.events import event, event_rows
 from specscope.service.assessor import Assessor
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
@@ -58,6 +59,8 @@ def filled(tmp_path_factory, traffic):
             "block_ms": None, "burn_in_ms": None, "first_pair": 1, "table": "{}", "note": "",
         }  # fmt: skip
         store.insert("policy", table("policy", [policy]))
+        deploy = event(traffic.started_at, "deploy", "b0", replica="r0")
+        store.insert("event", event_rows([deploy]))
         rows = [
             sample | {"field": "dram_active", "value": 0.5},
             sample | {"field": "power", "value": None, "reason": "no permission"},

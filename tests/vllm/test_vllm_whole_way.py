@@ -114,6 +114,7 @@ def test_blocks_on_a_vllm_server_end_in_a_verdict(vllm_python, pair, tmp_path):
             minutes = (PAIRS + 4) * 2 * block_s / 60
             window = ["gate", "calibrate", "--store", store, "--k", "0,4", "--default-k", "4"]
             window += ["--minutes", f"{minutes:.2f}", "--block-s", f"{block_s:.1f}", "--approve"]
+            window += ["--whole-window"]
             gate = processes.start("gate", [*COMMAND, *window], environ, finite=True)
             usage = offer(address, prompts, every_s, lambda: gate.poll() is None)
             processes.check()

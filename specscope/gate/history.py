@@ -1,0 +1,121 @@
+"""`specscope gate history`: who changed the gate, when and why, and who follows it now."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from specscope import queries
+from specscope.gate.console import open_store, say
+from specscope.gate.show import diff_lines
+from specscope.policy.events import kind_of
+from specscope.policy.stored import StoredPolicy, newest_with_table, read_policies
+from specscope.policy.table import GateTable
+from specscope.store.connection import Store
+
+LATELY_NS = 600 * 10**9  # within which a replica that runs has sent a round
+SHOWN = 20
+
+
+@dataclass(frozen=True, slots=True)
+class GateChange:
+    """A policy in the history. at: ns since 1970; kind: see EVENT_KINDS.
+
+    changes: lines of the difference to the table before. followed_by: replicas whose newest round
+    ran under it. in_force: whether it is the policy that hooks should follow.
+    """
+
+    policy: int
+    at: int
+    kind: str
+    author: str
+    note: str
+    restores: int | None
+    stops: int | None
+    changes: tuple[str, ...]
+    followed_by: tuple[str, ...]
+    in_force: bool
+    fault: str
+
+
+def history(args: Namespace) -> int:
+    """Who changed the gate, newest first."""
+    with open_store(args) as store:
+        policies = read_policies(store)
+        followed = replicas_by_policy(store, time.time_ns())
+    entries = entries_of(policies, followed)
+    running = sum(map(len, followed.values()))
+    shown = entries if args.all else entries[:SHOWN]
+    lines = [line for entry in shown for line in _lines(entry, running)]
+    if len(shown) < len(entries):
+        lines.append(f"{len(entries) - len(shown)} older ones are left out: --all")
+    plain = {"policies": [asdict(one) for one in entries], "replicas": running}
+    return say(args, lines or ["no policy was ever written"], plain)
+
+
+def replicas_by_policy(store: Store, now: int) -> dict[int | None, list[str]]:
+    """The replicas that ran rounds lately, by the policy of their newest round; None: of none.
+
+    now: ns since 1970. Raises StoreError if the store cannot be read.
+    """
+    lately = f"started_at >= fromUnixTimestamp64Nano({now - LATELY_NS})"
+    found: dict[int | None, list[str]] = {}
+    for row in store.rows(queries.policies_followed(lately)):
+        found.setdefault(row["policy"], []).append(row["replica"])
+    return found
+
+
+def entries_of(
+    policies: Sequence[StoredPolicy], followed: dict[int | None, list[str]]
+) -> list[GateChange]:
+    """Every policy with what it changed, newest first."""
+    newest = newest_with_table(policies)
+    table: GateTable | None = None
+    entries = []
+    for policy in policies:
+        fault = policy.fault
+        changes: list[str] = []
+        if not fault:
+            changes = diff_lines(table or GateTable(), policy.table)
+            table = policy.table
+        entries.append(
+            GateChange(
+                policy=policy.number,
+                at=policy.created_at,
+                kind=kind_of(policy.body),
+                author=policy.author,
+                note=policy.note,
+                restores=policy.restores,
+                stops=policy.stops,
+                changes=tuple(changes),
+                followed_by=tuple(followed.get(policy.number, ())),
+                in_force=newest is not None and policy.number == newest.number,
+                fault=fault,
+            )
+        )
+    return entries[::-1]
+
+
+def _lines(entry: GateChange, running: int) -> list[str]:
+    at = datetime.fromtimestamp(entry.at / 1e9, UTC).strftime("%Y-%m-%d %H:%M")
+    what = entry.kind
+    if entry.restores is not None:
+        what = f"rollback to {entry.restores}"
+    elif entry.stops is not None:
+        what = f"experiment {entry.stops} stopped"
+    marks = []
+    if entry.in_force or entry.followed_by:
+        marks.append(f"followed by {len(entry.followed_by)} of {running} replicas")
+    if entry.fault:
+        marks.append(f"never in force: {entry.fault}")
+    by = f" by {entry.author}" if entry.author else ""
+    note = f": {entry.note}" if entry.note else ""
+    mark = f" [{'; '.join(marks)}]" if marks else ""
+    return [f"{entry.policy:>4}  {at}  {what}{by}{note}{mark}", *_indented(entry.changes)]
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"      {line}" for line in lines]

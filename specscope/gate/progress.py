@@ -1,0 +1,270 @@
+"""How far an experiment has come: its pairs, its verdicts so far, its cost, and who obeys it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from specscope import queries
+from specscope.assess import Assessment, deciding
+from specscope.evaluate.experiment.blocks import BlockTime, arm_k
+from specscope.evidence.read import read_blocks
+from specscope.policy.stored import StoredPolicy, with_table
+from specscope.policy.table import GateTable
+from specscope.store.connection import Store
+
+FEW_ROWS = 32  # sequences of rounds, below which nobody can say what an arm drafts
+EDGE = 0.05  # share of proposals per sequence that rounds at a block's edge may explain
+
+
+class Stage(StrEnum):
+    """Where an experiment stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentCost:
+    """Capacity that the arms took beyond one of them. [0..1, of the blocks so far; < 0: a gain]
+
+    against: that arm. spent: the same as a share of the whole planned window; None if the
+    window has no end. pairs: that it rests on.
+    """
+
+    share: float
+    against: str
+    pairs: int
+    spent: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentProgress:
+    """A segment's verdict so far. speedup, low, high: of `arm`; None if unknown."""
+
+    label: str
+    context: str
+    output: str
+    load: str
+    action: str
+    confidence: str
+    settled: bool
+    pairs: int
+    pairs_needed: int | None
+    arm: str | None
+    speedup: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExperimentProgress:
+    """One look at an experiment. begins_at, ends_at, at: ns since 1970; ends_at None: no end.
+
+    pairs: whole ones of all replicas; planned: None if it has no end or no replica ran yet.
+    silent: replicas that are known, and sent no round for a block. disobeyed: a sentence for each
+    replica that runs something else than the experiment says.
+    """
+
+    policy: int
+    arms: tuple[str, ...]
+    author: str
+    stage: Stage
+    at: int
+    begins_at: int
+    ends_at: int | None
+    replicas: int
+    pairs: int
+    planned: int | None
+    segments: tuple[SegmentProgress, ...]
+    cost: ExperimentCost | None
+    silent: tuple[str, ...]
+    disobeyed: tuple[str, ...]
+
+    @property
+    def decided(self) -> bool:
+        """Whether every segment has its answer, sure enough to change a gate."""
+        return bool(self.segments) and all(one.settled for one in self.segments)
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds to its end; 0 when it is over, None if it has none."""
+        if self.stage in (Stage.ENDED, Stage.STOPPED):
+            return 0.0
+        return None if self.ends_at is None else max(0.0, (self.ends_at - self.at) / 1e9)
+
+
+def experiments(policies: Sequence[StoredPolicy]) -> list[StoredPolicy]:
+    """The policies that run blocks, oldest first."""
+    return [policy for policy in with_table(policies) if policy.span is not None]
+
+
+def progress(
+    store: Store,
+    policies: Sequence[StoredPolicy],
+    experiment: StoredPolicy,
+    judged: Assessment | None,
+    now: int,
+) -> ExperimentProgress:
+    """One look. judged: the assessment of the store's evidence; None if nobody judged yet.
+
+    now: ns since 1970. Raises StoreError if the store cannot be read.
+    """
+    assert experiment.span is not None
+    begins_at, ends_at = experiment.span
+    names = tuple(arm["name"] for arm in experiment.body["arms"])
+    blocks, _ = read_blocks(store, f"policy = {experiment.number}")
+    ran = whole_pairs(blocks, names)
+    replicas = {(block.replica, block.boot) for block in blocks}
+    first, last = experiment.body["first_pair"], experiment.body.get("last_pair")
+    planned = None if last is None or not replicas else (last - first + 1) * len(replicas)
+    stage = _stage(policies, experiment, now)
+    block_ns = int(experiment.body["block_ms"]) * 10**6
+    running = stage is Stage.RUNNING and now - begins_at > block_ns
+    silent, disobeyed = _listeners(store, experiment, now, block_ns) if running else ((), ())
+    return ExperimentProgress(
+        policy=experiment.number,
+        arms=names,
+        author=experiment.author,
+        stage=stage,
+        at=now,
+        begins_at=begins_at,
+        ends_at=ends_at,
+        replicas=len(replicas),
+        pairs=len(ran),
+        planned=planned,
+        segments=_segments(judged, blocks),
+        cost=cost_so_far(list(ran.values()), incumbent(experiment.table, names), planned),
+        silent=silent,
+        disobeyed=disobeyed,
+    )
+
+
+def whole_pairs(
+    blocks: Sequence[BlockTime], arms: Sequence[str]
+) -> dict[tuple[str, str, int], dict[str, BlockTime]]:
+    """Blocks by (replica, boot, pair) and arm, of the pairs that ran every arm."""
+    pairs: dict[tuple[str, str, int], dict[str, BlockTime]] = defaultdict(dict)
+    for block in blocks:
+        if block.void is None:
+            pairs[block.replica, block.boot, block.pair][block.arm] = block
+    return {key: ran for key, ran in pairs.items() if set(arms) <= set(ran)}
+
+
+def incumbent(table: GateTable, arms: Sequence[str]) -> str | None:
+    """The arm that runs as the table in force would; None if no arm does."""
+    if "current" in arms:
+        return "current"
+    alone = f"k{table.default_k}"
+    return alone if not table.cells and alone in arms else None
+
+
+def cost_so_far(
+    pairs: Sequence[Mapping[str, BlockTime]], against: str | None, planned: int | None
+) -> ExperimentCost | None:
+    """Time that the other arms took beyond one arm's, for the tokens that they yielded.
+
+    against: that arm; None for the fastest of all, so that the cost is an upper bound. planned:
+    pairs of the whole window. None before any pair yielded tokens.
+    """
+    yielded = [ran for ran in pairs if all(b.emitted and b.wall_us for b in ran.values())]
+    if not yielded:
+        return None
+    arms = sorted(yielded[0])
+    us = {arm: sum(ran[arm].wall_us for ran in yielded) for arm in arms}
+    per_token = {arm: us[arm] / sum(ran[arm].emitted for ran in yielded) for arm in arms}
+    chosen = against if against in per_token else min(arms, key=lambda arm: per_token[arm])
+    lost = sum(
+        block.wall_us - block.emitted * ran[chosen].wall_us / ran[chosen].emitted
+        for ran in yielded
+        for arm, block in ran.items()
+        if arm != chosen
+    )
+    share = lost / sum(us.values())
+    return ExperimentCost(
+        share=share,
+        against=chosen,
+        pairs=len(yielded),
+        spent=share * len(yielded) / planned if planned else None,
+    )
+
+
+def _stage(policies: Sequence[StoredPolicy], experiment: StoredPolicy, now: int) -> Stage:
+    assert experiment.span is not None
+    begins_at, ends_at = experiment.span
+    later = [one.created_at for one in with_table(policies) if one.number > experiment.number]
+    if later and (ends_at is None or later[0] < ends_at):
+        return Stage.STOPPED
+    if experiment.ended(now):
+        return Stage.ENDED
+    return Stage.WAITING if now < begins_at else Stage.RUNNING
+
+
+def _segments(
+    judged: Assessment | None, blocks: Sequence[BlockTime]
+) -> tuple[SegmentProgress, ...]:
+    epochs = {block.epoch for block in blocks}
+    if judged is None:
+        return ()
+    found = []
+    for verdict, answer in zip(judged.verdicts, judged.segments, strict=True):
+        if verdict.epoch not in epochs:
+            continue
+        one = deciding(verdict)
+        found.append(
+            SegmentProgress(
+                label=answer.label,
+                context=answer.context,
+                output=answer.output,
+                load=answer.load,
+                action=answer.action,
+                confidence=answer.confidence,
+                settled=verdict.applicable and verdict.action.settles,
+                pairs=verdict.pairs,
+                pairs_needed=verdict.pairs_needed,
+                arm=one.arm if one else None,
+                speedup=one.value if one else None,
+                low=one.low if one else None,
+                high=one.high if one else None,
+            )
+        )
+    return tuple(found)
+
+
+def _listeners(
+    store: Store, experiment: StoredPolicy, now: int, block_ns: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Replicas that were heard of within the hour and not within a block, and sentences on those
+    that do not do as the experiment says."""
+    assert experiment.span is not None
+    hour = _since(now - max(3600 * 10**9, 2 * block_ns))
+    number, silent, disobeyed = experiment.number, [], []
+    for row in store.rows(queries.policies_followed(hour)):
+        replica, policy = row["replica"], row["policy"]
+        if now - row["last_at"] > block_ns:
+            silent.append(replica)
+        elif policy != number:
+            runs = "no policy" if policy is None else f"policy {policy}"
+            disobeyed.append(f"{replica} runs {runs}, not {number}")
+    ran = f"policy = {number} AND {_since(experiment.span[0])}"
+    disobeyed += [line for row in store.rows(queries.arms_drafted(ran)) if (line := _unlike(row))]
+    return tuple(silent), tuple(disobeyed)
+
+
+def _unlike(row: Mapping[str, Any]) -> str | None:
+    """What an arm drafted, if that is not what its name says."""
+    k, sequences, proposed = arm_k(row["arm"]), row["sequences"], row["proposed"]
+    if k is None or sequences < FEW_ROWS:
+        return None
+    if k == 0 and proposed > EDGE * sequences:
+        return f"{row['replica']} drafts {proposed / sequences:.1f} tokens a round under k = 0"
+    return f"{row['replica']} drafted nothing under k = {k}" if k and not proposed else None
+
+
+def _since(ns: int) -> str:
+    return f"started_at >= fromUnixTimestamp64Nano({ns})"

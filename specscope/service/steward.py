@@ -1,0 +1,179 @@
+"""Sees experiments through: what begins, ends, decides or costs too much is written down and acted
+on by the service, so that no terminal has to stay open.
+
+Hooks obey a policy's end by themselves. The steward only ends one before that, by a new policy.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from specscope import queries
+from specscope.errors import NumberTaken
+from specscope.policy.events import event, event_rows
+from specscope.policy.rollback import stopped
+from specscope.policy.stored import StoredPolicy, read_policies
+from specscope.store.connection import Store
+
+if TYPE_CHECKING:
+    from specscope.assess import Assessment
+    from specscope.gate.progress import ExperimentProgress
+
+log = logging.getLogger(__name__)
+
+AUTHOR = "specscope"
+LEAST_PAIRS = 4  # below which a cost is noise
+
+Apply = Callable[[Mapping[str, Any], str], object]
+"""Puts a policy in force, with a note."""
+
+
+WATCHED = (
+    "epoch", "engine", "engine_version", "target", "draft", "method", "k_max",
+    "configuration_digest",
+)  # fmt: skip
+"""What makes a start of a replica a deploy, if it differs from the start before."""
+
+
+class Steward:
+    """Looks after the newest experiment, and notes deploys and guardrails as events."""
+
+    def __init__(self, store: Store, apply: Apply) -> None:
+        self._store, self._apply = store, apply
+
+    def tick(self, judged: Assessment | None, now: int | None = None) -> str | None:
+        """Write new events, and end the experiment if its rules say so.
+
+        judged: the newest assessment; None if there is none yet. now: ns since 1970. Returns why
+        it ended one; None if it did not. Raises StoreError; the next tick tries again.
+        """
+        now = time.time_ns() if now is None else now
+        policies = read_policies(self._store)
+        self._note([*_begun_and_over(policies, now), *self._deploys(), *self._guardrails()])
+        experiment = next((one for one in reversed(policies) if one.runs(now)), None)
+        if experiment is None or experiment.number != policies[-1].number:
+            return None
+        return self._end(policies, experiment, judged, now)
+
+    def _end(
+        self,
+        policies: Sequence[StoredPolicy],
+        experiment: StoredPolicy,
+        judged: Assessment | None,
+        now: int,
+    ) -> str | None:
+        # numpy and scipy take a second to load; a service without experiments does without.
+        from specscope.gate.progress import progress
+
+        seen = progress(self._store, policies, experiment, judged, now)
+        why = reason_to_stop(experiment, seen)
+        if why is None:
+            return None
+        body = stopped(policies, experiment, now=now, author=AUTHOR)
+        try:
+            self._apply(body, f"experiment {experiment.number}: {why}")
+        except NumberTaken:
+            return None  # a person was faster; the next tick looks at the new policy
+        log.info("experiment %d ends: %s", experiment.number, why)
+        return why
+
+    def _note(self, events: Sequence[dict[str, Any]]) -> None:
+        """Write the events that the store does not have; an event's key is all but its words."""
+        if not events:
+            return
+        known = {_key(row) for row in self._store.rows(queries.events())}
+        new = [one for one in events if _key(one) not in known]
+        if new:
+            self._store.insert("event", event_rows(new))
+
+    def _deploys(self) -> list[dict[str, Any]]:
+        return deploys(self._store.rows(queries.starts()))
+
+    def _guardrails(self) -> list[dict[str, Any]]:
+        return [
+            event(
+                row["lost_at"],
+                "guardrail",
+                row["boot"],
+                replica=row["replica"],
+                note=detail.get("reason", ""),
+                policy=detail.get("policy"),
+                detail=detail,
+            )
+            for row in self._store.rows(queries.guardrails())
+            for detail in [_mapping(row["detail"])]
+        ]
+
+
+def reason_to_stop(experiment: StoredPolicy, seen: ExperimentProgress) -> str | None:
+    """Why an experiment should end now; None if it should go on."""
+    rules = experiment.stop_rules
+    if rules.when_decided and seen.decided and seen.pairs:
+        return "every segment has its answer"
+    cost = seen.cost
+    if rules.loss_budget is None or cost is None or cost.spent is None or cost.pairs < LEAST_PAIRS:
+        return None
+    if cost.spent >= rules.loss_budget:
+        return f"{cost.spent:.1%} of its capacity is spent, of {rules.loss_budget:.1%}"
+    return None
+
+
+def deploys(starts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """An event for each boot of a replica under another epoch or configuration than before.
+
+    starts: rows of `queries.starts`, oldest first. The first known boot of a replica is none.
+    """
+    found = []
+    before: dict[str, Mapping[str, Any]] = {}
+    for boot in starts:
+        last = before.get(boot["replica"])
+        before[boot["replica"]] = boot
+        changed = [] if last is None else [name for name in WATCHED if boot[name] != last[name]]
+        if last is not None and changed:
+            found.append(
+                event(
+                    boot["started_at"],
+                    "deploy",
+                    boot["boot"],
+                    replica=boot["replica"],
+                    epoch=boot["epoch"],
+                    detail={name: [last[name], boot[name]] for name in changed},
+                )
+            )
+    return found
+
+
+def _begun_and_over(policies: Sequence[StoredPolicy], now: int) -> list[dict[str, Any]]:
+    """Events of experiments that began, and of those that came to their last pair."""
+    found = []
+    for index, policy in enumerate(policies):
+        span = None if policy.fault else policy.span
+        if span is None or span[1] is None:
+            continue
+        cut = min((one.created_at for one in policies[index + 1 :]), default=None)
+        for at, what in ((span[0], "began"), (span[1], "ended")):
+            if at <= now and (cut is None or at < cut):
+                number = policy.number
+                found.append(
+                    event(
+                        at, "experiment", f"{number} {what}", policy=number, author=policy.author,
+                        detail={"experiment": number, "what": what},
+                    )
+                )  # fmt: skip
+    return found
+
+
+def _mapping(text: str) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["at"], row["kind"], row["subject"], row["replica"]
