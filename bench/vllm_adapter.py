@@ -20,6 +20,7 @@ from specscope_hook.boot import new_boot
 from specscope_hook.layout import Cursor
 from specscope_hook.reader import RingReader
 from specscope_hook.settings import HookSettings
+from specscope_hook.timers import CLOSES, READING_BITS, Part
 
 BUDGET_US = 80.0
 BATCH = 256
@@ -83,15 +84,17 @@ def step_of(probe: SchedulerProbe, ids: list[str]):  # type: ignore[no-untyped-d
     ]
     given = {0: SimpleNamespace(outputs=outputs)}
     tag = 0
+    parts = (Part.VERIFY, CLOSES | Part.VERIFY, Part.SAMPLE, CLOSES | Part.SAMPLE, Part.DRAFT)
+    readings = [1000 * place << READING_BITS | part for place, part in enumerate(parts)]
 
     def step() -> None:
         nonlocal tag
         tag += 1
-        made._specscope = (tag, [(tag, 100.0, 200.0, 30.0, 40.0)], 0, "")
-        probe.before_schedule()
-        probe.after_schedule(planned)
-        probe.before_update(planned, made)
-        probe.after_update(given)
+        made._specscope = (tag, [(tag, readings)], 0, "")
+        if probe.due:
+            probe.flush()
+        probe.before_update(made)
+        probe.after_update(planned, made, given)
 
     return step
 
@@ -136,12 +139,12 @@ def main() -> int:
             costs = []
             for _ in range(200):
                 began = time.perf_counter_ns()
-                for _ in range(10):
+                for _ in range(32):
                     step()
-                costs.append((time.perf_counter_ns() - began) / 1e4)
+                costs.append((time.perf_counter_ns() - began) / 32e3)
                 reader.release(Cursor(reader.pull(Cursor(), 1 << 40)[1].position))
             admissions, ends = zip(*(requests_of(probe) for _ in range(20)), strict=True)
-            assert probe
+            assert probe.on
             assert reader.dropped == 0
             probe.close()
             cost = min(costs)

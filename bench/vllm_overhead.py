@@ -1,11 +1,18 @@
-"""What the hook costs real vLLM: the same requests with the plug-in on, detached and off.
+"""What the hook costs real vLLM, piece by piece, and in pairs of stretches with it on and off.
 
     export VLLM_TARGET_DEVICE=cpu SPECSCOPE_RINGS=/dev/shm/rings
-    PYTHON_OF_VLLM bench/vllm_overhead.py MODEL [ROUNDS [BATCH...]]
+    PYTHON_OF_VLLM bench/vllm_overhead.py MODEL [--triples N] [--batch N ...] [--before PACKAGE]
 
 Runs inside vLLM's environment, see tests/vllm/environment.sh; MODEL is a directory. Scheduler and
-worker run in this process, and the wrappers of both are put in and taken out between stretches
-of the same requests, so that stretches of a triple are seconds apart and differ in nothing else:
+worker run in this process.
+
+Pieces: each wrapper's whole time less that of the method beneath it, per step. What `schedule`
+and `update_from_output` take, and the worker's wrappers, lies on vLLM's critical path; what
+`get_grammar_bitmask` takes passes while the worker computes, if it is a process of its own or a
+device. Budgets: 30 us on the critical path and 60 in all at batch 1, 100 in all at 64.
+
+Pairs: the wrappers are put in and taken out between stretches of the same requests, so that
+stretches of a triple are seconds apart and differ in nothing else:
 
     on        records every round
     detached  the wrappers are there, the hook is off, as after a fault
@@ -13,88 +20,152 @@ of the same requests, so that stretches of a triple are seconds apart and differ
 
 Compared is the CPU time of the thread that schedules, computes and records, which a neighbour on
 the machine moves less than the wall's, and beside it the wall's. Printed is the slowdown as ratio
-of sums with a 95 % interval over triples, and what each wrapper of the scheduler spends a step.
-Not in it: some bytes more on the output that a worker process sends.
+of sums with a 95 % interval over triples. Not in it: the bytes that a worker process sends.
+
+--before names another build of the hook (a copy of the package under that name), whose pieces are
+measured in turn with this one's, in the same run.
 """
 
 from __future__ import annotations
 
+import argparse
+import functools
+import importlib
 import math
 import os
 import random
 import statistics
-import sys
 import time
 from collections import defaultdict
-
-from specscope_hook.adapters.vllm import _SCHEDULER
-from specscope_hook.layout import Cursor
-from specscope_hook.reader import RingReader
+from collections.abc import Callable
+from typing import Any
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # scheduler and worker in this process
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "0")  # one thread: nobody waits for another
 
-TRIPLES = 60
 TOKENS = 96
 STATES = ("on", "detached", "off")
-PARTS = (
-    "before_schedule",
-    "limit",
-    "after_schedule",
-    "trim",
-    "before_update",
-    "after_update",
-    "admitted",
-    "finished",
+RUNNER = (
+    "execute_model",
+    "sample_tokens",
+    "_model_forward",
+    "_sample",
+    "_bookkeeping_sync",
+    "propose_draft_token_ids",
 )
+PROFILES = 6  # stretches of each build, in turn
+
+
+class Pieces:
+    """Time that our wrappers spend: between a clock above each and one beneath it."""
+
+    def __init__(self) -> None:
+        self.spent: dict[str, int] = defaultdict(int)
+
+    def clocked(self, name: str, method: Callable[..., Any], sign: int) -> Callable[..., Any]:
+        """A method whose time is added to its name's, or taken from it."""
+        spent, clock = self.spent, time.perf_counter_ns
+
+        @functools.wraps(method)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            began = clock()
+            result = method(*args, **kwargs)
+            spent[name] += sign * (clock() - began)
+            return result
+
+        return timed
 
 
 class Hook:
-    """The wrappers of one engine, put in and taken out."""
+    """One build of the hook on one engine: put in, taken out, or put in between clocks."""
 
-    def __init__(self, llm) -> None:  # type: ignore[no-untyped-def]
-        core = llm.llm_engine.engine_core.engine_core
-        self.scheduler = core.scheduler
-        self.owner = next(c for c in type(self.scheduler).__mro__ if "_specscope" in vars(c))
-        assert self.scheduler._specscope, "the hook is not attached: is SPECSCOPE_RINGS set?"
-        self.probe = self.scheduler._specscope
-        self.reader = RingReader.open(self.probe._ring.path)
-        self.cursor = Cursor()
-        self.wrapped = {name: vars(self.owner)[name] for name in _SCHEDULER}
-        runner = core.model_executor.driver_worker.worker.model_runner
-        self.runner = runner
-        timed = {
-            name: v for name, v in vars(runner).items() if getattr(v, "__name__", "") == "timed"
-        }
-        assert len(timed) == 6, timed
-        self.timed = timed
-        self.timer = next(
-            cell.cell_contents
-            for cell in timed["execute_model"].__closure__
-            if type(cell.cell_contents).__name__ == "WorkerProbe"
-        )
+    def __init__(self, core: Any, package: str) -> None:
+        self.adapter = importlib.import_module(f"{package}.adapters.vllm")
+        self.scheduler, self.flag = core.scheduler, self.adapter._PROBE
+        self.runner = core.model_executor.driver_worker.worker.model_runner
+        self.owner = next(c for c in type(self.scheduler).__mro__ if c.__name__ == "Scheduler")
+        names = self.adapter._SCHEDULER
+        self.plain = {name: unwrapped(vars(self.owner)[name]) for name in names}
+        self.plain_runner = {name: getattr(type(self.runner), name) for name in RUNNER}
+        self.pieces = Pieces()
+        settings = importlib.import_module(f"{package}.settings").HookSettings
+        boots = importlib.import_module(f"{package}.adapters.vllm_boot")
+        probes = importlib.import_module(f"{package}.adapters.vllm_scheduler")
+        values = settings.from_env(os.environ)
+        config, cache = self.scheduler.vllm_config, self.scheduler.kv_cache_config
+        boot = boots.vllm_boot(config, cache, values, "bench")
+        self.probe = probes.SchedulerProbe(self.scheduler, values, boot)
+        self.worker_module = importlib.import_module(f"{package}.adapters.vllm_worker")
+        reader = importlib.import_module(f"{package}.reader")
+        layout = importlib.import_module(f"{package}.layout")
+        self.reader = reader.RingReader.open(self.probe._ring.path)
+        self.cursor = layout.Cursor()
+        self.worker: Any = None
 
-    def put(self, state: str) -> None:
-        """Be in a state until the next call; the ring is emptied, as a sidecar does."""
+    def drain(self) -> None:
+        """Empty the ring, as a sidecar does."""
         self.cursor = self.reader.pull(self.cursor, 1 << 40)[1]
         self.reader.release(self.cursor)
-        self.scheduler._specscope = self.probe if state == "on" else False
-        self.timer.on = state == "on"
-        for name, value in self.wrapped.items():
-            setattr(self.owner, name, value.__wrapped__ if state == "off" else value)
-        for name, value in self.timed.items():
-            if state != "off":
-                setattr(self.runner, name, value)
-            elif name in vars(self.runner):
-                delattr(self.runner, name)
+
+    def take_out(self) -> None:
+        """vLLM's own methods again."""
+        for name, method in self.plain.items():
+            setattr(self.owner, name, method)
+            vars(self.scheduler).pop(name, None)
+        for name in self.plain_runner:
+            vars(self.runner).pop(name, None)
+        setattr(self.scheduler, self.flag, False)
+
+    def put_in(self, *, on: bool = True, between_clocks: bool = False) -> None:
+        """Wrap both sides anew; `on` is whether they record."""
+        self.take_out()
+        self.drain()
+        pieces = self.pieces
+        if between_clocks:
+            for name, method in self.plain.items():
+                setattr(self.owner, name, pieces.clocked(name, method, -1))
+            for name, method in self.plain_runner.items():
+                clocked = pieces.clocked(f"worker {name}", method, -1)
+                setattr(self.runner, name, functools.partial(clocked, self.runner))
+                functools.update_wrapper(getattr(self.runner, name), method)
+        self.adapter._wrap_scheduler(self.owner)
+        self.worker = self.worker_module.WorkerProbe(
+            self.runner, self.worker_module._timer_for(self.runner)
+        )
+        self.worker._wrap_runner()
+        self.worker.on = on
+        setattr(self.scheduler, self.flag, self.probe if on else False)
+        if between_clocks:
+            for name in self.plain:
+                setattr(self.owner, name, pieces.clocked(name, vars(self.owner)[name], 1))
+            for name in self.plain_runner:
+                clocked = pieces.clocked(f"worker {name}", vars(self.runner)[name], 1)
+                setattr(self.runner, name, clocked)
 
 
-def stretch(llm, batch: int) -> tuple[float, float]:  # type: ignore[no-untyped-def]
-    """CPU and wall seconds that so many requests take."""
+def unwrapped(method: Any) -> Any:
+    """vLLM's own method beneath wrappers."""
+    while hasattr(method, "__wrapped__"):
+        method = method.__wrapped__
+    return method
+
+
+def stretch(llm: Any, batch: int, requests: int | None = None) -> tuple[float, float]:
+    """CPU and wall seconds that so many requests take; with more than a batch, in turn."""
     from vllm import SamplingParams
 
-    sampling = SamplingParams(temperature=0.0, max_tokens=TOKENS, ignore_eos=True)
-    prompts = [{"prompt_token_ids": [5 + n % 200, 6, 7, 5 + n % 200, 6, 7]} for n in range(batch)]
+    prompts = [
+        {"prompt_token_ids": [5 + n % 200, 6, 7, 5 + n % 200, 6, 7]}
+        for n in range(requests or batch)
+    ]
+    sampling = [
+        SamplingParams(
+            temperature=0.0,
+            max_tokens=TOKENS if requests is None else TOKENS // 2 + number * 37 % TOKENS,
+            ignore_eos=True,
+        )
+        for number in range(len(prompts))
+    ]
     cpu, wall = time.thread_time(), time.perf_counter()
     llm.generate(prompts, sampling, use_tqdm=False)
     return time.thread_time() - cpu, time.perf_counter() - wall
@@ -109,77 +180,96 @@ def slowdown(ones: list[float], others: list[float]) -> str:
     return f"{middle:+5.2f} % ({low:+.2f} to {high:+.2f})"
 
 
-def profile(llm, hook: Hook, batch: int) -> None:  # type: ignore[no-untyped-def]
-    """What each wrapper of the scheduler spends a step, itself included."""
-    spent: dict[str, int] = defaultdict(int)
+def profile(llm: Any, hooks: dict[str, Hook], batch: int, requests: int | None) -> None:
+    """Print each build's pieces per step, stretches of the builds in turn."""
+    steps: dict[str, int] = defaultdict(int)
+    for hook in hooks.values():
+        hook.pieces.spent.clear()
+    for _ in range(PROFILES):
+        for name, hook in hooks.items():
+            hook.put_in(between_clocks=True)
+            stretch(llm, batch, requests)
+            steps[name] += hook.worker._tag
+            assert hook.reader.fault_text == "", hook.reader.fault_text
+            hook.take_out()
+    in_turn = f", {requests} requests in turn" if requests else ""
+    for name, hook in hooks.items():
+        us = {piece: ns / steps[name] / 1e3 for piece, ns in hook.pieces.spent.items()}
+        worker = sum(value for piece, value in us.items() if piece.startswith("worker"))
+        shadow = us.get("get_grammar_bitmask", 0.0)
+        path = sum(us.values()) - shadow
+        print(
+            f"batch {batch}{in_turn}, {name}: {path:.1f} us a step on the critical path "
+            f"(scheduler {path - worker:.1f}, worker {worker:.1f}), {shadow:.1f} while the worker "
+            f"computes, {path + shadow:.1f} in all; {steps[name]} steps"
+        )
+        print("  " + ", ".join(f"{piece} {value:.1f}" for piece, value in us.items()), flush=True)
 
-    def timed(name):  # type: ignore[no-untyped-def]
-        call = getattr(hook.probe, name)
 
-        def wrapper(*args):  # type: ignore[no-untyped-def]
-            began = time.perf_counter_ns()
-            call(*args)
-            spent[name] += time.perf_counter_ns() - began
+def pairs(llm: Any, hook: Hook, batch: int, triples: int) -> None:
+    """Print the slowdown over triples of stretches."""
+    draw = random.Random(0)
+    took: dict[str, list[tuple[float, float]]] = {state: [] for state in STATES}
 
-        return wrapper
+    def be(state: str) -> None:
+        hook.take_out() if state == "off" else hook.put_in(on=state == "on")
 
-    hook.put("on")
-    steps = hook.timer._tag
-    for name in PARTS:
-        setattr(hook.probe, name, timed(name))
-    for name in PARTS:
-        assert name in vars(hook.probe)
-    for _ in range(3):
-        stretch(llm, batch)
-    for name in PARTS:
-        delattr(hook.probe, name)
-    steps = hook.timer._tag - steps
-    told = ", ".join(f"{name} {ns / steps / 1e3:.1f}" for name, ns in spent.items())
-    print(f"  us a step in the scheduler: {told}", flush=True)
+    be("on")
+    stretch(llm, batch)
+    steps = hook.worker._tag
+    for _ in range(triples):
+        for state in draw.sample(STATES, len(STATES)):
+            be(state)
+            took[state].append(stretch(llm, batch))
+    assert hook.reader.fault_text == "", hook.reader.fault_text
+    assert hook.reader.dropped == 0
+    off_cpu, off_wall = (list(column) for column in zip(*took["off"], strict=True))
+    step_ms = 1e3 * sum(off_cpu) / triples / steps
+    print(f"batch {batch}: {step_ms:.2f} ms CPU a step, {triples} triples", flush=True)
+    for state in ("on", "detached"):
+        cpu, wall = (list(column) for column in zip(*took[state], strict=True))
+        us = 1e6 * (sum(cpu) - sum(off_cpu)) / triples / steps
+        print(
+            f"  {state:8s} CPU {slowdown(cpu, off_cpu)}, {us:+.0f} us a step;"
+            f" wall {slowdown(wall, off_wall)}",
+            flush=True,
+        )
+    hook.take_out()
 
 
 def main() -> None:
-    """Measure at batch 1 and 64, or those that are named, and print."""
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--triples", type=int, default=60)
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 64])
+    parser.add_argument("--before", metavar="PACKAGE")
+    arguments = parser.parse_args()
     from vllm import LLM
 
-    triples = int(sys.argv[2]) if len(sys.argv) > 2 else TRIPLES
     ngram = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3}
     llm = LLM(
-        model=sys.argv[1],
+        model=arguments.model,
         speculative_config=ngram,
         enforce_eager=True,
         max_model_len=256,
         max_num_seqs=64,
         enable_prefix_caching=False,
     )
-    hook = Hook(llm)
-    draw = random.Random(0)
-    for batch in map(int, sys.argv[3:] or ("1", "64")):
-        took: dict[str, list[tuple[float, float]]] = {state: [] for state in STATES}
-        for state in STATES:
-            hook.put(state)
-            stretch(llm, batch)
-        hook.put("on")
-        steps = hook.timer._tag
+    core = llm.llm_engine.engine_core.engine_core
+    assert core.scheduler._specscope, "the hook is not attached: is SPECSCOPE_RINGS set?"
+    core.scheduler._specscope.close()
+    hooks = {"before": Hook(core, arguments.before)} if arguments.before else {}
+    hooks["now"] = Hook(core, "specscope_hook")
+    for hook in hooks.values():
+        hook.take_out()
+    for batch in arguments.batch:
         stretch(llm, batch)
-        steps = hook.timer._tag - steps
-        for _ in range(triples):
-            for state in draw.sample(STATES, len(STATES)):
-                hook.put(state)
-                took[state].append(stretch(llm, batch))
-        assert hook.probe, "the hook detached itself"
-        assert hook.reader.dropped == 0
-        off_cpu, off_wall = (list(column) for column in zip(*took["off"], strict=True))
-        step_ms = 1e3 * sum(off_cpu) / triples / steps
-        print(f"batch {batch}: {step_ms:.2f} ms CPU a step, {triples} triples", flush=True)
-        for state in ("on", "detached"):
-            cpu, wall = (list(column) for column in zip(*took[state], strict=True))
-            us = 1e6 * (sum(cpu) - sum(off_cpu)) / triples / steps
-            print(
-                f"  {state:8s} CPU {slowdown(cpu, off_cpu)}, {us:+.0f} us a step;"
-                f" wall {slowdown(wall, off_wall)}"
-            )
-        profile(llm, hook, batch)
+        profile(llm, hooks, batch, None)
+        if batch > 1:
+            profile(llm, hooks, batch, 3 * batch)
+        if arguments.triples:
+            pairs(llm, hooks["now"], batch, arguments.triples)
 
 
 if __name__ == "__main__":

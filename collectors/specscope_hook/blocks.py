@@ -56,21 +56,37 @@ class Blocks:
         """Why the last policy was not taken; the one before stays in force."""
 
     def turn(self) -> None:
-        """Once per round: one word is compared; more happens only when something changed.
+        """Once per round: one word is compared; more happens only when something changed."""
+        self.look()
+        if self.active:
+            now = self._clock.monotonic_ns()
+            if self.due(now):
+                self.advance(now)
+
+    def look(self) -> None:
+        """Read the control page if it has changed: one system call. For an engine that cannot
+        afford `turn` in every round.
 
         Once nothing is recorded any more (a fault, or a fork) there is no policy either: a
         block that nobody records is no experiment, and a table could not be taken back.
         """
         if not (self._recorder.on and self._ring.open):
             self.gate = self._waiting = None
-            return
-        if self._ring.control_version != self._seen:
+        elif self._ring.control_version != self._seen:
             self._read()
-        if self.gate is None and self._waiting is None:
-            return
-        now = self._clock.monotonic_ns()
-        if now >= self._until_ns:
-            self._step(now + self._offset_ns)
+
+    @property
+    def active(self) -> bool:
+        """Whether a policy is in force or waits for its time."""
+        return self.gate is not None or self._waiting is not None
+
+    def due(self, now_ns: int) -> bool:
+        """Whether a block or a policy begins or ends by now, on the monotonic clock."""
+        return self.active and now_ns >= self._until_ns
+
+    def advance(self, now_ns: int) -> None:
+        """Enter the block that lies at this time of the monotonic clock, if there is a policy."""
+        self._step(now_ns + self._offset_ns)
 
     def k(self, class_: str, context: int, output: int, batch: int, queue: int) -> int | None:
         """Draft length under the arm in force; None where no policy is."""

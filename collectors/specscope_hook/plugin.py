@@ -6,7 +6,7 @@ import inspect
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from specscope_hook.settings import HookSettings
 Methods = Mapping[str, tuple[str, ...]]
 """Methods of a class, each with the names of the parameters that a wrapper reads."""
 
-ReadArguments = Callable[[tuple[Any, ...], dict[str, Any]], list[Any]]
+ReadArguments = Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]]
 """Values of the parameters that a wrapper reads, from the args and kwargs of one call."""
 
 
@@ -87,8 +87,15 @@ def read_arguments(method: Callable[..., Any], *names: str) -> ReadArguments:
         default = None if parameter.default is inspect.Parameter.empty else parameter.default
         places.append((place, name, default))
 
-    def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    first = places[0][0] if places else 0
+    behind = first + len(places)
+    in_a_row = [place for place, _, _ in places] == list(range(first, behind))
+
+    # HOT PATH. Once a call of each wrapped method.
+    def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         given = len(args)
+        if in_a_row and given >= behind:
+            return args[first:behind]
         return [
             args[place] if place < given else kwargs.get(name, default)
             for place, name, default in places

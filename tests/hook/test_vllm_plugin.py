@@ -8,6 +8,7 @@ import pytest
 
 from specscope_hook.adapters import vllm as adapter
 from specscope_hook.adapters.vllm import register
+from specscope_hook.adapters.vllm_lengths import LEVERS
 
 
 class Scheduler:
@@ -21,6 +22,9 @@ class Scheduler:
 
     def schedule(self, throttle_prefills=False):
         return "scheduled"
+
+    def get_grammar_bitmask(self, scheduler_output):
+        return "bitmask"
 
     def add_request(self, request):
         return "added"
@@ -88,11 +92,13 @@ def test_without_the_variable_nothing_is_touched_and_nothing_said(engine, caplog
     assert lines(caplog) == []
 
 
-def test_every_method_that_is_checked_is_wrapped_and_once(engine, rings):
+def test_every_method_that_is_checked_is_wrapped_once_and_those_of_a_policy_not_yet(engine, rings):
     register()
     register()
 
-    for name in adapter._SCHEDULER:
+    for name in LEVERS:
+        assert vars(engine.scheduler)[name] is vars(Scheduler)[name]
+    for name in set(adapter._SCHEDULER) - set(LEVERS):
         wrapped = vars(engine.scheduler)[name]
         assert wrapped.__wrapped__ is vars(Scheduler)[name], name
     assert (
@@ -108,6 +114,7 @@ def test_a_scheduler_that_cannot_be_recorded_serves_as_before_and_one_line_says_
 
     assert scheduler.schedule() == "scheduled"
     assert scheduler.update_from_output(None, None) == "updated"
+    assert scheduler.get_grammar_bitmask(None) == "bitmask"
     assert scheduler.add_request(None) == "added"
     assert scheduler.finish_requests(None, None) == "finished"
     assert scheduler.update_draft_token_ids(None) == "drafts"

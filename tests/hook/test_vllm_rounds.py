@@ -16,6 +16,7 @@ from vllm_standins import Request, Scheduler, a_config
 from specscope_hook.adapters.vllm import check
 from specscope_hook.adapters.vllm_lengths import why_not_whole
 from specscope_hook.adapters.vllm_requests import _SHAPES
+from specscope_hook.adapters.vllm_steps import TOGETHER
 from specscope_hook.clock import SystemClock
 from specscope_hook.columns import End, TimingSource
 from specscope_hook.errors import NotSupported
@@ -113,7 +114,7 @@ def test_a_step_planned_before_the_one_before_is_read_belongs_to_its_own_block(t
     policy["arms"] = [{"name": "k0"}]
     started(scheduler, "a")
     early = scheduler.plan({"a": 1})
-    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+    scheduler.follow(policy)
     late = scheduler.plan({"a": 2})
     scheduler.finish_step(early)
     scheduler.finish_step(late)
@@ -130,7 +131,7 @@ def test_an_engine_that_does_not_follow_the_policy_is_not_recorded_as_an_arm(sch
     policy = {"policy": 4, "kind": "blocks", "block_ms": 60_000, "share": 1.0}
     policy["arms"] = [{"name": "k0"}]
     started(scheduler, "a")
-    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+    scheduler.follow(policy)
 
     scheduler.finish_step(scheduler.plan({"a": 2}))
 
@@ -141,7 +142,7 @@ def test_in_a_crossover_by_router_its_blocks_are_numbered_all_the_same(scheduler
     policy = {"policy": 4, "kind": "blocks", "block_ms": 60_000, "share": 1.0}
     policy |= {"arms": [{"name": "current"}], "crossover": {"left": ["r0"], "right": ["r1"]}}
     started(scheduler, "a")
-    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+    scheduler.follow(policy)
 
     scheduler.finish_step(scheduler.plan({"a": 2}))
 
@@ -269,11 +270,11 @@ def test_drafts_are_cut_only_where_the_switch_is_on(tmp_path):
         directory.mkdir()
         scheduler = Scheduler(directory, request_k=switch)
         started(scheduler, "a")
-        RingReader.open(scheduler.path).control_write(json.dumps(policy))
+        scheduler.follow(policy)
         planned = scheduler.plan({"a": 0})
         scheduler.finish_step(planned)
         drafts = SimpleNamespace(req_ids=["a"], draft_token_ids=[[1, 2, 3]])
-        scheduler.probe.trim(drafts)
+        scheduler.update_draft_token_ids(drafts)
         left[switch] = (planned.num_spec_tokens_to_schedule, drafts.draft_token_ids)
 
     assert left == {False: (4, [[1, 2, 3]]), True: (1, [[1]])}
@@ -284,12 +285,12 @@ def test_a_step_drafts_for_its_longest_and_the_others_are_cut(tmp_path):
     rules.write_text(json.dumps({"rules": [{"class": "sql", "request_id": "^sql"}]}))
     scheduler = Scheduler(tmp_path, request_k=True, classes=rules)
     policy = {"policy": 4, "kind": "table", "table": [{"class": "sql", "k": 3}], "default_k": 0}
-    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+    scheduler.follow(policy)
     started(scheduler, "sql-1", "b")
 
     both = scheduler.plan({"sql-1": 3, "b": 0})
     drafts = SimpleNamespace(req_ids=["b", "sql-1"], draft_token_ids=[[1, 2, 3], [4, 5, 6]])
-    scheduler.probe.trim(drafts)
+    scheduler.update_draft_token_ids(drafts)
     alone = scheduler.plan({"b": 0})
 
     assert both.num_spec_tokens_to_schedule == 3
@@ -316,14 +317,14 @@ def test_where_a_configuration_is_not_the_one_that_is_known_drafts_are_cut_all_t
     monkeypatch.setattr(vllm_standins, "a_config", SimpleNamespace)
     scheduler = Scheduler(tmp_path, request_k=True)
     policy = {"policy": 4, "kind": "table", "table": [], "default_k": 1}
-    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+    scheduler.follow(policy)
     started(scheduler, "a")
 
     plan = scheduler.plan({"a": 3})
     drafts = SimpleNamespace(req_ids=["a"], draft_token_ids=[[1, 2, 3]])
-    scheduler.probe.trim(drafts)
+    scheduler.update_draft_token_ids(drafts)
 
-    assert scheduler.probe
+    assert scheduler.probe.on
     assert "cuts drafts and does not save their drafting" in caplog.text
     assert (plan.num_spec_tokens_to_schedule, drafts.draft_token_ids) == (4, [[1]])
 
@@ -333,12 +334,12 @@ def test_ranks_that_step_together_are_recorded_and_follow_no_policy(tmp_path, mo
     scheduler = Scheduler(tmp_path, request_k=True)
     policy = {"policy": 4, "kind": "blocks", "block_ms": 60_000, "share": 1.0}
     policy["arms"] = [{"name": "k0"}, {"name": "k4"}]
-    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+    scheduler.follow(policy)
     started(scheduler, "a")
 
     plan = scheduler.plan({"a": 3})
     drafts = SimpleNamespace(req_ids=["a"], draft_token_ids=[[1, 2, 3]])
-    scheduler.probe.trim(drafts)
+    scheduler.update_draft_token_ids(drafts)
     scheduler.finish_step(plan)
 
     assert (plan.num_spec_tokens_to_schedule, drafts.draft_token_ids) == (4, [[1, 2, 3]])
@@ -417,13 +418,13 @@ def test_after_a_fault_nothing_of_the_engine_is_held_and_what_was_recorded_is_wr
     started(scheduler, "a", "b")
     scheduler.finish_step(scheduler.plan({"a": 3, "b": 0}), accepted={"a": 2})
     held = [weakref.ref(request) for request in scheduler.running]
-    scheduler.probe.before_update(None, None)  # what is no plan
+    scheduler.probe.before_update(None)  # what is no output
 
     scheduler.leave(scheduler.requests["a"])
     scheduler.leave(scheduler.requests["b"])
     gc.collect()
 
-    assert not scheduler.probe
+    assert not scheduler.probe.on
     assert [ref() for ref in held] == [None, None]
     reader = RingReader.open(scheduler.path)
     flush_rings()
@@ -447,24 +448,99 @@ def test_an_engine_that_ends_is_held_by_nothing_of_ours(tmp_path):
     assert RingReader.open(path).ended
 
 
-def test_rounds_are_written_a_few_at_a_time_and_at_once_where_nothing_runs(scheduler):
-    def written():
-        reader = RingReader.open(scheduler.path)
-        flush_rings()
-        records = [decode(record) for record in reader.pull(Cursor(), 1 << 40)[0]]
-        return sum(isinstance(record, RingRound) for record in records)
+def written(scheduler):
+    """Rounds that a sidecar would see now."""
+    reader = RingReader.open(scheduler.path)
+    records = [decode(record) for record in reader.pull(Cursor(), 1 << 40)[0]]
+    return sum(isinstance(record, RingRound) for record in records)
 
+
+def test_rounds_are_written_together_and_at_once_where_nothing_runs(scheduler):
     started(scheduler, "a", "b")
-    counts = [written()]
-    for _ in range(9):
+    counts = []
+    for _ in range(70):
         scheduler.finish_step(scheduler.plan({"a": 1, "b": 1}))
-        counts.append(written())
+        counts.append(written(scheduler))
     scheduler.finish_step(scheduler.plan({"a": 1, "b": 1}), ended={"a": 1, "b": 1})
 
-    assert counts[0] == 1  # that a prompt is done is said at once
     assert counts == sorted(counts)
-    assert max(counts) >= 9  # 8 are not held back
-    assert written() == 11
+    assert all(behind <= TOGETHER for behind in (n + 2 - c for n, c in enumerate(counts)))
+    assert written(scheduler) == 72
+
+
+def test_a_finished_requests_rounds_are_written_while_the_next_step_is_computed(scheduler):
+    started(scheduler, "a", "b")
+    scheduler.finish_step(scheduler.plan({"a": 1, "b": 1}))
+    scheduler.finish_step(scheduler.plan({"a": 1, "b": 1}), ended={"a": 1})
+    before = written(scheduler)
+    scheduler.plan({"b": 1})
+
+    assert (before, written(scheduler)) == (0, 3)
+
+
+def test_slow_steps_are_written_within_a_tenth_of_a_second(tmp_path, monkeypatch):
+    clock = ManualClock()
+    for name in ("monotonic_ns", "unix_ns"):
+        monkeypatch.setattr(SystemClock, name, staticmethod(getattr(clock, name)))
+    scheduler = Scheduler(tmp_path)
+    started(scheduler, "a")
+    for _ in range(4):
+        clock.pass_ms(40)
+        scheduler.finish_step(scheduler.plan({"a": 0}))
+    scheduler.plan({"a": 0})
+
+    assert written(scheduler) >= 4
+
+
+def test_an_engine_that_asks_for_no_bitmask_writes_all_the_same(scheduler):
+    started(scheduler, "a")
+    for _ in range(2 * TOGETHER):
+        plan = scheduler.plan({"a": 0})
+        scheduler.probe.due = False  # as if nobody had called `flush`
+        scheduler.finish_step(plan)
+
+    assert written(scheduler) >= 2 * TOGETHER
+
+
+def test_a_request_that_comes_under_the_id_of_one_that_ended_is_another(scheduler):
+    started(scheduler, "a", "b")
+    scheduler.finish_step(scheduler.plan({"a": 1, "b": 1}), ended={"a": 1})
+    scheduler.add("a", prompt=20)
+    scheduler.finish_step(scheduler.plan({"b": 0}, prompts=("a",)))
+    scheduler.finish_step(scheduler.plan({"a": 0, "b": 0}))
+
+    rounds, requests = scheduler.records()
+    assert rounds[-1].contexts == [20, 12]
+    assert [r.prompt_tokens for r in requests if not r.ended_at] == [10, 10, 20]
+
+
+@given(st.data())
+def test_contexts_are_those_that_each_sequence_had_when_its_round_began(tmp_path_factory, data):
+    """Against the lengths of vLLM's own lists at that time, however late a step is read."""
+    scheduler = Scheduler(tmp_path_factory.mktemp("rings"))
+    wanted, number = [], 0
+    for _ in range(data.draw(st.integers(1, 30))):
+        running = [request.request_id for request in scheduler.running]
+        new = data.draw(st.integers(0, 2 if len(running) < 6 else 0))
+        for _ in range(new):
+            number += 1
+            scheduler.add(str(number), prompt=data.draw(st.integers(1, 9)))
+        drafts = {id_: data.draw(st.integers(0, 4)) for id_ in running}
+        if not drafts and not new:
+            continue
+        plan = scheduler.plan(drafts, tuple(str(number - n) for n in range(new)))
+        accepted = {id_: data.draw(st.integers(0, k)) for id_, k in drafts.items()}
+        ended = {id_: 1 for id_ in running if data.draw(st.integers(0, 9)) == 0}
+        dropped = tuple(id_ for id_ in running if data.draw(st.integers(0, 9)) == 0)
+        kept = [id_ for id_ in running if id_ not in dropped]
+        wanted.append([scheduler.requests[id_].num_tokens - 1 for id_ in kept])
+        scheduler.finish_step(
+            plan, accepted, {id_: r for id_, r in ended.items() if id_ in kept}, dropped=dropped
+        )
+
+    rounds = scheduler.records()[0]
+    assert [round_.contexts for round_ in rounds] == wanted
+    assert all(sum(r.emitted) == sum(r.accepted) + len(r.accepted) for r in rounds)
 
 
 def test_a_rounds_age_in_its_block_is_that_of_its_end_not_of_its_writing(tmp_path, monkeypatch):
@@ -474,7 +550,7 @@ def test_a_rounds_age_in_its_block_is_that_of_its_end_not_of_its_writing(tmp_pat
     scheduler = Scheduler(tmp_path, request_k=True)
     policy = {"policy": 4, "kind": "blocks", "block_ms": 60_000, "share": 1.0}
     policy["arms"] = [{"name": "k0"}]
-    RingReader.open(scheduler.path).control_write(json.dumps(policy))
+    scheduler.follow(policy)
     started(scheduler, "a")
     for _ in range(3):
         clock.pass_ms(7)

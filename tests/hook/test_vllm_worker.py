@@ -4,13 +4,14 @@ The V1 runner itself is run in tests/vllm; of the V2 runner only this shape has 
 """
 
 import math
+import pickle
 from types import SimpleNamespace
 
 import pytest
 from hook_fakes import ManualClock
 
 from specscope_hook.adapters.vllm_worker import WorkerProbe
-from specscope_hook.timers import HostTimer
+from specscope_hook.timers import HostTimer, StepReader
 
 
 def a_plan(tokens=5):
@@ -77,6 +78,14 @@ def clock():
     return ManualClock()
 
 
+def carried(output):
+    """An output's tag, its steps in microseconds, the source and the fault, as the scheduler reads
+    them."""
+    tag, steps, source, fault = output._specscope
+    reader = StepReader()
+    return tag, [tuple(reader.read(step)) for step in steps], source, fault
+
+
 def probed(runner, clock):
     probe = WorkerProbe(runner, HostTimer(clock))
     probe._wrap_runner()
@@ -87,13 +96,27 @@ def test_the_first_runners_step_is_timed_from_its_forward_pass_to_its_logits(clo
     runner = FirstRunner(clock)
     probed(runner, clock)
 
+    reader, known = StepReader(), []
     for _ in range(2):
         runner.execute_model(a_plan())
-        output = runner.sample_tokens(None)
+        tag, steps, source, fault = runner.sample_tokens(None)._specscope
+        known += map(reader.read, steps)
 
-    tag, ((step, draft, verify, sample, idle),), source, fault = output._specscope
-    assert (tag, step, source, fault) == (2, 2, 0, "")
-    assert (draft, verify, sample, idle) == (5000, 12_000, 7000, 1000)
+    assert (tag, source, fault) == (2, 0, "")
+    assert [step.tag for step in known] == [1, 2]
+    assert math.isnan(known[0].idle_us)
+    assert known[1][1:] == (5000, 12_000, 7000, 1000)
+
+
+def test_what_crosses_a_process_is_plain_values_and_nothing_that_is_looked_up_by_name(clock):
+    runner = FirstRunner(clock)
+    probed(runner, clock)
+    runner.execute_model(a_plan())
+
+    sent = pickle.dumps(runner.sample_tokens(None)._specscope)
+
+    assert b"specscope" not in sent
+    assert pickle.loads(sent)[0] == 1
 
 
 def test_the_second_runners_numbers_ride_on_the_output_that_is_asked_for_later(clock):
@@ -104,7 +127,7 @@ def test_the_second_runners_numbers_ride_on_the_output_that_is_asked_for_later(c
     output = runner.sample_tokens(None)
 
     assert not hasattr(output, "_specscope")
-    tag, ((step, draft, verify, sample, _),), _, _ = output.get_output()._specscope
+    tag, ((step, draft, verify, sample, _),), _, _ = carried(output.get_output())
     assert (tag, step) == (1, 1)
     assert (draft, verify, sample) == (5000, 12_000, 7000)
 
@@ -126,19 +149,19 @@ def test_warm_up_and_dummy_batches_are_not_steps(clock):
 def test_a_broken_timer_reaches_the_scheduler_as_a_fault_once_and_nothing_else_does(clock):
     runner = FirstRunner(clock)
     timer = HostTimer(clock)
-    probe = WorkerProbe(runner, timer)
-    probe._wrap_runner()
 
     def broken(*_):
         raise RuntimeError("planted")
 
-    timer.open = timer.close = timer.seal = timer.resolved = broken
+    timer.open = timer.close = timer.seal = timer.taken = broken
+    probe = WorkerProbe(runner, timer)
+    probe._wrap_runner()
     outputs = []
     for _ in range(3):
         runner.execute_model(a_plan())
         outputs.append(runner.sample_tokens(None))
 
-    assert "planted" in outputs[0]._specscope.fault
+    assert "planted" in outputs[0]._specscope[3]
     assert not any(hasattr(output, "_specscope") for output in outputs[1:])
 
 
@@ -160,7 +183,7 @@ def test_a_step_without_a_draft_has_no_draft_time(clock):
     runner.execute_model(a_plan())
     output = runner.sample_tokens(None)
 
-    assert math.isnan(output._specscope.steps[0][1])
+    assert math.isnan(carried(output)[1][0][1])
 
 
 def test_times_that_no_output_takes_are_not_kept_for_ever(clock):
@@ -174,4 +197,17 @@ def test_times_that_no_output_takes_are_not_kept_for_ever(clock):
         assert runner.sample_tokens(None) is None
 
     assert probe.on
-    assert len(probe._timer._steps) < 100
+    assert len(probe._timer._sealed) < 100
+
+
+def test_steps_that_come_to_no_end_are_not_kept_for_ever_nor_mixed_with_the_next(clock):
+    runner = FirstRunner(clock)
+    probe = probed(runner, clock)
+
+    for _ in range(1000):
+        runner.execute_model(a_plan())
+    kept = len(probe._timer._sealed)
+    tag, steps, _, _ = carried(runner.sample_tokens(None))
+
+    assert kept < 100
+    assert (tag, steps[-1][2]) == (1000, 12_000)

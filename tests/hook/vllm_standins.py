@@ -5,6 +5,7 @@ The real thing is in tests/vllm; these are for orders of events that a CPU build
 
 from __future__ import annotations
 
+import json
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -74,7 +75,7 @@ class Scheduler:
 
     def plan(self, drafts: dict[str, int], prompts: tuple[str, ...] = (), **more: Any) -> Any:
         """A step over prompts, and over sequences with so many proposals each."""
-        self.probe.before_schedule()
+        self.probe.before_schedule()  # told in each step, where vLLM's wrapper asks `watching`
         scheduled = {id_: self.requests[id_].num_tokens for id_ in prompts}
         scheduled |= {id_: k + 1 for id_, k in drafts.items()}
         planned = SimpleNamespace(
@@ -88,9 +89,22 @@ class Scheduler:
             scheduled_cached_reqs=SimpleNamespace(resumed_req_ids=set()),
         )
         vars(planned).update(more)
-        self.probe.limit(planned)
+        self._update_after_schedule(planned)
         self.probe.after_schedule(planned)
+        if self.probe.due:  # the worker computes
+            self.probe.flush()
         return planned
+
+    def _update_after_schedule(self, scheduler_output: Any) -> None:
+        """vLLM's own; under a policy it is wrapped."""
+
+    def update_draft_token_ids(self, draft_token_ids: Any) -> None:
+        """vLLM's own; under a policy it is wrapped."""
+
+    def follow(self, policy: dict[str, Any]) -> None:
+        """A policy comes from the sidecar, and is seen when steps are written together."""
+        RingReader.open(self.path).control_write(json.dumps(policy))
+        self.probe.flush()
 
     def finish_step(
         self,
@@ -113,7 +127,7 @@ class Scheduler:
         )
         known = [(self.tag, 1.0, 2.0, 3.0, 4.0)] if steps is None else steps
         made._specscope = (self.tag, known, source, "")
-        self.probe.before_update(planned, made)
+        self.probe.before_update(made)
         outputs = []
         for id_ in ids:
             tokens = made.sampled_token_ids[order.index(id_)]
@@ -135,7 +149,7 @@ class Scheduler:
                     prefill_stats=SimpleNamespace(num_cached_tokens=3) if first else None,
                 )
             )
-        self.probe.after_update({0: SimpleNamespace(outputs=outputs)})
+        self.probe.after_update(planned, made, {0: SimpleNamespace(outputs=outputs)})
 
     def leave(self, request: Request) -> None:
         del self.requests[request.request_id]
@@ -143,7 +157,7 @@ class Scheduler:
 
     def records(self) -> tuple[list[RingRound], list[RingRequest]]:
         """What is on the ring, with the rounds that only wait to be written together."""
-        self.probe._rounds.write()
+        self.probe.flush()
         reader = RingReader.open(self.path)
         assert reader.fault_text == ""
         flush_rings()

@@ -16,17 +16,19 @@ from specscope_hook.adapters import vllm_scheduler as scheduling
 from specscope_hook.adapters.vllm_boot import vllm_boot
 from specscope_hook.adapters.vllm_worker import WorkerProbe
 from specscope_hook.blocks import Blocks
-from specscope_hook.ring import Ring
+from specscope_hook.ring import Ring, RingReader
 from specscope_hook.settings import HookSettings
 from specscope_hook.timers import HostTimer
 
 POINTS = {
     "add_request": (vllm_requests.Requests, "admit"),
-    "schedule, before": (Blocks, "turn"),
+    "schedule, before": (Blocks, "look"),
+    "schedule, before, block": (Blocks, "advance"),
     "schedule, after": (vllm_requests.Requests, "scheduled"),
     "_update_after_schedule": (vllm_lengths.Lengths, "plan"),
-    "update_from_output, before": (vllm_rows.RowReader, "read"),
-    "update_from_output, after": (scheduling.SchedulerProbe, "_pend_round"),
+    "update_from_output, rows": (vllm_rows.RowReader, "read"),
+    "update_from_output, after": (scheduling, "Taken"),
+    "get_grammar_bitmask": (scheduling.SchedulerProbe, "_read_steps"),
     "update_from_output, ends": (vllm_requests.Requests, "given"),
     "update_draft_token_ids": (vllm_lengths.Lengths, "trim"),
     "finish_requests": (vllm_requests.Requests, "abort"),
@@ -75,24 +77,29 @@ def main() -> None:
     def attach() -> None:
         scheduler._specscope.close()
         boot = vllm_boot(scheduler.vllm_config, scheduler.kv_cache_config, settings, "0.32.0")
-        scheduler._specscope = scheduling.SchedulerProbe(scheduler, settings, boot)
+        probe = scheduler._specscope = scheduling.SchedulerProbe(scheduler, settings, boot)
+        # Under a policy, so that what runs only then is run; its k is the engine's own.
+        policy = {"policy": 1, "kind": "table", "table": [], "default_k": 4}
+        reader = RingReader.open(probe._ring.path)
+        reader.control_write(json.dumps(policy))
+        reader.close()
         for name in [n for n, v in vars(runner).items() if getattr(v, "__name__", "") == "timed"]:
             delattr(runner, name)
         WorkerProbe.attach(worker)
 
-    found = {"untouched": {"tokens": serve(), "on": bool(scheduler._specscope)}}
+    found = {"untouched": {"tokens": serve(), "on": scheduler._specscope.on}}
     for point, (owner, name) in POINTS.items():
+        kept = vars(owner)[name]
+        setattr(owner, name, broken)  # first, since the worker's wrappers keep their timer's methods
         attach()
         probe = scheduler._specscope
-        kept = vars(owner)[name]
-        setattr(owner, name, broken)
         if owner is Ring:
             probe._recorder._push = broken
         tokens = serve()
         setattr(owner, name, kept)
         ring = probe._ring.path.name
         again = serve()
-        found[point] = {"tokens": tokens, "again": again, "on": bool(probe), "ring": ring}
+        found[point] = {"tokens": tokens, "again": again, "on": probe.on, "ring": ring}
     attach()
     Ring.close = broken
     core.shutdown()

@@ -1,9 +1,10 @@
 """vLLM: the plug-in that it loads in every one of its processes.
 
-Silent unless SPECSCOPE_RINGS is set. It wraps six methods of the scheduler (which sees
-tokens) and, in workers, six of a V1 or four of a V2 model runner's instance (which sees
-time); timing travels to the scheduler as an attribute of the runner's output. Whatever does
-not fit, the engine serves as if we were not there, and one line says why.
+Silent unless SPECSCOPE_RINGS is set. It wraps five methods of the scheduler (which sees
+tokens), two more while a policy is followed, and in workers six of a V1 or four of a V2 model
+runner's instance (which sees time); timing travels to the scheduler as an attribute of the
+runner's output. Whatever does not fit, the engine serves as if we were not there, and one line
+says why.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from specscope_hook.adapters.vllm_boot import vllm_boot
+from specscope_hook.adapters.vllm_lengths import LEVERS
 from specscope_hook.adapters.vllm_scheduler import SchedulerProbe
 from specscope_hook.adapters.vllm_worker import WorkerProbe
 from specscope_hook.plugin import check_methods, load, quietly, read_arguments
@@ -26,10 +28,10 @@ TESTED = "0.32."
 _SCHEDULER: dict[str, tuple[str, ...]] = {
     "update_from_output": ("scheduler_output", "model_runner_output"),
     "schedule": (),
+    "get_grammar_bitmask": (),
     "add_request": ("request",),
     "finish_requests": (),
-    "update_draft_token_ids": ("draft_token_ids",),
-    "_update_after_schedule": ("scheduler_output",),
+    **{name: (parameter,) for name, parameter in LEVERS.items()},
 }
 """The scheduler's wrapped methods, each with the parameters that its wrapper reads."""
 _WORKER: dict[str, tuple[str, ...]] = {"initialize_from_config": ()}
@@ -115,65 +117,64 @@ def _wrap_scheduler(owner: type[Any]) -> None:
 
     Each wrapper passes on all that it gets, so a parameter more is none of its business.
     """
-    methods = {name: getattr(owner, name) for name in _SCHEDULER}
-    update, schedule = methods["update_from_output"], methods["schedule"]
-    add, finish = methods["add_request"], methods["finish_requests"]
-    drafts, settle = methods["update_draft_token_ids"], methods["_update_after_schedule"]
-    read = {name: read_arguments(methods[name], *names) for name, names in _SCHEDULER.items()}
-    read_update, read_add = read["update_from_output"], read["add_request"]
-    read_drafts, read_settle = read["update_draft_token_ids"], read["_update_after_schedule"]
+    update, schedule = owner.update_from_output, owner.schedule
+    add, finish, bitmask = owner.add_request, owner.finish_requests, owner.get_grammar_bitmask
+    read_update = read_arguments(update, *_SCHEDULER["update_from_output"])
+    read_add = read_arguments(add, *_SCHEDULER["add_request"])
+
+    # HOT PATH. Three of these a step.
 
     def update_from_output(*args: Any, **kwargs: Any) -> Any:
         probe = args[0]._specscope
-        if not probe:
+        if not probe or not probe.on:
             return update(*args, **kwargs)
-        probe.before_update(*read_update(args, kwargs))
+        planned, made = read_update(args, kwargs)
+        probe.before_update(made)
         outputs = update(*args, **kwargs)
-        probe.after_update(outputs)
+        probe.after_update(planned, made, outputs)
         return outputs
 
     def schedule_(*args: Any, **kwargs: Any) -> Any:
         probe = args[0]._specscope
-        if not probe:
+        if not probe or not probe.on:
             return schedule(*args, **kwargs)
-        probe.before_schedule()
+        if probe.watching:
+            probe.before_schedule()
         output = schedule(*args, **kwargs)
-        probe.after_schedule(output)
+        if probe.watching or output.scheduled_new_reqs:
+            probe.after_schedule(output)
         return output
+
+    def get_grammar_bitmask(*args: Any, **kwargs: Any) -> Any:
+        result = bitmask(*args, **kwargs)
+        probe = args[0]._specscope
+        if probe and probe.due:
+            probe.flush()
+        return result
 
     def add_request(*args: Any, **kwargs: Any) -> Any:
         result = add(*args, **kwargs)
-        if args[0]._specscope:
-            args[0]._specscope.admitted(*read_add(args, kwargs))
+        probe = args[0]._specscope
+        if probe and probe.on:
+            probe.admitted(*read_add(args, kwargs))
         return result
 
     def finish_requests(*args: Any, **kwargs: Any) -> Any:
         finished = finish(*args, **kwargs)
-        if args[0]._specscope:
-            args[0]._specscope.finished(finished)
+        probe = args[0]._specscope
+        if probe and probe.on:
+            probe.finished(finished)
         return finished
 
-    def update_draft_token_ids(*args: Any, **kwargs: Any) -> Any:
-        if args[0]._specscope:
-            args[0]._specscope.trim(*read_drafts(args, kwargs))
-        return drafts(*args, **kwargs)
-
-    def update_after_schedule(*args: Any, **kwargs: Any) -> Any:
-        # Before AsyncScheduler, which calls this first, counts the drafts of the next step.
-        if args[0]._specscope:
-            args[0]._specscope.limit(*read_settle(args, kwargs))
-        return settle(*args, **kwargs)
-
-    wrappers = (
-        update_from_output,
-        schedule_,
-        add_request,
-        finish_requests,
-        update_draft_token_ids,
-        update_after_schedule,
-    )
-    for (name, method), wrapper in zip(methods.items(), wrappers, strict=True):
-        setattr(owner, name, functools.wraps(method)(wrapper))
+    wrappers = {
+        "update_from_output": update_from_output,
+        "schedule": schedule_,
+        "get_grammar_bitmask": get_grammar_bitmask,
+        "add_request": add_request,
+        "finish_requests": finish_requests,
+    }
+    for name, wrapper in wrappers.items():
+        setattr(owner, name, functools.wraps(getattr(owner, name))(wrapper))
 
 
 def _wrap_worker(owner: type[Any]) -> None:

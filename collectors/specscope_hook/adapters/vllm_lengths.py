@@ -4,24 +4,40 @@ Two levers, both vLLM's own. A step says how many tokens are to be drafted in it
 sequences alike: it is lowered to the longest that any of them may have, which saves drafting
 and verification. What is drafted beyond a sequence's own length is cut before it is planned,
 which saves its verification.
+
+Both are methods of the scheduler. They are wrapped on the instance, and only while a policy is in
+force: without one, nothing of ours runs there.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from specscope_hook.adapters.vllm_requests import Requests
 from specscope_hook.blocks import Blocks
+from specscope_hook.plugin import read_arguments
 
 log = logging.getLogger("vllm.specscope")
 
 
-class Lengths:
-    """The draft length of each sequence of a step; its callers see to it that nothing escapes."""
+LEVERS = {"_update_after_schedule": "scheduler_output", "update_draft_token_ids": "draft_token_ids"}
+"""Methods that are wrapped under a policy, each with the parameter that its wrapper reads."""
 
-    def __init__(self, scheduler: Any, requests: Requests, blocks: Blocks) -> None:
+Guarded = Callable[[str, Callable[..., None], Any], None]
+"""Calls the second with the third; a fault is named by the first, and goes no further."""
+
+
+class Lengths:
+    """The draft length of each sequence of a step, while a policy is followed."""
+
+    def __init__(
+        self, scheduler: Any, requests: Requests, blocks: Blocks, guarded: Guarded
+    ) -> None:
         self._scheduler = scheduler
+        self._guarded = guarded
+        self._following = False
         self._requests = requests
         self._blocks = blocks
         self._of: dict[str, int] = {}
@@ -32,6 +48,31 @@ class Lengths:
         self._whole = not reason
         if reason:
             log.warning("specscope cuts drafts and does not save their drafting: %s", reason)
+
+    def follow(self, following: bool) -> None:
+        """Follow the policy in force from the next step on, or touch nothing any more."""
+        if following == self._following:
+            return
+        self._following = following
+        self._of = {}
+        if following:
+            # Before AsyncScheduler, which counts the drafts of the next step in the first.
+            self._before("_update_after_schedule", "draft length", self.plan)
+            self._before("update_draft_token_ids", "trim", self.trim)
+        else:
+            for name in LEVERS:
+                vars(self._scheduler).pop(name, None)
+
+    def _before(self, name: str, what: str, call: Callable[..., None]) -> None:
+        """Have a method of this scheduler tell `call` what it was given, first."""
+        original, guarded = getattr(self._scheduler, name), self._guarded
+        read = read_arguments(original, LEVERS[name])
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            guarded(what, call, *read(args, kwargs))
+            return original(*args, **kwargs)
+
+        setattr(self._scheduler, name, wrapper)
 
     def plan(self, output: Any) -> None:
         """Decide for the sequences of a step that is being planned, and lower what it drafts."""

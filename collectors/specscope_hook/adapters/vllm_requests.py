@@ -43,6 +43,8 @@ class Running:
     admission: Admission | None
     arrived: int
     output: int
+    held: int
+    """Tokens of its prompt and of what it was given, as far as steps have been read."""
     scheduled: int = 0
     first_token: int = 0
 
@@ -101,7 +103,15 @@ class Requests:
         # The front end stamped the arrival on the wall's clock, in another process.
         arrived = self._now() - max(0, unix - int(request.arrival_time * 1e9))
         self.running[id_] = Running(
-            id_, request, hashed, class_, label, admission, arrived, request.max_tokens
+            id_,
+            request,
+            hashed,
+            class_,
+            label,
+            admission,
+            arrived,
+            request.max_tokens,
+            request.num_prompt_tokens,
         )
 
     def _content(self, request: Any, adapter: str) -> int:
@@ -124,7 +134,7 @@ class Requests:
                 state.scheduled = self._now()
 
     def given(self, outputs: Iterable[Any], now: int) -> None:
-        """These outputs end a prompt's work, or the request."""
+        """These outputs ended a prompt's work, or the request, at this time (monotonic ns)."""
         for each in outputs:
             state = self.running.get(each.request_id)
             if state is None:
@@ -134,30 +144,31 @@ class Requests:
             if each.new_token_ids and not state.first_token:
                 state.first_token = now
             if each.finish_reason is not None:
-                self._end(state, end_of(each))
+                self._end(state, end_of(each), now)
 
-    def abort(self, requests: Iterable[Any] | None) -> None:
-        """These were ended from outside."""
+    def abort(self, requests: Iterable[Any] | None, now: int) -> None:
+        """These were ended from outside at this time (monotonic ns)."""
         for request in requests or ():
             state = self.running.get(request.request_id)
             if state is not None:
-                self._end(state, End.ABORT)
+                self._end(state, End.ABORT, now)
 
     def forget(self) -> None:
         """Keep nothing of vLLM's."""
         self.running.clear()
 
-    def _end(self, state: Running, reason: End) -> None:
+    def _end(self, state: Running, reason: End, now: int) -> None:
         del self.running[state.id]
         self.ended += 1
         if reason == End.ABORT and getattr(state.request.sampling_params, "stop", None):
             reason = End.STOP_OR_ABORT  # the front end finds stop strings, and aborts
-        now, first, scheduled = self._now(), state.first_token, state.scheduled
+        first, scheduled = state.first_token, state.scheduled
         tokens = list(state.request.output_token_ids)
         self._recorder.ended(
             state.admission,
             output_tokens=len(tokens),
             reason=reason,
+            ended_at=self._unix() - self._now() + now,
             preemptions=state.request.num_preemptions,
             queue_ms=(scheduled - state.arrived) / 1e6 if scheduled else NAN,
             prefill_ms=(first - scheduled) / 1e6 if first and scheduled else NAN,

@@ -2,16 +2,20 @@
 
 A step over the same sequences as the step before, all decoding, is the rule; then lists are
 built whole, from what is kept of the step before. Everything else goes sequence by sequence.
+
+Steps are read in their order and later than they ran, so nothing that vLLM goes on to change is
+looked at: what a sequence holds is counted here, from its prompt and all that it was given.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import add
 
-from specscope_hook.adapters.vllm_requests import Requests, Running
+from specscope_hook.adapters.vllm_requests import Requests, Running, end_of
+from specscope_hook.adapters.vllm_steps import Taken
 
 _ONE_LESS = bytes([0, *range(255)])
 """To translate bytes by: each less one."""
@@ -21,26 +25,16 @@ _ONE_LESS = bytes([0, *range(255)])
 class Rows:
     """One value a sequence, and what else the step worked on."""
 
-    ids: list[str]
     requests: Sequence[int]
     classes: Sequence[int]
-    held: list[int]  # tokens that it holds, of which the last is in no cache yet
+    contexts: Sequence[int]
     k: Sequence[int]
     accepted: Sequence[int]
-    made: Sequence[int]
+    emitted: Sequence[int]
+    ends: Sequence[int]
     prompt_tokens: int = 0
     invalid: int = 0
     padded: int = 0  # tokens planned for sequences that had ended by then, or for nothing
-
-    def only(self, given: Container[str]) -> Rows:
-        """Of the sequences that were given something; what was planned for others is padding."""
-        at = [place for place, id_ in enumerate(self.ids) if id_ in given]
-        columns = (self.requests, self.classes, self.held, self.k, self.accepted, self.made)
-        requests, classes, held, k, accepted, made = ([each[p] for p in at] for each in columns)
-        rows = Rows([self.ids[place] for place in at], requests, classes, held, k, accepted, made)
-        rows.prompt_tokens, rows.invalid = self.prompt_tokens, self.invalid
-        rows.padded = self.padded + sum(self.k) + len(self.ids) - sum(k) - len(at)
-        return rows
 
 
 class RowReader:
@@ -50,62 +44,75 @@ class RowReader:
         self._known = requests
         self._ended = 0  # requests that had ended when the last step was read
         self._ids: list[str] = []
-        self._tokens: list[Any] = []
+        self._states: list[Running] = []
+        self._contexts: list[int] = []  # of `_ids`, when the next step begins
         self._requests = array("Q")
         self._classes = b""
+        self._no_ends = b""
 
     # HOT PATH. Once a step over all its sequences.
-    def read(self, planned: Any, made: Any) -> Rows:
-        """The step's rows, before its tokens are given to its requests."""
-        ids, scheduled = self._ids, planned.num_scheduled_tokens
-        if not ids or list(scheduled) != ids or planned.num_invalid_spec_tokens:
-            return self._any(planned, made)
+    def read(self, step: Taken) -> Rows:
+        """The step's rows. Steps must come in the order in which they ran."""
+        ids, planned, lengths = self._ids, step.planned, step.lengths
+        scheduled = planned.num_scheduled_tokens
+        if step.given is not None or not ids or list(scheduled) != ids or not lengths:
+            return self._any(step)
         if self._known.ended != self._ended:  # a step in flight may hold one that is gone
-            return self._any(planned, made)
+            return self._any(step)
         if planned.scheduled_new_reqs or planned.scheduled_cached_reqs.resumed_req_ids:
-            return self._any(planned, made)
-        drafts, tokens = planned.scheduled_spec_decode_tokens, made.sampled_token_ids
+            return self._any(step)
+        if planned.num_invalid_spec_tokens:
+            return self._any(step)
+        drafts = planned.scheduled_spec_decode_tokens
         if list(drafts) == ids:
             k = bytes(map(len, drafts.values()))
         else:
             k = bytes([len(drafts[id_]) if id_ in drafts else 0 for id_ in ids])
         # A sequence is planned for k + 1 tokens or, with a prompt to compute, for more; so one
         # sum tells that all of them decode.
-        if not tokens or planned.total_num_scheduled_tokens != sum(k) + len(ids):
-            return self._any(planned, made)
-        if made.req_ids == ids:  # the order of tokens; that of the index by id is another
-            lengths = bytes(map(len, tokens))
-        else:
-            place = made.req_id_to_index
-            lengths = bytes([len(tokens[place[id_]]) for id_ in ids])
+        if planned.total_num_scheduled_tokens != sum(k) + len(ids):
+            return self._any(step)
+        if step.order != ids:  # the order of tokens; that of the plan is another
+            place = step.place
+            lengths = bytes([lengths[place[id_]] for id_ in ids])
         if 0 in lengths:
-            return self._any(planned, made)
+            return self._any(step)
         accepted = lengths.translate(_ONE_LESS)
         if 0 in k:
             pairs = zip(accepted, k, strict=True)
             accepted = bytes([kept if k_ else 0 for kept, k_ in pairs])
-        held = list(map(len, self._tokens))
-        return Rows(ids, self._requests, self._classes, held, k, accepted, lengths)
+        contexts = self._contexts
+        self._contexts = list(map(add, contexts, lengths))
+        return Rows(self._requests, self._classes, contexts, k, accepted, lengths, self._no_ends)
 
     def forget(self) -> None:
         """Keep nothing of vLLM's."""
-        self._ids, self._tokens = [], []
+        self._ids, self._states = [], []
 
-    def _any(self, planned: Any, made: Any) -> Rows:
+    def _any(self, step: Taken) -> Rows:
         """Sequence by sequence: prompts are counted, what gave out nothing is left out."""
+        self._settle()
+        planned, lengths, place = step.planned, step.lengths, step.place
         drafts, refused = planned.scheduled_spec_decode_tokens, planned.num_invalid_spec_tokens
-        place, tokens = made.req_id_to_index, made.sampled_token_ids
         running = self._known.running
+        given = None
+        if step.given is not None:
+            given = {each.request_id: len(each.new_token_ids) for each in step.given}
         # The V2 runner is told of requests that come back as if they were new.
         anew = {new.req_id for new in planned.scheduled_new_reqs}
         anew |= planned.scheduled_cached_reqs.resumed_req_ids
-        k_, accepted, lengths = list[int](), list[int](), list[int]()
-        rows, states = Rows([], (), (), [], k_, accepted, lengths), []
+        contexts, k_, accepted, emitted = list[int](), list[int](), list[int](), list[int]()
+        rows = Rows((), (), contexts, k_, accepted, emitted, ())
+        ids, states = list[str](), list[Running]()
         for id_, scheduled in planned.num_scheduled_tokens.items():
             state = running.get(id_)
             if state is None:
                 rows.padded += scheduled
                 continue
+            made = lengths[place[id_]] if lengths else 0
+            out = made if given is None else given.get(id_)
+            held = state.held
+            state.held += out or 0
             draft = drafts.get(id_)
             k = len(draft) if draft else 0
             if not state.first_token or scheduled != k + 1 or id_ in anew:
@@ -114,30 +121,36 @@ class RowReader:
                 rows.prompt_tokens += scheduled - k
                 rows.padded += k
                 continue
-            made_here = tokens[place[id_]] if tokens else ()
-            if not made_here:
+            if not made:
                 continue
             if refused and id_ in refused:
                 k -= refused[id_]
                 rows.invalid += refused[id_]
+            if out is None:  # vLLM drops what was made for a request that it put back
+                rows.padded += k + 1
+                continue
+            ids.append(id_)
             states.append(state)
-            rows.ids.append(id_)
+            contexts.append(held - 1)  # its last token is in no cache yet
             k_.append(k)
-            accepted.append(len(made_here) - 1 if draft else 0)
-            lengths.append(len(made_here))
-        self._keep(rows, states)
-        rows.held = list(map(len, self._tokens))
+            accepted.append(made - 1 if draft else 0)
+            emitted.append(out)
+        self._keep(ids, states)
+        rows.requests, rows.classes, rows.ends = self._requests, self._classes, self._no_ends
+        if step.turns:
+            over = [each for each in step.turns if each.finish_reason is not None]
+            reasons = {each.request_id: end_of(each) for each in over}
+            rows.ends = bytes([reasons.get(id_, 0) for id_ in ids])
         return rows
 
-    def _keep(self, rows: Rows, states: list[Running]) -> None:
-        self._ids, self._ended = rows.ids, self._known.ended
-        self._tokens = [state.request.all_token_ids for state in states]
-        # The list behind vLLM's read-only view, whose length costs ten times as much.
-        self._tokens = [getattr(each, "_x", each) for each in self._tokens]
-        rows.requests = self._requests = array("Q", [state.hashed for state in states])
-        rows.classes = self._classes = bytes([state.class_ for state in states])
+    def _settle(self) -> None:
+        """Give back to the requests what was counted for them."""
+        for state, context in zip(self._states, self._contexts, strict=True):
+            state.held = context + 1
 
-
-def all_of(outputs: dict[int, Any]) -> list[Any]:
-    """What a step gave out, over vLLM's front ends."""
-    return [each for some in outputs.values() for each in some.outputs]
+    def _keep(self, ids: list[str], states: list[Running]) -> None:
+        self._ids, self._states, self._ended = ids, states, self._known.ended
+        self._contexts = [state.held - 1 for state in states]
+        self._requests = array("Q", [state.hashed for state in states])
+        self._classes = bytes([state.class_ for state in states])
+        self._no_ends = bytes(len(ids))

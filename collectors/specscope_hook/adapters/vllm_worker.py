@@ -1,31 +1,27 @@
 """vLLM, in a worker: how long the parts of each step took.
 
-Wraps methods of one model runner's instance. Which step a time belongs to is counted here;
-the numbers ride on the runner's output, as attribute `_specscope`, to the scheduler. Both
-runners were run on a CPU, neither on a GPU.
+Wraps methods of one model runner's instance. Which step a time belongs to is counted here; the
+clock's readings ride on the runner's output, as attribute `_specscope`, to the scheduler, which
+takes their differences while the worker computes. Both runners were run on a CPU, neither on a
+GPU.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from specscope_hook.plugin import read_arguments
-from specscope_hook.timers import CudaTimer, HostTimer, Part, Step, Timer
+from specscope_hook.timers import CudaTimer, HostTimer, Part, Sealed, Timer
 
 log = logging.getLogger("vllm.specscope")
 
 _KEPT_STEPS = 64  # times that no output takes are kept for so many steps
 
-
-class Carried(NamedTuple):
-    """What an output carries: its own step's number, and steps that have become known."""
-
-    tag: int
-    steps: list[Step]
-    source: int
-    fault: str
+Carried = tuple[int, list[Sealed], int, str]
+"""What rides on an output: its own step's tag, steps that have become known, the TimingSource, and
+why this worker times nothing any more, once. Plain values: they cross a process each step."""
 
 
 class WorkerProbe:
@@ -81,17 +77,19 @@ class WorkerProbe:
     # HOT PATH. A few of these a step: two clock readings or two events each.
 
     def _around(self, part: Part) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        opens, closes = self._timer.open, self._timer.close
+
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def timed(*args: Any, **kwargs: Any) -> Any:
                 if not self._stepping:  # a warm-up, a graph capture or a dummy batch
                     return original(*args, **kwargs)
                 try:
-                    self._timer.open(part)
+                    opens(part)
                 except Exception as error:
                     self._fail(error)
                 result = original(*args, **kwargs)
                 try:
-                    self._timer.close(part)
+                    closes(part)
                 except Exception as error:
                     self._fail(error)
                 return result
@@ -101,10 +99,15 @@ class WorkerProbe:
         return wrap
 
     def _opening(self, part: Part) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        opens = self._timer.open
+
         def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
             def timed(*args: Any, **kwargs: Any) -> Any:
                 if self._stepping:
-                    self._open(part)
+                    try:
+                        opens(part)
+                    except Exception as error:
+                        self._fail(error)
                 return original(*args, **kwargs)
 
             return timed
@@ -114,13 +117,19 @@ class WorkerProbe:
     def _around_execute(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """V1: verification runs from the forward pass to the logits, where this returns."""
 
-        read = read_arguments(original, "scheduler_output")
+        read, closes = read_arguments(original, "scheduler_output"), self._timer.close
 
         def timed(*args: Any, **kwargs: Any) -> Any:
-            self._step(*read(args, kwargs))
+            try:
+                self._begin(*read(args, kwargs))
+            except Exception as error:
+                self._fail(error)
             result = original(*args, **kwargs)
             if self._stepping:
-                self._close(Part.VERIFY)
+                try:
+                    closes(Part.VERIFY)
+                except Exception as error:
+                    self._fail(error)
             return result
 
         return timed
@@ -129,42 +138,35 @@ class WorkerProbe:
         """V2: the whole of it, since its forward pass has no method of its own."""
 
         read = read_arguments(original, "scheduler_output", "dummy_run")
+        opens, closes = self._timer.open, self._timer.close
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             scheduler_output, dummy_run = read(args, kwargs)
-            if not dummy_run:
-                self._step(scheduler_output)
-            if self._stepping:
-                self._open(Part.VERIFY)
+            if dummy_run:
+                return original(*args, **kwargs)
+            try:
+                self._begin(scheduler_output)
+                if self._stepping:
+                    opens(Part.VERIFY)
+            except Exception as error:
+                self._fail(error)
             result = original(*args, **kwargs)
             if self._stepping:
-                self._close(Part.VERIFY)
+                try:
+                    closes(Part.VERIFY)
+                except Exception as error:
+                    self._fail(error)
             return result
 
         return timed
 
-    def _step(self, scheduler_output: Any) -> None:
-        try:
-            self._begin(scheduler_output)
-        except Exception as error:
-            self._fail(error)
-
     def _begin(self, scheduler_output: Any) -> None:
+        if self._stepping:  # the step before came to no end
+            self._timer.seal(self._tag)
+            self._keep()
         self._stepping = self.on and scheduler_output.total_num_scheduled_tokens > 0
         if self._stepping:
             self._tag += 1
-
-    def _open(self, part: Part) -> None:
-        try:
-            self._timer.open(part)
-        except Exception as error:
-            self._fail(error)
-
-    def _close(self, part: Part) -> None:
-        try:
-            self._timer.close(part)
-        except Exception as error:
-            self._fail(error)
 
     def _around_sample_tokens(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **kwargs: Any) -> Any:
@@ -201,14 +203,18 @@ class WorkerProbe:
 
     def _put(self, output: Any, tag: int) -> None:
         if not getattr(output, "req_ids", None):  # a shared constant, or another pipeline stage's
-            self._kept += 1
-            if self._kept > _KEPT_STEPS:
-                self._timer.resolved()
+            self._keep()
             return
         self._kept = 0
-        steps = [] if self._fault else self._timer.resolved()
-        output._specscope = Carried(tag, steps, self._source, self._fault)
+        steps = [] if self._fault else self._timer.taken()
+        output._specscope = (tag, steps, self._source, self._fault)
         self._fault = ""
+
+    def _keep(self) -> None:
+        """Times wait for the next output, but not for ever."""
+        self._kept += 1
+        if self._kept > _KEPT_STEPS:
+            self._timer.taken()
 
     def _fail(self, error: Exception) -> None:
         """Time nothing from here on; the first fault is the last."""
