@@ -90,7 +90,7 @@ def step_of(probe: SchedulerProbe, ids: list[str]):  # type: ignore[no-untyped-d
     def step() -> None:
         nonlocal tag
         tag += 1
-        made._specscope = (tag, [(tag, readings)], 0, "")
+        made._specscope = (tag, [(tag, readings)], 0, "", None)
         if probe.due:
             probe.flush()
         probe.before_update(made)

@@ -86,7 +86,6 @@ class Hook:
         self.owner = next(c for c in type(self.scheduler).__mro__ if c.__name__ == "Scheduler")
         names = self.adapter._SCHEDULER
         self.plain = {name: unwrapped(vars(self.owner)[name]) for name in names}
-        self.plain_runner = {name: getattr(type(self.runner), name) for name in RUNNER}
         self.pieces = Pieces()
         settings = importlib.import_module(f"{package}.settings").HookSettings
         boots = importlib.import_module(f"{package}.adapters.vllm_boot")
@@ -112,7 +111,7 @@ class Hook:
         for name, method in self.plain.items():
             setattr(self.owner, name, method)
             vars(self.scheduler).pop(name, None)
-        for name in self.plain_runner:
+        for name in RUNNER:
             vars(self.runner).pop(name, None)
         setattr(self.scheduler, self.flag, False)
 
@@ -124,10 +123,9 @@ class Hook:
         if between_clocks:
             for name, method in self.plain.items():
                 setattr(self.owner, name, pieces.clocked(name, method, -1))
-            for name, method in self.plain_runner.items():
-                clocked = pieces.clocked(f"worker {name}", method, -1)
-                setattr(self.runner, name, functools.partial(clocked, self.runner))
-                functools.update_wrapper(getattr(self.runner, name), method)
+            for name in RUNNER:
+                method = getattr(self.runner, name)
+                setattr(self.runner, name, pieces.clocked(f"worker {name}", method, -1))
         self.adapter._wrap_scheduler(self.owner)
         self.worker = self.worker_module.WorkerProbe(
             self.runner, self.worker_module._timer_for(self.runner)
@@ -138,7 +136,7 @@ class Hook:
         if between_clocks:
             for name in self.plain:
                 setattr(self.owner, name, pieces.clocked(name, vars(self.owner)[name], 1))
-            for name in self.plain_runner:
+            for name in RUNNER:
                 clocked = pieces.clocked(f"worker {name}", vars(self.runner)[name], 1)
                 setattr(self.runner, name, clocked)
 

@@ -227,6 +227,16 @@ def test_what_a_grammar_refused_is_not_proposed(scheduler):
     assert (round_.k, round_.accepted, round_.invalid) == ([1], [1], 3)
 
 
+def test_what_was_scheduled_and_what_the_target_checked_are_both_recorded(scheduler):
+    started(scheduler, "a", "b")
+    scheduler.finish_step(scheduler.plan({"a": 4, "b": 4}), {"a": 1}, verified={"a": 2, "b": 0})
+    scheduler.finish_step(scheduler.plan({"a": 4, "b": 4}), {"a": 1}, verified={"a": 2, "b": 0})
+    scheduler.finish_step(scheduler.plan({"a": 4, "b": 4}))
+
+    rounds = scheduler.records()[0][1:]
+    assert [(r.k, r.verified) for r in rounds] == [([4, 4], [2, 0])] * 2 + [([4, 4], [255, 255])]
+
+
 def test_a_prompts_last_token_is_padded_with_proposals_that_are_none(scheduler):
     scheduler.add("a", prompt=1)
     first = scheduler.plan({"a": 4})

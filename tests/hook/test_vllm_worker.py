@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from hook_fakes import ManualClock
 
+from specscope_hook.adapters.vllm_adaptive import AdmittedDrafts
 from specscope_hook.adapters.vllm_worker import WorkerProbe
 from specscope_hook.timers import HostTimer, StepReader
 
@@ -81,7 +82,7 @@ def clock():
 def carried(output):
     """An output's tag, its steps in microseconds, the source and the fault, as the scheduler reads
     them."""
-    tag, steps, source, fault = output._specscope
+    tag, steps, source, fault, _ = output._specscope
     reader = StepReader()
     return tag, [tuple(reader.read(step)) for step in steps], source, fault
 
@@ -99,7 +100,7 @@ def test_the_first_runners_step_is_timed_from_its_forward_pass_to_its_logits(clo
     reader, known = StepReader(), []
     for _ in range(2):
         runner.execute_model(a_plan())
-        tag, steps, source, fault = runner.sample_tokens(None)._specscope
+        tag, steps, source, fault, _ = runner.sample_tokens(None)._specscope
         known += map(reader.read, steps)
 
     assert (tag, source, fault) == (2, 0, "")
@@ -211,3 +212,72 @@ def test_steps_that_come_to_no_end_are_not_kept_for_ever_nor_mixed_with_the_next
 
     assert kept < 100
     assert (tag, steps[-1][2]) == (1000, 12_000)
+
+
+class Counts:
+    """A tensor of the device, whose copy holds its values once the device has come so far."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def to(self, device, non_blocking):
+        assert (device, non_blocking) == ("cpu", True)
+        return self
+
+    def tolist(self):
+        return self.values
+
+
+class Manager:
+    """vLLM's AdaptiveVerificationManager, as far as it is touched."""
+
+    num_bonus_tokens = 1
+
+    def __init__(self):
+        self.ends = [0]
+
+    def reallocate_drafts(self, req_ids, idx_mapping):
+        return Counts(self.ends), None, None, None
+
+
+class Event:
+    """One that has happened, or not."""
+
+    def __init__(self, happened):
+        self.happened = happened
+
+    def record(self):
+        pass
+
+    def query(self):
+        return self.happened
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_under_adaptive_verification_the_drafts_that_the_target_checks_ride_along(clock, happened):
+    runner = SecondRunner(clock)
+    manager = runner.adaptive_verification = Manager()
+    probe = probed(runner, clock)
+    probe._admitted = AdmittedDrafts(manager, lambda: Event(happened))
+
+    manager.ends = [0, 3, 4]
+    runner.execute_model(a_plan())
+    manager.reallocate_drafts(["a", "b"], idx_mapping=None)
+    first = runner.sample_tokens(None)
+    runner.execute_model(a_plan())  # of prompts alone: nothing is admitted
+    second = runner.sample_tokens(None)
+
+    assert first.get_output()._specscope[4] == ({"a": 2, "b": 0} if happened else None)
+    assert second.get_output()._specscope[4] is None
+
+
+def test_another_manager_is_left_alone_and_times_are_taken_all_the_same(clock, caplog):
+    runner = SecondRunner(clock)
+    runner.device = SimpleNamespace(type="cpu")
+    runner.adaptive_verification = SimpleNamespace(reallocate_drafts=print)
+
+    WorkerProbe.attach(SimpleNamespace(model_runner=runner))
+
+    assert runner.adaptive_verification.reallocate_drafts is print
+    assert len(caplog.records) == 1
+    assert runner.sample.__name__ == "timed"

@@ -114,9 +114,11 @@ class Scheduler:
         steps: list[tuple[int, float, float, float, float]] | None = None,
         source: int = 0,
         dropped: tuple[str, ...] = (),
+        verified: dict[str, int] | None = None,
     ) -> None:
         """Give out the step's tokens. ended: FinishReason by id; steps: times that are known;
-        dropped: whose tokens the scheduler throws away."""
+        dropped: whose tokens the scheduler throws away; verified: drafts that the target checked.
+        """
         self.tag += 1
         ids = list(planned.num_scheduled_tokens)
         order = ids[1:] + ids[:1]  # the runner's own; its index by id keeps the plan's
@@ -126,7 +128,7 @@ class Scheduler:
             sampled_token_ids=[[7] * ((accepted or {}).get(id_, 0) + 1) for id_ in order],
         )
         known = [(self.tag, 1.0, 2.0, 3.0, 4.0)] if steps is None else steps
-        made._specscope = (self.tag, known, source, "")
+        made._specscope = (self.tag, known, source, "", verified)
         self.probe.before_update(made)
         outputs = []
         for id_ in ids:

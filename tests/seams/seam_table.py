@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specscope_hook.adapters import sglang, sglang_worker, vllm
+from specscope_hook.adapters import sglang, sglang_worker, vllm, vllm_adaptive
 from specscope_hook.adapters.transformers_wraps import METHODS as TRANSFORMERS
 from specscope_hook.adapters.vllm_requests import _SHAPES
 
@@ -57,7 +57,13 @@ VLLM = (
         "vllm/v1/worker/gpu/model_runner.py",
         "GPUModelRunner",
         _V2_RUNNER,
-        ("device", "speculator"),
+        ("device", "speculator", "adaptive_verification"),
+    ),
+    Seam(
+        "vllm/v1/worker/gpu/spec_decode/adaptive_verification.py",
+        "AdaptiveVerificationManager",
+        vllm_adaptive.METHODS,
+        ("num_bonus_tokens",),
     ),
     _reads(
         "vllm/v1/core/sched/output.py",

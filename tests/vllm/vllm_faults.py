@@ -90,7 +90,9 @@ def main() -> None:
     found = {"untouched": {"tokens": serve(), "on": scheduler._specscope.on}}
     for point, (owner, name) in POINTS.items():
         kept = vars(owner)[name]
-        setattr(owner, name, broken)  # first, since the worker's wrappers keep their timer's methods
+        setattr(
+            owner, name, broken
+        )  # first, since the worker's wrappers keep their timer's methods
         attach()
         probe = scheduler._specscope
         if owner is Ring:

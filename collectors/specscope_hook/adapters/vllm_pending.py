@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from specscope_hook.adapters.vllm_rows import Rows
-from specscope_hook.adapters.vllm_steps import Taken
+from specscope_hook.adapters.vllm_steps import Carried, Taken
 from specscope_hook.clock import SystemClock
 from specscope_hook.columns import TimingSource
 from specscope_hook.recorder import Mark, Recorder
@@ -19,6 +19,7 @@ from specscope_hook.timers import Sealed, Step, StepReader
 
 NAN = math.nan
 _WAITING_STEPS = 64  # rounds that wait for their times; vLLM has 2 steps in flight
+_NOT_TIMED: Carried = (-1, [], TimingSource.HOST, "", None)
 _NO_BLOCK: Mark = (0, 0, 255, 0)
 
 
@@ -50,7 +51,9 @@ class PendingRounds:
 
     def add(self, step: Taken, rows: Rows) -> None:
         """A round more, which `write` writes."""
-        tag, source = (-1, TimingSource.HOST) if step.carried is None else step.carried[::2]
+        tag, source = (
+            (-1, TimingSource.HOST) if step.carried is None else (step.carried[0], step.carried[2])
+        )
         self._rounds.append(Pending(tag, source, step, rows))
 
     def write(self, unknown: bool = False) -> None:
@@ -114,4 +117,5 @@ class PendingRounds:
             accepted=rows.accepted,
             emitted=rows.emitted,
             ends=rows.ends,
+            verified=rows.verified,
         )

@@ -16,6 +16,7 @@ from operator import add
 
 from specscope_hook.adapters.vllm_requests import Requests, Running, end_of
 from specscope_hook.adapters.vllm_steps import Taken
+from specscope_hook.payload import ALL_VERIFIED
 
 _ONE_LESS = bytes([0, *range(255)])
 """To translate bytes by: each less one."""
@@ -32,6 +33,8 @@ class Rows:
     accepted: Sequence[int]
     emitted: Sequence[int]
     ends: Sequence[int]
+    verified: Sequence[int] | None = None
+    """Of each draft, checked by the target; None if all of each was."""
     prompt_tokens: int = 0
     invalid: int = 0
     padded: int = 0  # tokens planned for sequences that had ended by then, or for nothing
@@ -81,9 +84,13 @@ class RowReader:
         if 0 in k:
             pairs = zip(accepted, k, strict=True)
             accepted = bytes([kept if k_ else 0 for kept, k_ in pairs])
-        contexts = self._contexts
+        contexts, verified = self._contexts, None
         self._contexts = list(map(add, contexts, lengths))
-        return Rows(self._requests, self._classes, contexts, k, accepted, lengths, self._no_ends)
+        if step.carried is not None and step.carried[4] is not None:
+            verified = _verified(ids, step.carried[4])
+        return Rows(
+            self._requests, self._classes, contexts, k, accepted, lengths, self._no_ends, verified
+        )
 
     def forget(self) -> None:
         """Keep nothing of vLLM's."""
@@ -137,6 +144,8 @@ class RowReader:
             emitted.append(out)
         self._keep(ids, states)
         rows.requests, rows.classes, rows.ends = self._requests, self._classes, self._no_ends
+        if step.carried is not None and step.carried[4] is not None:
+            rows.verified = _verified(ids, step.carried[4])
         if step.turns:
             over = [each for each in step.turns if each.finish_reason is not None]
             reasons = {each.request_id: end_of(each) for each in over}
@@ -154,3 +163,8 @@ class RowReader:
         self._requests = array("Q", [state.hashed for state in states])
         self._classes = bytes([state.class_ for state in states])
         self._no_ends = bytes(len(ids))
+
+
+def _verified(ids: list[str], admitted: dict[str, int]) -> bytes:
+    """Of each sequence's draft what the target checked; all of it if nothing else is known."""
+    return bytes([admitted.get(id_, ALL_VERIFIED) for id_ in ids])

@@ -238,7 +238,7 @@ class SchedulerProbe:
         steps, self._steps = self._steps, []
         for step in steps:
             if step.carried is not None:
-                _, times, _, fault = step.carried
+                _, times, _, fault, _ = step.carried
                 if fault:
                     self._fail(fault)
                     return

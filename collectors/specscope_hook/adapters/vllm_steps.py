@@ -11,10 +11,18 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from specscope_hook.recorder import Mark
+from specscope_hook.timers import Sealed
 
 TOGETHER = 32  # steps that are read and written at once
 TOGETHER_SEQUENCES = 512  # or as many as have so many sequences together: half a millisecond
 TOGETHER_NS = 100_000_000  # and no later than this after the first of them
+
+
+Carried = tuple[int, list[Sealed], int, str, dict[str, int] | None]
+"""What a worker puts on its output, as attribute `_specscope`: its own step's tag, steps that have
+become known, the TimingSource, why this worker times nothing any more, once, and the drafts that
+the target checked by request id, where it may be fewer than were planned. Plain values: they cross
+a process each step."""
 
 
 class Taken(NamedTuple):
@@ -32,8 +40,8 @@ class Taken(NamedTuple):
     """What vLLM gave out; None if each scheduled request got all of its tokens and goes on."""
     turns: list[Any]
     """Of what was given: what ends a prompt's work, or its request."""
-    carried: Any
-    """What the worker put on its output; None if it is not timed."""
+    carried: Carried | None
+    """None if the worker is not timed."""
     began: int
     ended: int
     after_idle: bool

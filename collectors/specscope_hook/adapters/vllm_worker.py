@@ -12,16 +12,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from specscope_hook.adapters.vllm_adaptive import AdmittedDrafts
+from specscope_hook.adapters.vllm_steps import Carried
 from specscope_hook.plugin import read_arguments
-from specscope_hook.timers import CudaTimer, HostTimer, Part, Sealed, Timer
+from specscope_hook.timers import CudaTimer, HostTimer, Part, Timer
 
 log = logging.getLogger("vllm.specscope")
 
 _KEPT_STEPS = 64  # times that no output takes are kept for so many steps
-
-Carried = tuple[int, list[Sealed], int, str]
-"""What rides on an output: its own step's tag, steps that have become known, the TimingSource, and
-why this worker times nothing any more, once. Plain values: they cross a process each step."""
 
 
 class WorkerProbe:
@@ -35,6 +33,7 @@ class WorkerProbe:
         self._kept = 0  # steps since times last rode on an output
         self._stepping = False
         self._fault = ""
+        self._admitted: AdmittedDrafts | None = None
         self.on = True
 
     @classmethod
@@ -42,9 +41,17 @@ class WorkerProbe:
         """Wrap a worker's runner; where it has not what we wrap, one line says so."""
         try:
             runner = worker.model_runner
-            cls(runner, _timer_for(runner))._wrap_runner()
+            probe = cls(runner, _timer_for(runner))
+            probe._wrap_runner()
         except Exception as error:
             log.warning("specscope has no times from this worker: %r", error)
+            return
+        manager = getattr(runner, "adaptive_verification", None)
+        if manager is not None:
+            try:
+                probe._admitted = AdmittedDrafts(manager, _event_for(runner))
+            except Exception as error:
+                log.warning("specscope does not see which drafts are verified: %r", error)
 
     def _wrap_runner(self) -> None:
         runner = self._runner
@@ -186,28 +193,33 @@ class WorkerProbe:
         tag = self._tag
         if self.on:
             self._timer.seal(tag)
+        admitted = None if self._admitted is None else self._admitted.take()
         if not hasattr(output, "get_output"):
-            self._put(output, tag)
+            self._put(output, tag, admitted)
             return
         later = output.get_output
 
         def get_output() -> Any:
             result = later()
             try:
-                self._put(result, tag)
+                self._put(result, tag, admitted)
             except Exception as error:
                 self._fail(error)
             return result
 
         output.get_output = get_output
 
-    def _put(self, output: Any, tag: int) -> None:
+    def _put(
+        self, output: Any, tag: int, admitted: Callable[[], dict[str, int] | None] | None
+    ) -> None:
         if not getattr(output, "req_ids", None):  # a shared constant, or another pipeline stage's
             self._keep()
             return
         self._kept = 0
         steps = [] if self._fault else self._timer.taken()
-        output._specscope = (tag, steps, self._source, self._fault)
+        verified = None if admitted is None else admitted()
+        carried: Carried = (tag, steps, self._source, self._fault, verified)
+        output._specscope = carried
         self._fault = ""
 
     def _keep(self) -> None:
@@ -222,6 +234,13 @@ class WorkerProbe:
             log.error("specscope times nothing from here on, serving goes on: %r", error)
             self._fault = f"worker: {error!r}"
         self.on = self._stepping = False
+
+
+def _event_for(runner: Any) -> Callable[[], Any]:
+    import torch
+
+    event: Callable[[], Any] = torch.get_device_module(runner.device).Event
+    return event
 
 
 def _timer_for(runner: Any) -> Timer:
