@@ -4,7 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: coverage demo test check lint types bench clean fuzz test-vllm test-vllm-quick test-sglang seams \
+.PHONY: coverage demo test check lint types bench clean fuzz test-vllm test-vllm-quick \
+  vllm-counters test-sglang seams \
   tables wheels smollm2
 
 demo: $(READY)
@@ -39,6 +40,13 @@ test-vllm: $(READY)
 test-vllm-quick: $(READY)
 	sh tests/vllm/environment.sh .venv-vllm
 	VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/pytest tests/vllm -m vllm_quick
+
+# Real servers under kinds of traffic: our counters against their own, and the page that says so.
+vllm-counters: $(READY)
+	sh tests/vllm/environment.sh .venv-vllm
+	rm -f .vllm-counters.json
+	$(BIN)/python tests/vllm/counters_table.py run .venv-vllm/bin/python .vllm-counters.json
+	$(BIN)/python tests/vllm/counters_table.py render .vllm-counters.json docs/engines/vllm-counters.md
 
 test-sglang: $(READY)
 	sh tests/sglang/environment.sh .venv-sglang

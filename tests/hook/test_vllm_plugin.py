@@ -1,6 +1,7 @@
 """What vLLM's plug-in does as it is loaded: silent unless asked for, one line where it cannot."""
 
 import logging
+import os
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -70,6 +71,7 @@ def engine(monkeypatch):
 @pytest.fixture
 def rings(monkeypatch, tmp_path):
     monkeypatch.setenv("SPECSCOPE_RINGS", str(tmp_path))
+    monkeypatch.setenv("VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY", "")  # what the plug-in changes
     return tmp_path
 
 
@@ -206,3 +208,14 @@ def test_each_engine_ends_its_own_ring_first_and_its_shutdown_is_wrapped_once(
     assert cores[1].shutdown() == [1]
     assert cores[0].shutdown() == [1, 0]
     assert EngineCore.shutdown.__wrapped__ is original
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [("", "SPECSCOPE_"), ("AWS_", "AWS_,SPECSCOPE_"), ("SPECSCOPE_",) * 2]
+)
+def test_ray_workers_get_the_settings_of_the_hook(engine, rings, monkeypatch, before, after):
+    monkeypatch.setenv("VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY", before)
+
+    register()
+
+    assert os.environ["VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY"] == after

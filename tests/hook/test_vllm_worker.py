@@ -214,6 +214,37 @@ def test_steps_that_come_to_no_end_are_not_kept_for_ever_nor_mixed_with_the_next
     assert (tag, steps[-1][2]) == (1000, 12_000)
 
 
+@pytest.mark.parametrize(
+    ("method", "follows", "k", "called"),
+    [
+        ("ngram", True, 0, False),
+        ("ngram", True, 2, True),
+        ("ngram", False, 0, True),
+        ("draft_model", True, 0, True),
+        ("suffix", True, 0, True),
+    ],
+)
+def test_ngram_lookup_alone_is_skipped_at_k_0_and_only_where_policies_are_followed(
+    method, follows, k, called
+):
+    calls = []
+
+    class Runner(FirstRunner):
+        def propose_draft_token_ids(self, scheduler_output, sampled_token_ids):
+            calls.append(k)
+            return [[9] * k for _ in sampled_token_ids]
+
+    runner = Runner(ManualClock())
+    runner.speculative_config = SimpleNamespace(method=method)
+    WorkerProbe.attach(SimpleNamespace(model_runner=runner), follows=follows)
+    plan = SimpleNamespace(total_num_scheduled_tokens=2, num_spec_tokens_to_schedule=k)
+
+    drafts = runner.propose_draft_token_ids(plan, [[1], [2]])
+
+    assert drafts == [[9] * k, [9] * k]
+    assert bool(calls) == called
+
+
 class Counts:
     """A tensor of the device, whose copy holds its values once the device has come so far."""
 

@@ -10,7 +10,7 @@ from vllm_checks import (
     assert_equal_to_its_own_counters,
     assert_the_times_add_up,
 )
-from vllm_rings import ONE_PROCESS
+from vllm_rings import ONE_PROCESS, environment, finish
 
 
 @pytest.mark.vllm_quick
@@ -97,6 +97,45 @@ def test_a_policy_cuts_the_drafts_of_the_requests_that_it_names(run, models, tmp
     assert max(seen["short"]) == 1
     assert max(seen["long"]) == 3
     assert_equal_to_its_own_counters(got)
+
+
+def test_at_k_0_ngram_lookup_is_not_called_and_tokens_stay_the_same(run):
+    plugin = (
+        "from vllm.v1.spec_decode.ngram_proposer import NgramProposer as lookup\n"
+        "propose = lookup.propose\n"
+        "def at_least_1(self, num_speculative_tokens, *args, **kwargs):\n"
+        "    assert num_speculative_tokens, 'called for nothing'\n"
+        "    return propose(self, num_speculative_tokens, *args, **kwargs)\n"
+        "lookup.propose = at_least_1\n"
+    )
+    policy = {"policy": 7, "kind": "table", "table": [], "default_k": 0}
+
+    got = run(
+        {"speculative_config": NGRAM, "prompts": PROMPTS, "max_tokens": 40, "waves": 2},
+        settings={"SPECSCOPE_REQUEST_K": "on", **ONE_PROCESS},
+        plugin=plugin,
+        policy=json.dumps(policy),
+    )
+
+    ruled = [round_ for round_ in got.rounds if round_.policy == 7]
+    assert len(ruled) > 20
+    assert {k for round_ in ruled[2:] for k in round_.k} == {0}
+    assert_equal_to_its_own_counters(got)
+
+
+def test_vllm_copies_our_settings_to_ray_workers(vllm_python, tmp_path):
+    asks = (
+        "from vllm.plugins import load_general_plugins\n"
+        "load_general_plugins()\n"
+        "from vllm.ray.ray_env import get_env_vars_to_copy\n"
+        "print('SPECSCOPE_RINGS' in get_env_vars_to_copy())\n"
+    )
+
+    code, said = finish(
+        [vllm_python, "-c", asks], environment({"SPECSCOPE_RINGS": str(tmp_path)}), 600
+    )
+
+    assert (code, said.splitlines()[-1]) == (0, "True")
 
 
 @pytest.mark.vllm_quick

@@ -20,7 +20,7 @@ from specscope_hook.adapters.vllm_lengths import LEVERS
 from specscope_hook.adapters.vllm_scheduler import SchedulerProbe
 from specscope_hook.adapters.vllm_worker import WorkerProbe
 from specscope_hook.plugin import check_methods, load, quietly, read_arguments
-from specscope_hook.settings import HookSettings, complaints
+from specscope_hook.settings import PREFIX, HookSettings, complaints
 
 log = logging.getLogger("vllm.specscope")  # vLLM's own handlers print what is under `vllm`
 
@@ -36,6 +36,7 @@ _SCHEDULER: dict[str, tuple[str, ...]] = {
 """The scheduler's wrapped methods, each with the parameters that its wrapper reads."""
 _WORKER: dict[str, tuple[str, ...]] = {"initialize_from_config": ()}
 _PROBE = "_specscope"
+_RAY_PREFIXES = "VLLM_RAY_EXTRA_ENV_VAR_PREFIXES_TO_COPY"
 
 check = functools.partial(check_methods, engine="vLLM", tested=TESTED + "x")
 
@@ -63,7 +64,8 @@ def install(settings: HookSettings) -> None:
     _after_init(Scheduler, lambda scheduler: _attach(scheduler, settings))
     Scheduler._specscope = False
     _wrap_scheduler(Scheduler)
-    _wrap_worker(WorkerWrapperBase)
+    _wrap_worker(WorkerWrapperBase, settings)
+    _copy_to_ray()
 
 
 def _after_init(owner: type[Any], then: Callable[[Any], object]) -> None:
@@ -177,14 +179,21 @@ def _wrap_scheduler(owner: type[Any]) -> None:
         setattr(owner, name, functools.wraps(getattr(owner, name))(wrapper))
 
 
-def _wrap_worker(owner: type[Any]) -> None:
+def _wrap_worker(owner: type[Any], settings: HookSettings) -> None:
     """Once a worker has its model, wrap its runner."""
     original = owner.initialize_from_config
 
     @functools.wraps(original)
     def initialize_from_config(self: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(self, *args, **kwargs)
-        WorkerProbe.attach(self.worker)
+        WorkerProbe.attach(self.worker, follows=settings.request_k)
         return result
 
     owner.initialize_from_config = initialize_from_config
+
+
+def _copy_to_ray() -> None:
+    """Have vLLM copy our settings to Ray workers, which it starts after it has loaded us."""
+    prefixes = os.environ.get(_RAY_PREFIXES, "")
+    if PREFIX not in prefixes.split(","):
+        os.environ[_RAY_PREFIXES] = f"{prefixes},{PREFIX}" if prefixes else PREFIX

@@ -17,6 +17,7 @@ from typing import Any
 
 from specscope_hook.adapters.vllm_requests import Requests
 from specscope_hook.blocks import Blocks
+from specscope_hook.errors import NotSupported
 from specscope_hook.plugin import read_arguments
 
 log = logging.getLogger("vllm.specscope")
@@ -128,6 +129,30 @@ def why_not_whole(config: Any) -> str:
     if graphs.has_full_cudagraphs() and not config.use_v2_model_runner:
         return "the V1 runner's full CUDA graphs verify a fixed number of tokens"
     return ""
+
+
+def skip_at_zero(runner: Any, propose: Callable[..., Any]) -> Callable[..., Any]:
+    """A V1 runner's drafting, but n-gram lookup not called in a step that is to draft nothing.
+
+    vLLM calls it all the same, and the call alone takes longer than a small step's sampling: k = 0
+    would not be target-only. Lookup keeps nothing from step to step, so nothing is missed by it.
+    Other methods are left alone: a draft model's pass keeps its cache whole, and suffix decoding
+    learns from each step.
+    """
+    if getattr(getattr(runner, "speculative_config", None), "method", None) != "ngram":
+        return propose
+    try:
+        read = read_arguments(propose, "scheduler_output", "sampled_token_ids")
+    except NotSupported:
+        return propose
+
+    def skipping(*args: Any, **kwargs: Any) -> Any:
+        planned, sampled = read(args, kwargs)
+        if getattr(planned, "num_spec_tokens_to_schedule", 1) == 0 and isinstance(sampled, list):
+            return [[] for _ in sampled]
+        return propose(*args, **kwargs)
+
+    return skipping
 
 
 _FIXED = ("dflash", "dspark", "extract_hidden_states", "custom_class")

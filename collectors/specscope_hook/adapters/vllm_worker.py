@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from specscope_hook.adapters.vllm_adaptive import AdmittedDrafts
+from specscope_hook.adapters.vllm_lengths import skip_at_zero
 from specscope_hook.adapters.vllm_steps import Carried
 from specscope_hook.plugin import read_arguments
 from specscope_hook.timers import CudaTimer, HostTimer, Part, Timer
@@ -25,8 +26,9 @@ _KEPT_STEPS = 64  # times that no output takes are kept for so many steps
 class WorkerProbe:
     """Times one model runner; any fault turns it off and is carried to the scheduler once."""
 
-    def __init__(self, runner: Any, timer: Timer) -> None:
+    def __init__(self, runner: Any, timer: Timer, *, follows: bool = False) -> None:
         self._runner = runner
+        self._follows = follows
         self._timer = timer
         self._source = int(timer.source)
         self._tag = 0
@@ -37,11 +39,14 @@ class WorkerProbe:
         self.on = True
 
     @classmethod
-    def attach(cls, worker: Any) -> None:
-        """Wrap a worker's runner; where it has not what we wrap, one line says so."""
+    def attach(cls, worker: Any, *, follows: bool = False) -> None:
+        """Wrap a worker's runner; where it has not what we wrap, one line says so.
+
+        follows: whether policies are followed; a step at k = 0 then drafts nothing if it can.
+        """
         try:
             runner = worker.model_runner
-            probe = cls(runner, _timer_for(runner))
+            probe = cls(runner, _timer_for(runner), follows=follows)
             probe._wrap_runner()
         except Exception as error:
             log.warning("specscope has no times from this worker: %r", error)
@@ -65,6 +70,8 @@ class WorkerProbe:
             targets = [(runner, name) for name in (*names, "_bookkeeping_sync")]
             targets.append((runner, "propose_draft_token_ids"))
         originals = [getattr(owner, name) for owner, name in targets]  # all, or none is wrapped
+        if self._follows and not second:
+            originals[-1] = skip_at_zero(runner, originals[-1])
         wrappers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
             "execute_model": self._around_execute_v2 if second else self._around_execute,
             "sample_tokens": self._around_sample_tokens,
