@@ -10,6 +10,10 @@ from statistics import NormalDist
 from typing import Any
 
 from specscope.readers.records import Arm, Finding
+from specscope.readers.source import SEPARATOR
+
+BLOCKS = "blocks"
+"""The scope of tables that hold one arm each."""
 
 HIGHER_IS_BETTER = ("throughput_tok_s", "request_s", "printed_speedup")
 
@@ -56,6 +60,7 @@ def grouped(arms: Sequence[Arm]) -> tuple[list[Group], list[Finding]]:
         # Result files hold one arm each, so they belong together; a table holds all of its own.
         alone = "" if "speculation_fields" in arm.settings else arm.input
         scopes[str(arm.settings.get("scope", alone))].append(arm)
+    _join_baselines(scopes)
     groups: dict[tuple[object, ...], Group] = {}
     findings: list[Finding] = []
     for scope, members in scopes.items():
@@ -80,6 +85,23 @@ def grouped(arms: Sequence[Arm]) -> tuple[list[Group], list[Finding]]:
             trials.rows.append(arm.metrics)
             group.inputs.add(arm.input)
     return list(groups.values()), findings
+
+
+def _join_baselines(scopes: dict[str, list[Arm]]) -> None:
+    """Target-only runs that have a table to themselves belong to the document's one other table, if
+    that table holds none."""
+    bases = scopes.get(BLOCKS, [])
+    if not bases or any(arm.role != "target_only" for arm in bases):
+        return
+    files = {arm.input.partition(SEPARATOR)[0] for arm in bases}
+    lacking = [
+        members
+        for scope, members in scopes.items()
+        if scope.partition(SEPARATOR)[0] in files
+        and {arm.role for arm in members} == {"speculative"}
+    ]
+    if len(lacking) == 1:
+        lacking[0].extend(scopes.pop(BLOCKS))
 
 
 def ratio(

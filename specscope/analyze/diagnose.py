@@ -50,7 +50,7 @@ def of_totals(total: Window, sums: Sums, by_throughput: bool = True) -> Iterator
             {"proposed": total.proposed},
         )
     yield from _no_room(total)
-    k, drafts, proposed = total.k, total.drafts, total.proposed
+    k, (drafts, proposed, _) = total.k, total.counted
     if k and drafts and proposed and total.position_rates and proposed < 0.98 * k * drafts:
         yield Finding(
             "POSITION_RATES_BIASED",
@@ -97,8 +97,8 @@ def _break_even(total: Window, by_throughput: bool) -> Iterator[Finding]:
     tokens = total.mean_length
     if not tokens or tokens < 1:
         return
-    if total.emitted and total.drafts:
-        tokens = total.emitted / total.drafts
+    if total.emitted and total.counted[0]:
+        tokens = total.emitted / total.counted[0]
     # With many rounds that proposed nothing, the mean round and the drafts' length do not match.
     if total.round_ms is not None and (total.coverage is None or total.coverage >= NEARLY_ALL):
         even = total.round_ms / tokens

@@ -174,8 +174,8 @@ def window_json(window: Window) -> dict[str, Any]:
         found[name] = list(found[name]) if found[name] is not None else None
     found["engine"] = None if window.engine == "unknown" else window.engine
     # Where only some pooled windows know their generated tokens, their sum belongs to those alone.
-    partly = window.covered is not None and window.covered != (window.drafts or 0) + (
-        window.accepted or 0
+    partly = window.covered is not None and window.covered != (window.counted[0] or 0) + (
+        window.counted[2] or 0
     )
     generated = None if partly else window.generated
     found["generated"] = round(generated) if generated is not None else None

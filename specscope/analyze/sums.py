@@ -34,6 +34,12 @@ class Mean:
         return self.weighted / self.weight if self.weight else None
 
 
+def _sum(*given: int | None) -> int | None:
+    """Of the counts that are known; None when none is."""
+    known = [count for count in given if count is not None]
+    return sum(known) if known else None
+
+
 @dataclass(slots=True)
 class Counts:
     """Sums over windows; a sum is unknown once a window lacks its count."""
@@ -83,6 +89,8 @@ class Sums:
     waiting: Mean = field(default_factory=Mean)
     count: int = 0
     estimated: set[str] = field(default_factory=set)
+    fleet: bool = False
+    """Some engines of a scrape gave counts that lack their partners, which add to sums."""
 
     @property
     def speculated(self) -> bool:
@@ -103,8 +111,9 @@ class Sums:
                 self.covered += drafts + accepted
                 self.generated += generated
                 self.accepted_in_generated += accepted
-        elif accepted is not None or window.proposed is not None:
-            self.partial.add(0, window.proposed, accepted, 0)
+        elif drafts or accepted is not None or window.proposed is not None:
+            self.partial.add(drafts or 0, window.proposed, accepted, 0)
+            self.fleet |= window.grain == "counter"
         if not complete and window.printed_positions:
             self._add_quoted(window.printed_positions, weight)
         if not complete and window.printed_length is not None:
@@ -144,6 +153,7 @@ class Sums:
         self.all_generated += other.all_generated
         self.accepted_in_generated += other.accepted_in_generated
         self.count += other.count
+        self.fleet |= other.fleet
         self.estimated |= other.estimated
         for key, seconds in other.seconds.items():
             self.seconds[key] += seconds
@@ -158,7 +168,15 @@ class Sums:
         complete = self.complete.windows > 0
         counts = self.complete if complete else self.partial
         known = counts.windows > 0
-        drafts = counts.drafts if complete else None
+        drafts = counts.drafts if complete else (counts.drafts or None)
+        proposed = counts.proposed if known else None
+        accepted = counts.accepted if known else None
+        whole = None
+        if complete and self.fleet and counts.accepted is not None:
+            whole = (counts.drafts, counts.proposed, counts.accepted)
+            drafts = counts.drafts + self.partial.drafts
+            proposed = _sum(counts.proposed, self.partial.proposed)
+            accepted = _sum(counts.accepted, self.partial.accepted)
         exact = self.positions_exact and self.positions_known and bool(self.positions)
         rates = None
         if self.positions and self.positions_known and self.complete.drafts:
@@ -176,8 +194,9 @@ class Sums:
             seconds=max(self.seconds.values(), default=None),
             k=next(iter(self.ks)) if len(self.ks) == 1 else None,
             drafts=drafts,
-            proposed=counts.proposed if known else None,
-            accepted=counts.accepted if known else None,
+            proposed=proposed,
+            accepted=accepted,
+            whole=whole,
             came_out=counts.emitted if complete else None,
             generated=generated or None,
             covered=self.covered if complete else None,

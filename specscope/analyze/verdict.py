@@ -114,11 +114,12 @@ def shown(total: Window) -> str:
     parts = []
     if total.acceptance_rate is not None:
         parts.append(f"{total.acceptance_rate:.1%} of proposals accepted")
-    counted = (total.drafts or 0) + (total.accepted or 0)
-    if total.drafts and total.emitted is not None and total.emitted != counted:
+    drafts, _, accepted = total.counted
+    counted = (drafts or 0) + (accepted or 0)
+    if drafts and total.emitted is not None and total.emitted != counted:
         parts.append(
-            f"{total.emitted / total.drafts:.2f} tokens per round came out "
-            f"({counted / total.drafts:.2f} "
+            f"{total.emitted / drafts:.2f} tokens per round came out "
+            f"({counted / drafts:.2f} "
             "by the engine's count)"
         )
     elif total.mean_length is not None:

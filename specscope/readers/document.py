@@ -87,7 +87,9 @@ def parts(source: Source) -> list[Part] | None:
             text = "\n".join(kept)
             found += [Part(label, lines=piece.splitlines()) for piece in _json_apart(text)]
         else:
-            prose += kept
+            prose += [*kept, ""]
+    # A heading, a block of code, a heading: the speeds in headings are one list.
+    prose = list(_tables_out(prose, [], found))
     found.append(Part("", lines=prose))
     return _named(source.name, found[:MOST_PARTS])
 

@@ -51,6 +51,9 @@ class Window:
     """Tokens that really came out of the drafts' rounds, where that is measured."""
     covered: int | None = None
     """drafts + accepted of those pooled windows whose generated tokens are known."""
+    whole: tuple[int, int | None, int] | None = None
+    """(drafts, proposed, accepted) of those pooled windows that know drafts and accepted, if others
+    know one of the two: rates and lengths are over the former, sums over all."""
     counted_at: tuple[int, ...] | None = None
     printed_positions: tuple[float | None, ...] | None = None
     printed_rate: float | None = None
@@ -70,10 +73,16 @@ class Window:
     """By how much a printed mean length may differ from the counts: half a last digit."""
 
     @property
+    def counted(self) -> tuple[int | None, int | None, int | None]:
+        """(drafts, proposed, accepted) that belong together: what rates are made of."""
+        return self.whole or (self.drafts, self.proposed, self.accepted)
+
+    @property
     def acceptance_rate(self) -> float | None:
         """accepted / proposed, 0..1."""
-        if self.proposed is not None and self.accepted is not None:
-            return self.accepted / self.proposed if self.proposed else None
+        _, proposed, accepted = self.counted
+        if proposed is not None and accepted is not None:
+            return accepted / proposed if proposed else None
         return self.printed_rate
 
     @property
@@ -83,18 +92,20 @@ class Window:
         Unknown where far more is counted than came out: behind the end of a text nobody counts
         well.
         """
-        counted = (self.drafts or 0) + (self.accepted or 0)
+        drafts, _, accepted = self.counted
+        counted = (drafts or 0) + (accepted or 0)
         if self.came_out is not None and counted > OVERCOUNT * self.came_out:
             return None
-        if self.drafts is not None and (self.accepted is not None or not self.drafts):
-            return 1 + (self.accepted or 0) / self.drafts if self.drafts else None
+        if drafts is not None and (accepted is not None or not drafts):
+            return 1 + (accepted or 0) / drafts if drafts else None
         return self.printed_length
 
     @property
     def emitted(self) -> int | None:
         """Tokens out of the drafts' rounds: as measured, else drafts + accepted."""
-        if self.came_out is None and self.drafts is not None and self.accepted is not None:
-            return self.drafts + self.accepted
+        drafts, _, accepted = self.counted
+        if self.came_out is None and drafts is not None and accepted is not None:
+            return drafts + accepted
         return self.came_out
 
     @property
@@ -104,9 +115,10 @@ class Window:
         A little above 1 comes from rounded rates and counts behind the end of a text, and is 1; far
         above 1 the two counts do not belong together, and it is unknown.
         """
-        if self.drafts is None or self.accepted is None or not self.generated:
+        drafts, _, accepted = self.counted
+        if drafts is None or accepted is None or not self.generated:
             return None
-        covered = self.covered if self.covered is not None else self.drafts + self.accepted
+        covered = self.covered if self.covered is not None else drafts + accepted
         value = covered / self.generated
         return min(value, 1.0) if value <= OVERSHOOT else None
 
@@ -115,18 +127,18 @@ class Window:
         """Accepted tokens by position: counted, or the only whole numbers behind rounded rates."""
         if self.counted_at is not None:
             return self.counted_at
-        rates, drafts = self.printed_positions, self.drafts
+        rates, (drafts, _, accepted) = self.printed_positions, self.counted
         if not rates or not drafts or None in rates or HALF_RATE_DIGIT * drafts >= 0.5:
             return None
         counts = tuple([round((rate or 0.0) * drafts) for rate in rates])
-        return counts if sum(counts) == self.accepted else None
+        return counts if sum(counts) == accepted else None
 
     @property
     def position_rates(self) -> tuple[float | None, ...] | None:
         """Survival by position over all drafts."""
-        counts = self.accepted_at
-        if counts is not None and self.drafts:
-            return tuple([count / self.drafts for count in counts])
+        counts, (drafts, _, _) = self.accepted_at, self.counted
+        if counts is not None and drafts:
+            return tuple([count / drafts for count in counts])
         return self.printed_positions
 
 

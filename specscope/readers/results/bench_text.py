@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from specscope.readers.logs.lines import number, plain
-from specscope.readers.records import Record
+from specscope.readers.records import Record, Window
 from specscope.readers.results.bench_json import flat
 from specscope.readers.source import arm_name
 
@@ -65,10 +65,12 @@ class BenchText:
         b"Output token throughput (tok/s):",
         b"Total Output Throughput (tokens/sec):",
         b" output tokens/s",
+        b"= DECODING STATISTICS",
     )
     marks = (
         b"Serving Benchmark Result",
         b"= REQUEST DETAILS",
+        b"= DECODING STATISTICS",
         b"requests:",
         b"concurrency:",
         b"(RPS):",
@@ -100,7 +102,7 @@ class BenchText:
             ended = list(self.finish())
             self._engine = "tensorrt-llm" if _TRTLLM[1] in text else None
             return ended
-        if _TRTLLM[0] in text:
+        if _TRTLLM[0] in text or "= DECODING STATISTICS" in text:
             self._engine = "tensorrt-llm"
         offline = _OFFLINE.search(text)
         if offline:
@@ -121,6 +123,11 @@ class BenchText:
             return ended
         return ()
 
+    @staticmethod
+    def _found_length(found: dict[str, object]) -> float | None:
+        length = found.get("accept_length")
+        return length if isinstance(length, float) and length > 1 else None
+
     def _offline(self, requests: str, tokens: str) -> list[Record]:
         """A line that is a whole result; several of one file are runs of their own."""
         self._lines += 1
@@ -132,6 +139,10 @@ class BenchText:
         found: dict[str, object] = dict(self._found)
         positions, self._positions, self._found = self._positions, [], {}
         if "output_throughput" not in found and "mean_tpot_ms" not in found:
+            length = self._found_length(found)
+            if length is not None:  # statistics of decoding apart from those of speed
+                engine = self._engine or "unknown"
+                yield Window(self._input, engine, grain="run", printed_length=length)
             return
         if positions:
             found["spec_decode_per_position_acceptance_rates"] = positions

@@ -14,6 +14,7 @@ from specscope.readers.tables.names import (
     K0,
     OFF,
     ON,
+    SILENT,
     SWITCHED_OFF,
     SWITCHED_ON,
     WORD,
@@ -49,6 +50,8 @@ def decided(sign: Sign) -> tuple[str, str]:
     name = named(sign.name)
     state = _bound(name.state, sign.speculation)
     switched = [_bound(named(text).state, True) for text in sign.switches if text]
+    if state == SILENT and WORD in switched:
+        state = WORD
     if sign.counted:
         return "speculative", "stated"
     if sign.drafted_nothing and state not in (OFF, WORD):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -58,6 +58,10 @@ _BASELINE_SAID = re.compile(
 _SPEECH = ("accepted", "mean_length", "acceptance_rate")
 
 
+_Read = tuple[Arm, tuple[float, ...] | None]
+"""The arm of a row, and its acceptance by position."""
+
+
 class BenchTable:
     """A table of arms."""
 
@@ -70,7 +74,7 @@ class BenchTable:
         if len(set(names)) < 2 or not is_header(printed):
             return 0.0
         first = _table(printed, itertools.islice(rows(io.BytesIO(head)), 50))
-        return 0.6 if is_known(first) else 0.0
+        return 0.6 if is_known(first, drawn=False) else 0.0
 
     def read(self, source: Source) -> Iterator[Record]:
         """One arm per row, and a window where the row speaks of acceptance."""
@@ -89,12 +93,13 @@ def is_header(cells: Sequence[str]) -> bool:
     return all(len(cell) <= LONGEST_NAME and not _VALUE.search(cell) for cell in cells)
 
 
-def is_known(table: Table) -> bool:
-    """Whether the table names a measure, and arms or classes."""
+def is_known(table: Table, drawn: bool = True) -> bool:
+    """Whether the table names a measure, and arms or classes; one that is drawn as a table needs no
+    arms if it measures acceptance."""
     if is_llama_bench(table):
         return True
     schema = resolve(table.names, table.rows)
-    if schema.measures and (schema.arms or (table.context and _speaks_at_all(schema))):
+    if schema.measures and (schema.arms or (drawn and _speaks_at_all(schema))):
         return True
     unfolded = long_rows(table)
     if not unfolded:
@@ -122,6 +127,7 @@ def records(
     read_rows = [reader.row(row, line) for line, row in enumerate(unfolded, start=first_line)]
     yield from reader.findings
     _infer_baseline(schema, unfolded, read_rows)
+    _tell_by_knobs(schema, unfolded, read_rows)
     arms = [arm for arm, _ in read_rows]
     by_times = list(modelled(input, arms))
     yield from by_times
@@ -365,9 +371,7 @@ def _positions(schema: Schema, row: Row) -> tuple[float, ...] | None:
     return tuple(found) if len(found) > 1 else None
 
 
-def _infer_baseline(
-    schema: Schema, rows: Sequence[Row], read_rows: list[tuple[Arm, tuple[float, ...] | None]]
-) -> None:
+def _infer_baseline(schema: Schema, rows: Sequence[Row], read_rows: list[_Read]) -> None:
     """Rows whose acceptance is left blank, in a table that gives it for others, drafted nothing."""
     places = [c for metric in _SPEECH for c, _ in schema.metrics.get(metric, [])]
     if not places or any(arm.role in ("target_only", "k0") for arm, _ in read_rows):
@@ -383,6 +387,20 @@ def _infer_baseline(
         if blank[place] and nameless and not named(arm.arm).versioned and not is_total(arm.arm):
             plain = replace(arm, role="target_only", k=None, basis="inferred")
             read_rows[place] = (plain, positions)
+
+
+def _tell_by_knobs(schema: Schema, rows: Sequence[Row], read_rows: list[_Read]) -> None:
+    """Rows of one name and class that differ in a knob of speculation are arms of their own."""
+    by_arm: dict[str, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+    for place, (arm, _) in enumerate(read_rows):
+        values = tuple(f"{name.replace('_', ' ')} {rows[place].get(name)}" for name in schema.knobs)
+        by_arm[f"{arm.arm} {arm.role} {arm.k} {arm.conditions}"][values].append(place)
+    for kinds in by_arm.values():
+        for values, places in kinds.items() if len(kinds) > 1 else ():
+            told = [one for i, one in enumerate(values) if len({v[i] for v in kinds}) > 1]
+            for place in places:
+                arm, positions = read_rows[place]
+                read_rows[place] = (replace(arm, arm=", ".join([arm.arm, *told])), positions)
 
 
 def _speaks(metrics: Mapping[str, float], positions: tuple[float, ...] | None) -> bool:

@@ -80,6 +80,9 @@ def rows(stream: BinaryIO) -> Iterator[dict[str, str]]:
                 yield dict(zip(columns, cells, strict=False))
     except csv.Error:
         return
+    finally:
+        if not stream.closed:
+            text.detach()  # the stream is the caller's
 
 
 def _bounded(text: io.TextIOWrapper) -> Iterator[str]:

@@ -23,6 +23,7 @@ _BOX = str.maketrans({"│": "|", "┃": "|", "║": "|", "¦": "|"})
 _GRID = re.compile(r"^[\s+|\-=:─━═┏┓┗┛┡┩┳┻╇┷┴┬├┤┼╋└┘┌┐╞╡╪╔╗╚╝╠╣╦╩╬┠┨┿┢┪┣┫]+$")
 _DASHES = re.compile(r"^\s*-{2,}(?:\s+-{2,})+\s*$")
 _LONG_RULE = re.compile(r"^\s*[-=─━_]{8,}\s*$")
+_WORDS = re.compile(r"\S+(?: \S+)*")
 _QUOTE = re.compile(r"^(?:\s*>)+ ?")
 _HEADING = re.compile(r"^\s*(?:#+\s*|<summary>\s*|[-*]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
 
@@ -192,14 +193,32 @@ def _spaced(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
         if _LONG_RULE.match(lines[end]):
             end += 1
             continue
-        cells = _columns(lines[end])
-        if len(cells) != len(header) or not any(quantity(cell) for cell in cells[1:]):
+        cells = _fitted(lines[place], lines[end])
+        if cells is None:
             break
         rows.append(cells)
         end += 1
     if len(rows) < (1 if ruled else 2):
         return None
     return _made(header, rows, caption_above(lines, place)), range(place, end)
+
+
+def _fitted(header: str, line: str) -> list[str] | None:
+    """The cells of a row below their columns: a remark behind the last is left out, and cells of a
+    row with gaps belong to the columns that they stand under. None for a line that is no row."""
+    cells, width = _columns(line), len(_columns(header))
+    if not any(quantity(cell) for cell in cells[1:]):
+        return None
+    if len(cells) > width and not any(quantity(cell) for cell in cells[width:]):
+        cells = cells[:width]
+    if len(cells) == width:
+        return cells
+    spans, starts = ([m.start() for m in _WORDS.finditer(text)] for text in (header, line))
+    places = [min(range(width), key=lambda i: abs(spans[i] - at)) for at in starts]
+    if len(cells) > width or len(set(places)) < len(places):
+        return None
+    by_place = dict(zip(places, cells, strict=True))
+    return [by_place.get(place, "") for place in range(width)]
 
 
 def _columns(line: str) -> list[str]:

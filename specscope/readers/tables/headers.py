@@ -113,7 +113,8 @@ _DELTA = {
     "ratio", "boost", "uplift", "faster", "slower", "x", "noise", "cv", "err", "error",
 }  # fmt: skip
 _SPEEDUP = {"speedup", "gain", "vs", "boost", "uplift", "x"}
-_POSITION = re.compile(r"(?:^|_)(?:p|pos|position|token)_?(\d{1,2})$")
+_POSITION = re.compile(r"(?:^|_)(?:p|d|pos|position|token)_?(\d{1,2})$")
+_POSITIONS = re.compile(r"(?:^|_)(?:pos|position|positions|[pd]_?[01]_per_[pd]_?[12])(?:_|$)")
 _PER_ROUND = re.compile(
     r"(?:per|tok|tokens|token)_(?:round|step|verify|verification|cycle|pass|iteration|iter|forward)"
 )
@@ -209,6 +210,11 @@ def position_of(name: str) -> int | None:
     """The draft position that a column of acceptance rates is of, from 0; None for any other."""
     match = _POSITION.search(name)
     return int(match.group(1)) if match else None
+
+
+def is_positions(name: str) -> bool:
+    """Whether a column holds a list of acceptances, one a position (`accept_d1_per_d2_per_d3`)."""
+    return bool(_POSITIONS.search(name))
 
 
 def class_of(name: str) -> tuple[str, int] | None:

@@ -1,5 +1,6 @@
-"""Speeds that stand in lines instead of a table: `without eagle: 21 tps`, one below the other, or
-`Prompt 1: without draft 15.1 tok/s, with draft 11.0 tok/s`.
+"""Speeds that stand in lines instead of a table: `without eagle: 21 tps`, one below the other,
+`Prompt 1: without draft 15.1 tok/s, with draft 11.0 tok/s`, or lines of one shape below headings
+that name the arm.
 
 Such lines are arms only if they name a run without speculation and one with it, and nothing else
 about the two differs.
@@ -11,24 +12,46 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from specscope.readers.tables import headers
 from specscope.readers.tables.cells import bare
+from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.names import OFF, ON, WORD, named
 
 MOST_ROWS = 10_000
+MOST_HEADINGS = 3
+"""Lines above the first speed that may name its class and its arm."""
+
 LONGEST_LABEL = 60
 LONGEST_LINE = 400
+PLAIN = 7
+"""The level of a line that heads others without the mark of a heading."""
+
 _SPEED = re.compile(
-    r"(?<![\w.,])(?P<value>\d[\d.,]{0,15})\s{0,3}(?P<unit>tok(?:en)?s?\s?/\s?s(?:ec(?:ond)?)?|t/s|tps"
-    r"|tokens? per second)(?![\w/])",
+    r"(?<![\w.,])(?P<value>\d[\d.,]{0,15})\s{0,3}(?P<unit>tok(?:en)?s?[\s-]?(?:/|per)[\s-]?s(?:ec(?:ond)?)?"
+    r"|t/s|tps)(?![\w/])",
     re.IGNORECASE,
 )
+_BARE_SPEED = re.compile(r"(?<=[:=] )(?P<value>\d[\d.,]{0,15})(?P<unit>)(?=\s*(?:[,;(]|$))")
+"""A number without its unit, which a line above gives."""
+
 _NO_OUTPUT = re.compile(
     r"(?:prefill|prompt(?: eval| processing)?|pp|input|total)\W*(?:speed\W*)?$", re.IGNORECASE
 )
+_OF_TABLE = re.compile(r"[|\t│┃]|\S\s{2,}\S.*\S\s{2,}\S")
+"""A row of a table: bars, tabs, or three columns."""
+
 _LABELLED = re.compile(r"^(?P<label>[^:|]{1,60}):\s+(?P<rest>.*)$")
 _AMBIGUOUS = re.compile(r"\bvs\.?\s|\bfrom\b|\bto\s+\d|->|→", re.IGNORECASE)
-_HEADING = re.compile(r"^\s*(?:#+\s*|<summary>\s*|[-*•]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
-_MARKS = re.compile(r"^[\s>*•+-]{0,12}")
+_HEADING = re.compile(r"^\s*(#+\s*|<summary>\s*|[-*•]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
+_MARKS = re.compile(r"^[\s>*•+#-]{0,12}")
+_PATH = re.compile(r"\(?[\w.-]+/[\w./-]+\)?")
+_BRACKETS = re.compile(r"\([^()]*\)")
+_ENGINES_OWN = re.compile(
+    r"print_timing|eval time|Decode batch|SpecDecoding|INFO |questions:|throughput:.*accept"
+    r"|metrics:|requests/s|pred=|task \d",
+    re.IGNORECASE,
+)
+"""Lines that a reader of logs knows better."""
 
 
 class Listed(NamedTuple):
@@ -39,12 +62,49 @@ class Listed(NamedTuple):
     speed: str
 
 
-def line_speeds(line: str) -> list[Listed]:
+class _Above:
+    """The headings that a line stands under: the nearest that names an arm, and the nearest other
+    one."""
+
+    def __init__(self) -> None:
+        self.arm, self.label, self.unit = "", "", ""
+        self._arm_level = self._label_level = PLAIN
+
+    def enter(self, text: str, level: int) -> None:
+        """Take in a heading; a level of Markdown ends what stood under deeper ones."""
+        if level < PLAIN:
+            self.close(level)
+        if named(text).state in (ON, OFF, WORD):
+            self.arm, self._arm_level = text, level
+            if self._label_level >= level < PLAIN:
+                self.label = ""
+        elif headers.metric_of(name_of(text)) == "throughput_tok_s":
+            self.unit = "tok/s"
+        else:
+            self.label, self._label_level = text, level
+
+    def demote(self, speeds: Sequence[Listed]) -> None:
+        """A heading that speaks of a drafter above runs without one names a class, no arm."""
+        plain = any(named(one.arm).state in (OFF, WORD) for one in speeds)
+        if plain and named(self.arm).state == ON:
+            self.label, self._label_level, self.arm = self.arm, self._arm_level, ""
+
+    def close(self, level: int) -> None:
+        if self.arm and self._arm_level >= level:
+            self.arm, self._arm_level = "", PLAIN
+        if self.label and self._label_level >= level:
+            self.label, self._label_level = "", PLAIN
+
+
+def line_speeds(line: str, above: _Above | None = None) -> list[Listed]:
     """The arms of one line with their speeds; nothing for prose."""
-    if len(line) > LONGEST_LINE or _AMBIGUOUS.search(line):
+    above = above or _Above()
+    if len(line) > LONGEST_LINE or _AMBIGUOUS.search(line) or _ENGINES_OWN.search(line):
         return []
     text = _MARKS.sub("", bare(line))
     matches = [m for m in _SPEED.finditer(text) if not _NO_OUTPUT.search(text[: m.start()])]
+    if not matches and above.unit:
+        matches = list(_BARE_SPEED.finditer(text))[:1]
     if not matches:
         return []
     label = ""
@@ -52,67 +112,93 @@ def line_speeds(line: str) -> list[Listed]:
     if labelled and not named(labelled.group("label")).state and len(matches) > 1:
         label = labelled.group("label").strip()
     start = labelled.start("rest") if label and labelled else 0
-    found = []
+    found: list[Listed] = []
+    silent: list[Listed] = []
     for match in matches:
         phrase = text[start : match.start()].strip(" ,;:.-–—=~≈(@")
         state = named(phrase).state
-        if state in (ON, OFF, WORD):
-            found.append(Listed(phrase, label, f"{match.group('value')} {match.group('unit')}"))
+        speed = f"{match.group('value')} {match.group('unit') or above.unit}"
+        (found if state in (ON, OFF, WORD) else silent).append(Listed(phrase, label, speed))
         start = match.end()
     if len(found) == 1:  # of several speeds in a line of one arm the last is that of the output
         arm = re.split(r":\s|,(?=\s*\[)", found[0].arm)[0].strip()
-        match = matches[-1]
-        found = [Listed(arm, label, f"{match.group('value')} {match.group('unit')}")]
-    return [one for one in found if len(one.arm) <= LONGEST_LABEL and len(one.arm.split()) <= 9]
+        found = [Listed(arm, label, (*found, *silent)[-1].speed)]
+        if above.arm and named(arm).state == ON and named(above.arm).state == ON:
+            found = [found[0]._replace(arm=f"{above.arm} {arm}")]
+    elif not found and above.arm:
+        kind = " ".join(re.findall(r"[^\W\d]+", silent[-1].arm))
+        found = [Listed(above.arm, kind, silent[-1].speed)]
+    return [one for one in found if len(_PATH.sub("", one.arm)) <= LONGEST_LABEL
+            and len(one.arm.split()) <= 9]  # fmt: skip
 
 
 def arms_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int] | None:
     """(the arms of neighbouring lines, the number of the last) from a place on; None for prose."""
     rows: list[Listed] = []
-    headings: list[str] = []
-    last = place
+    above = _Above()
+    headings, last = 0, place
     for number in range(place, min(place + MOST_ROWS, len(lines))):
         line = lines[number]
-        speeds = line_speeds(line)
+        if _OF_TABLE.search(line[:LONGEST_LINE].strip()):
+            break
+        mark = re.match(r"^\s{0,3}(#{1,6})\s", line[:LONGEST_LINE])
+        level = len(mark.group(1)) if mark else PLAIN
+        speeds = line_speeds(line, above)
         if speeds:
-            label = ", ".join(headings[-1:])
+            if mark:
+                above.close(level)
+            above.demote(speeds)
             rows += [
-                one._replace(label=", ".join(filter(None, [label, one.label]))) for one in speeds
+                one._replace(label=", ".join(filter(None, [above.label, one.label])))
+                for one in speeds
             ]
-            last = number
-        elif line.strip() and len(line) > LONGEST_LABEL and rows:
-            break
-        elif line.strip():
-            heading = _HEADING.sub(r"\1", bare(line[:LONGEST_LINE]))[:LONGEST_LABEL]
-            if not heading or (not rows and number > place):
+            last, headings = number, 0
+        elif not line.strip():
+            if not rows and not headings:
                 break
-            headings.append(heading)
-        elif not rows:
+        elif len(line.strip()) > LONGEST_LABEL and not _PATH.search(line):
             break
+        else:
+            heading = _HEADING.sub(r"\2", bare(line[:LONGEST_LINE]))[: 2 * LONGEST_LABEL]
+            headings += 1
+            if not heading or headings > MOST_HEADINGS:
+                break
+            above.enter(heading, level)
+    rows = _without_shared_labels(rows)
     return (rows, last) if _tells(rows) else None
 
 
 def has_list(text: str) -> bool:
     """Whether a text lists speeds of a run without speculation and of one with it."""
-    return _tells([one for line in text.splitlines() for one in line_speeds(line)])
+    lines = text.splitlines()
+    return any(arms_in_lines(lines, place) for place in range(len(lines)) if lines[place].strip())
+
+
+def _without_shared_labels(rows: list[Listed]) -> list[Listed]:
+    """One label that all rows have tells nothing apart."""
+    shared = len({row.label for row in rows}) == 1
+    return [row._replace(label="") for row in rows] if shared else rows
 
 
 def _tells(rows: Sequence[Listed]) -> bool:
-    bases = [named(row.arm) for row in rows if named(row.arm).state in (OFF, WORD)]
-    others = [named(row.arm) for row in rows if named(row.arm).state == ON]
-    rests = {_key(base.rest) for base in bases}
-    return any(_key(other.rest) in rests for other in others)
+    bases = [row for row in rows if named(row.arm).state in (OFF, WORD)]
+    others = [row for row in rows if named(row.arm).state == ON]
+    known = {(row.label, _key(row.arm)) for row in bases}
+    return any((row.label, _key(row.arm)) in known for row in others)
 
 
-def _key(rest: str) -> str:
-    return " ".join(rest.lower().split())
+def _key(arm: str) -> str:
+    """What a name says besides speculation, without paths of models and remarks in brackets."""
+    return " ".join(named(_BRACKETS.sub("", _PATH.sub("", arm))).rest.lower().split())
 
 
 def headings_above(lines: Sequence[str], place: int) -> Iterator[str]:
-    """The headings that a line stands under, from the innermost outwards."""
-    level = 7
+    """The headings that a line stands under, from the innermost outwards; headings with nothing
+    between them belong together."""
+    level, joined = PLAIN, False
     for number in range(place - 1, -1, -1):
         match = re.match(r"^\s{0,3}(#{1,6})\s+(.*)$", lines[number][:LONGEST_LINE])
-        if match and len(match.group(1)) < level:
-            level = len(match.group(1))
+        if match and (len(match.group(1)) < level or joined):
+            level = min(level, len(match.group(1)))
             yield bare(match.group(2)).strip(" #:")
+        joined = bool(match) if lines[number].strip() else joined

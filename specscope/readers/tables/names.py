@@ -68,7 +68,7 @@ _PASSED = {
 }  # fmt: skip
 """Words between a drafter and what is said of it."""
 
-_UNSPECULATED = {"autoregressive", "vanilla", "ar", "greedyar", "nodraft"}
+_UNSPECULATED = {"autoregressive", "vanilla", "ar", "greedyar", "nodraft", "stp"}
 _BASELINE = {
     "baseline", "base", "target", "plain", "clean", "reference", "control", "original", "standard",
     "stock", "default", "normal", "regular", "bare",
@@ -192,13 +192,13 @@ def named(text: str) -> Name:
                 negated = _negated(tokens, place)
                 on |= not negated
                 off |= negated
-        if len(tokens) == 1 and tokens[0] in _UNSPECULATED:
-            off = True
+        bare = set(tokens) - _FILLER - _BASELINE - {"pure", "greedy", "s", "/", "=", ":"}
+        off |= len(bare) == 1 and bare <= _UNSPECULATED
     if "dsd" in words and _K0.search(normal):  # a schedule of draft lengths, at length 0
         return Name(K0, 0, rest, versioned)
     if on or (k and not off):
         return Name(ON, k, rest, versioned)
-    if off or words & {"autoregressive", "vanilla"}:
+    if off or words & {"autoregressive", "vanilla", "stp"}:
         return Name(OFF, None, rest, versioned)
     if _K0.search(normal):
         return Name(K0, 0, rest, versioned)
@@ -206,6 +206,8 @@ def named(text: str) -> Name:
     if plain in (["none"], ["without"]):
         return Name(OFF, None, rest, versioned)
     if words & _BASELINE:
+        if set(plain) & _OFF and set(plain) <= _BASELINE | _OFF | _FILLER:
+            return Name(OFF, None, rest, versioned)
         return Name(WORD, None, rest, versioned)
     if plain and plain[-1] in _OFF and len(plain) <= 3:
         return Name(SWITCHED_OFF, None, rest, versioned)
@@ -337,6 +339,7 @@ def _rest(text: str) -> str:
                 _DRAFTER.match(t)
                 or _UNDRAFTED.match(t)
                 or t in _WORDS_OF_ARMS
+                or (t in _PASSED and any(map(_DRAFTER.match, tokens)))
                 or re.match(r"^k\d*$|^[\d.]+$|[=:/]", t)
                 for t in tokens
             )

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import operator
+from itertools import accumulate
+
 from specscope.readers.records import Arm, Window
 from specscope.readers.tables.round_parts import round_parts
+
+AGREES = 0.02
+"""A mean length and a list of rates are printed with two or three digits."""
 
 
 def window_of(input: str, arm: Arm, positions: tuple[float, ...] | None) -> Window:
     """The window of a row. positions: acceptance by position, 0..1, where the row gives it."""
     metrics = arm.metrics
     drafts, length = metrics.get("drafts"), metrics.get("mean_length")
-    if length is None and positions is not None:
+    if positions is not None and length is not None:
+        positions = survival(positions, length)
+    elif positions is not None and list(positions) == sorted(positions, reverse=True):
         length = 1 + sum(positions)
     parts = round_parts(arm)
     told = [str(arm.conditions[d]) for d in ("label", "engine", "version") if d in arm.conditions]
@@ -39,6 +47,18 @@ def window_of(input: str, arm: Arm, positions: tuple[float, ...] | None) -> Wind
         # The table's own length may leave out the first token or cut the last round.
         tolerance=max(0.05, 1.5 / drafts) if drafts else 0.05,
     )
+
+
+def survival(rates: tuple[float, ...], length: float) -> tuple[float, ...] | None:
+    """Acceptance by position over all drafts, from a list that may be over tested positions.
+
+    The mean length says which: 1 + the sum of the first kind, 1 + the sum of products of the other.
+    None when the list agrees with neither.
+    """
+    for kind in (rates, tuple(accumulate(rates, operator.mul))):
+        if abs(1 + sum(kind) - length) <= AGREES * length:
+            return kind
+    return None
 
 
 def _count(value: float | None) -> int | None:

@@ -38,8 +38,19 @@ _CONDITIONS = {
 }
 """Settings that are classes of their own if each stands in several rows."""
 
+_COUNTED = ("", "k", "m", "b", "tokens", "tok", "users", "requests", "gpus", "gb", "gib")
+"""Units of a condition; a time, a share or a speed is a result."""
+
 TOLD_APART_BY = 2
 """A column of words is a class if each of its values stands in so many rows at least."""
+
+_TREE = ("topk", "top_k", "eagle_topk", "speculative_eagle_topk", "p_min", "draft_p_min")
+
+_OF_MANY = {
+    "mean_length": {"batch", "agg", "aggregate", "total"},
+    "throughput_tok_s": {"stream", "user", "request"},
+}
+"""Of two columns that could be a metric, the one of these is not it."""
 
 _INDEX = {
     "run",
@@ -73,6 +84,8 @@ class Schema:
     positions: dict[int, str] = field(default_factory=dict)
     position_list: str | None = None
     settings: list[str] = field(default_factory=list)
+    knobs: list[str] = field(default_factory=list)
+    """Columns that set speculation besides the draft length: a tree's width, its tokens."""
     speedup: str | None = None
     """A column of printed speedups."""
 
@@ -114,6 +127,10 @@ def resolve(names: Sequence[str], rows: Sequence[Row] = ()) -> Schema:
     _drafters(schema, names, rows)
     _arms_in_labels(schema, rows)
     _labels(schema, names, rows)
+    knobs = [*schema.k[1:], *(name for name in known & set(_TREE))]
+    used = _used(schema)
+    knobs += [name for name in names if name in known - used and _is_knob(name, rows)]
+    schema.knobs = [name for name in names if name in knobs]
     schema.speedup = next(
         (name for name in names if headers.is_speedup(name) and name in known), None
     )
@@ -138,7 +155,8 @@ def measured(
             scale = stated
         elif metric == "acceptance_rate":
             unclear = "pct" in column and not cell.unit and max(cell.values) <= 1
-            if cell.first_position or unclear:  # 0.6 under a header of percent may be 0.6 % or 60 %
+            several = len(cell.values) > 1 and not cell.fraction  # of runs, or of positions?
+            if cell.first_position or unclear or several:  # 0.6 under percent: 0.6 % or 60 %?
                 continue
             percent = cell.unit.startswith("%") or "pct" in column or 1 < max(cell.values) <= 100
             scale = 0.01 if percent else 1.0
@@ -166,6 +184,13 @@ def _used(schema: Schema) -> set[str]:
     used |= {name for found in schema.dimensions.values() for name in found}
     used |= {schema.position_list or ""}
     return used | {name for places in schema.metrics.values() for name, _ in places}
+
+
+def _is_knob(name: str, rows: Sequence[Row]) -> bool:
+    """Whether a column in no other role counts tokens, steps or branches of a drafter."""
+    found = [quantity(row.get(name)) for row in rows if row.get(name)]
+    whole = [q for q in found if q and not q.unit and q.value == int(q.value)]
+    return is_drafter(name) and bool(found) and len(whole) == len(found)
 
 
 def _names_arms(name: str, rows: Sequence[Row]) -> bool:
@@ -212,13 +237,8 @@ def _positions(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> Non
             schema.positions[place] = found[place]
             place += 1
     for name in names:
-        words = set(name.split("_"))
         lists = [row.get(name, "") for row in rows]
-        if (
-            words & {"pos", "position", "positions"}
-            and lists
-            and all(rates(cell) for cell in lists if cell)
-        ):
+        if headers.is_positions(name) and lists and all(rates(cell) for cell in lists if cell):
             schema.position_list = name
 
 
@@ -239,6 +259,10 @@ def _guess(schema: Schema, names: Sequence[str]) -> None:
         elif dimension := headers.dimension_of(name):
             schema.dimensions.setdefault(dimension, []).append(name)
     for metric, found in guessed.items():
+        if len(found) > 1:
+            found = [
+                name for name in found if not set(name.split("_")) & _OF_MANY.get(metric, set())
+            ]
         if metric not in schema.metrics and len(found) == 1:
             _add(schema, metric, found)
 
@@ -309,6 +333,8 @@ def _tells_arms_alike(schema: Schema, name: str, rows: Sequence[Row]) -> bool:
     """Whether several arms were run at the same values of a column of numbers: a condition of
     theirs."""
     if schema.arm is None or set(name.split("_")) & _INDEX or name in schema.settings:
+        return False
+    if any((q := quantity(row.get(name))) and q.unit not in _COUNTED for row in rows):
         return False
     by_arm: dict[str, list[str]] = {}
     for row in rows:

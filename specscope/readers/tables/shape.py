@@ -40,6 +40,14 @@ _SUFFIXES = sorted(
     },
     key=lambda alias: -len(alias),
 )  # fmt: skip
+_MEASURE_IN_NAME = re.compile(
+    r"\s*\b(?:(?:output|decode|gen(?:eration)?) )?(?:tok(?:en)?s?|t)\s*/\s*s(?:ec)?"
+    r"(?:\s*/\s*\w+)?(?:\(\w+\))?"
+    r"|\s*\b(?:tps|tpot)\b",
+    re.IGNORECASE,
+)
+"""What a header measures, beside the arm that it names (`MTP tok/s/user`)."""
+
 _NO_CLASS = set(
     words(
         "mean median avg average p50 p90 p95 p99 min max std total output input gen generation "
@@ -87,11 +95,20 @@ def is_transposed(table: Table) -> bool:
     if len(table.names) < 2 or not table.rows:
         return False
     first, *others = table.names
-    cells = [name_of(row.get(first, "")) for row in table.rows]
-    measured = len(resolve(cells).metrics)
+    measured = len(resolve([_measure(table, row) for row in table.rows]).metrics)
     by_header = first in _METRIC_HEADERS and measured >= 1
     by_cells = measured >= 2 and not resolve(others).metrics and not resolve([first]).metrics
     return by_header or by_cells
+
+
+def _measure(table: Table, row: Mapping[str, str]) -> str:
+    """The name in a row's first cell, with the unit that its other cells have in common."""
+    first, *others = table.names
+    name = name_of(row.get(first, ""))
+    units = {q.unit for other in others if (q := quantity(row.get(other))) and q.value}
+    unit = name_of(units.pop()) if len(units) == 1 else ""
+    bare_name = name and unit and unit not in ("x", "pct") and not name.endswith(unit)
+    return f"{name}_{unit}" if bare_name and headers.metric_of(name) is None else name
 
 
 def _of_runs(table: Table) -> list[Mapping[str, str]]:
@@ -115,9 +132,13 @@ def _by_column(table: Table) -> Iterator[dict[str, str]]:
         return
     else:
         arm = {name: table.said(name) for name in kept}
+    above = arm_above(table)
+    silent = not any(named(arm[name]).state for name in kept)
+    classes = silent and len(kept) > 1 and named(above).state in (ON, OFF)
     for name in kept:
-        row = {name_of(cells.get(first, "")): cells.get(name, "") for cells in table.rows}
-        yield {"arm": arm[name] or table.caption, **row}
+        row = {_measure(table, cells): cells.get(name, "") for cells in table.rows}
+        own = {"arm": above, "label": arm[name]} if classes else {"arm": arm[name] or table.caption}
+        yield {**own, **row}
 
 
 def arm_above(table: Table) -> str:
@@ -251,9 +272,12 @@ def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
         *schema.settings,
         *(n for found in schema.dimensions.values() for n in found),
     }
+    lone = (
+        len(table.rows) == 1 or len({named(table.said(n)).state for n in table.names} - {ON}) == 0
+    )
     names = [
         n
-        for n in table.names[1:]
+        for n in table.names[0 if lone else 1 :]
         if (n not in used and not headers.is_delta(n) and not set(n.split("_")) & _QUANTITIES
         and named(table.said(n)).state in (ON, OFF, K0, WORD)) or n.startswith("with_")
     ]  # fmt: skip
@@ -264,12 +288,15 @@ def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
     ]
     states = {n: named(table.said(n)).state for n in numeric}
     bases = [n for n in numeric if states[n] in (OFF, K0, WORD)]
-    if not bases or len(numeric) < 2 or heads_planned(table.caption):
+    if len(numeric) < 2 or heads_planned(table.caption):
         return {}
-    measure = unit_of(table, bases[0]) or by_speedup(table, bases[0], numeric)
+    measure = unit_of(table, (bases or numeric)[0])
+    if measure is None and bases:
+        measure = by_speedup(table, bases[0], numeric)
     if measure is None:
         return {}
-    return {name: (table.said(name), measure) for name in numeric}
+    return {name: (_MEASURE_IN_NAME.sub("", table.said(name)).strip(" -_,"), measure)
+            for name in numeric}  # fmt: skip
 
 
 def _by_arm(
@@ -279,7 +306,7 @@ def _by_arm(
     shared = {name: value for name, value in row.items() if name not in arms}
     by_arm: dict[str, dict[str, str]] = {}
     for name, (arm, measure) in arms.items():
-        by_arm.setdefault(arm, {})[measure] = row.get(name, "")
+        by_arm.setdefault(arm, {}).setdefault(measure, row.get(name, ""))
     speculative = [arm for arm in by_arm if named(arm).state not in (OFF, K0, WORD)]
     for arm, measures in by_arm.items():
         # What a speculating run alone has, once in the row, is that of the one arm that speculated.
@@ -300,7 +327,13 @@ def _labelled(table: Table, rows: Sequence[Mapping[str, str]]) -> list[Mapping[s
     """The rows of a table whose arms are columns: each row is a class, told by its first cell."""
     first = table.names[0]
     schema = resolve([first])
-    if "label" in table.names or schema.measures or schema.dimensions or schema.k:
+    if (
+        named(table.said(first)).state
+        or "label" in table.names
+        or schema.measures
+        or schema.dimensions
+        or schema.k
+    ):
         return list(rows)
 
     def label(cell: str) -> str:
