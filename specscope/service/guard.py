@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -205,29 +205,38 @@ def _check_function(node: _Node) -> None:
     ):
         raise QueryRefused(f"the type that {node.value} names must be a text")
     if node.value.lower() in allowed("pattern functions"):
-        place = 0 if node.value.lower() == "splitbyregexp" else 1
-        _check_pattern(node.value, arguments[place] if len(arguments) > place else None)
+        _check_repeats(node.value, _short_text(node.value, "pattern", arguments))
+    if node.value.lower() in allowed("needle functions"):
+        _short_text(node.value, "needle", arguments)
 
 
 MOST_REPEATS = 100  # of a part of a pattern; each is a state that every character may go through
 MOST_PATTERN = 300  # characters
 
 
-def _check_pattern(function: str, pattern: _Node | None) -> None:
+def _short_text(function: str, what: str, arguments: Sequence[_Node]) -> str:
+    """What a function looks for, which must stand there as a short text: a long one takes time at
+    each place of a value, and the engine does not end within a block of values."""
+    place = 0 if function.lower().startswith("splitby") else 1
+    argument = arguments[place] if len(arguments) > place else None
+    if argument is None or argument.name != "Literal":
+        raise QueryRefused(f"the {what} of {function} must be a text")
+    if len(argument.value) > MOST_PATTERN:
+        raise QueryRefused(f"the {what} of {function} has more than {MOST_PATTERN} characters")
+    return argument.value
+
+
+def _check_repeats(function: str, pattern: str) -> None:
     """Refuse a pattern with so many states that one block of texts takes minutes."""
-    if pattern is None or pattern.name != "Literal":
-        raise QueryRefused(f"the pattern of {function} must be a text")
     repeats = math.prod(
         max(int(digits), 1)
-        for counted in re.findall(r"\{([0-9, ]+)\}", pattern.value)
+        for counted in re.findall(r"\{([0-9, ]+)\}", pattern)
         for digits in re.findall(r"[0-9]+", counted)[-1:]
     )
-    if repeats > MOST_REPEATS or pattern.value.count("_") > MOST_REPEATS:
+    if repeats > MOST_REPEATS or pattern.count("_") > MOST_REPEATS:
         raise QueryRefused(
             f"the pattern of {function} repeats a part more than {MOST_REPEATS} times"
         )
-    if len(pattern.value) > MOST_PATTERN:
-        raise QueryRefused(f"the pattern of {function} has more than {MOST_PATTERN} characters")
 
 
 def _check_table_function(node: _Node) -> None:

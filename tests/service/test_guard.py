@@ -208,6 +208,13 @@ ESCAPES = {
     "a long pattern": f"SELECT replaceRegexpAll('a', '{'(a|b)' * 100}', '')",
     "a pattern of blanks to fill": f"SELECT 'a' LIKE '%{'_' * 101}b'",
     "a splitting pattern": "SELECT splitByRegexp('(a{200})?', 'a')",
+    "a long needle": f"SELECT position('a', '{'a' * 301}')",
+    "a needle that is computed": "SELECT position(repeat('a', 9), concat(repeat('a', 8), 'b'))",
+    "a needle for each row": "SELECT replaceAll(name, name, '') FROM system.functions",
+    "a computed needle under another name": "SELECT instr(repeat('a', 9), repeat('a', 8))",
+    "a computed separator": "SELECT splitByString(repeat('a', 8), repeat('a', 9))",
+    "very many needles": "SELECT multiSearchAny('a', range(9)::Array(String))",
+    "a fold, which no limit interrupts": "SELECT arrayFold((a, x) -> a + x, range(9), 0)",
     "a log line": "SELECT logTrace('x')",
     "the processes": "SELECT * FROM system.processes",
     "the processes behind quotes": 'SELECT * FROM "system"."processes"',
@@ -379,6 +386,22 @@ def test_no_function_that_leaves_the_engine_or_does_not_end_is_on_the_list():
         executable reversednsquery aigenerate initializeaggregation finalizeaggregation
         catboostevaluate demangle addresstoline tcpport serveruuid"""
     assert not names & set(leaving.split())
+
+
+def test_a_function_of_another_name_is_judged_as_what_it_stands_for(run):
+    listed = {name.lower() for name in allowed("functions")}
+    judged = [
+        allowed(what) for what in ("typed functions", "pattern functions", "needle functions")
+    ]
+    aliases = run(
+        "SELECT lower(name), lower(alias_to) FROM system.functions WHERE alias_to != ''"
+    ).splitlines()
+
+    pairs = [pair for pair in (line.split("\t") for line in aliases) if pair[0] in listed]
+    assert len(pairs) > 50
+    for alias, name in pairs:
+        for some in judged:
+            assert (alias in some) == (name in some), (alias, name)
 
 
 def test_every_listed_name_is_one_that_the_engine_has(run):
