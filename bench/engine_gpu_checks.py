@@ -1,6 +1,6 @@
 """The checks that need a GPU; bench/engine_gpu.py runs them. Has not run on a GPU.
 
-Each gives lines with value, budget and verified. What a machine lacks is said, not failed.
+Each gives lines with figure and bar.
 """
 
 import contextlib
@@ -11,11 +11,12 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 
 import torch
-from engine_gpu_place import NO_GPU, Check, Place, Record, decode, rehearse
+from engine_gpu_place import Check, Place, Record, decode, rehearse
 from engine_gpu_speed import (
     PAIRS,
     SyntheticPair,
@@ -81,9 +82,10 @@ def equality(place: Place, dtype: torch.dtype) -> list[Check]:
                   behind <= MARGIN[dtype])
         )  # fmt: skip
     same = sum(texts["graphs"][i] == texts["eager"][i] for i in texts["eager"])
-    holds = same == len(texts["eager"]) if dtype == torch.float32 else None
-    return [*checks, Check(f"{name} texts with graphs as without", f"{same} of {len(own.prompts)}",
-                           "all" if holds is not None else "", holds)]  # fmt: skip
+    # In bfloat16 passes of other sizes round differently, and near ties may fall either way.
+    least = len(own.prompts) if dtype == torch.float32 else len(own.prompts) // 2
+    return [*checks, Check(f"{name} texts with graphs as without", same, f">= {least}",
+                           same >= least)]  # fmt: skip
 
 
 def warm_up(place: Place) -> list[Check]:
@@ -99,16 +101,17 @@ def warm_up(place: Place) -> list[Check]:
     decode(engine, place.prompts, place.tokens, temperature=1.0)
     late = captured(engine) - graphs
     return [
-        Check("warm-up", f"{shapes} shapes, {graphs} graphs, {took:.1f} s, {taken:.0f} MB"),
+        Check("warm-up, seconds", took, "<= 30", took <= 30,
+              f"{shapes} shapes, {graphs} graphs, {taken:.0f} MB"),
         Check("graphs captured after the warm-up", late, "0", late == 0),
-    ]
+    ]  # fmt: skip
 
 
 def capture_that_fails(place: Place) -> Check:
     """A wait inside a capture is told as such, and the device works on as if nothing had been."""
     name = "a capture that must fail"
     if not place.gpu:
-        return Check(name, NO_GPU)
+        return place.judged(name, "not tried", "CaptureFailed, then well", False)
     ones = torch.ones(4, device=place.device)
     try:
         CudaReplay(lambda _: (ones + ones.sum().item(),), torch.cuda.graph_pool_handle())
@@ -121,7 +124,8 @@ def capture_that_fails(place: Place) -> Check:
     replay.graph.replay()
     torch.cuda.synchronize()
     well = later == 2.0 * (1 << 24) and replay.outputs[0].tolist() == [2.0] * 4
-    return Check(name, "CaptureFailed, then well" if well else "then wrong", "well", well, note)
+    bar = "CaptureFailed, then well"
+    return Check(name, bar if well else "CaptureFailed, then wrong", bar, well, note)
 
 
 def beside_another_thread(place: Place) -> Check:
@@ -175,22 +179,21 @@ def gaps(place: Place) -> list[Check]:
     engine = engine_for(place, 4, 8, record)
     rehearse(engine, record, place.prompts, place.tokens, temperature=1.0)
     decode(engine, place.prompts, place.tokens, temperature=1.0)
-    rounds = record.steady
-    found = {"launch": [r.launch_us for r in rounds]}
+    found = {"launch": [r.launch_us for r in record.steady]}
     for part in ("draft", "verify"):
-        found[f"before {part}"] = [r.gaps_us.get(part, 0.0) for r in rounds]
-    idle = sum(r.idle_us for r in rounds) / sum(r.wall_us for r in rounds)
+        found[f"before {part}"] = [r.gaps_us.get(part, 0.0) for r in record.steady]
     return [
-        Check(f"gap {name}, us at 50/90/99 %", " / ".join(f"{at(v, q):.1f}" for q in (50, 90, 99)))
+        place.judged(f"gap {name}, us, median", at(v, 50), "<= 50", at(v, 50) <= 50,
+                     f"90 %: {at(v, 90):.1f}, 99 %: {at(v, 99):.1f}")
         for name, v in found.items()
-    ] + [Check("idle share of a speculative round of the bundled pair", idle)]
+    ]  # fmt: skip
 
 
 def at(values: list[float], percent: int) -> float:
     return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
 
 
-def hook(place: Place, pair: SyntheticPair, pairs: int) -> list[Check]:
+def hook(place: Place, pair: SyntheticPair) -> list[Check]:
     """Recorder and agent's sampler beside a decoding engine: what they read, and what they cost.
 
     The recorder is attached and detached in random order; the walls of the same cohort are
@@ -214,7 +217,7 @@ def hook(place: Place, pair: SyntheticPair, pairs: int) -> list[Check]:
         engine = engine_of(place, pair, 4, 4, 64 + tokens, record)
         rehearse(engine, record, texts, tokens)
         sampler.start()
-        for _ in range(pairs):
+        for _ in range(10 if place.gpu else 2):
             took = {}
             for on in random.sample((True, False), 2):
                 engine.observers[:] = [record, observer] if on else [record]
@@ -234,6 +237,7 @@ def hook(place: Place, pair: SyntheticPair, pairs: int) -> list[Check]:
     said = {r.field: r.value if r.value is not None else r.reason for r in readings}
     power = [r.value for r in readings if r.field == "power" and r.value is not None]
     active = [r.value for r in readings if r.field == "dram_active" and r.value is not None]
+    reason = next((r.reason for r in readings if r.field == "dram_active" and r.reason), "")
     source = "cuda" if place.gpu else "host"
     return [
         place.judged(
@@ -242,8 +246,10 @@ def hook(place: Place, pair: SyntheticPair, pairs: int) -> list[Check]:
         Check("hook: fault", fault or "none", "none", not fault),
         Check("hook: timing source", ", ".join(sources), source, sources == {source}),
         place.judged("agent: NVML power readings", len(power), ">= 1", bool(power)),
-        Check("agent: GPM dram_active readings", len(active), note=json.dumps(said)),
-    ]
+        place.judged("agent: GPM dram_active readings, or why there are none",
+                     len(active) or reason or "none", ">= 1, or a reason",
+                     bool(active or reason), json.dumps(said)),
+    ]  # fmt: skip
 
 
 class Annotated:
@@ -261,54 +267,57 @@ class Annotated:
             yield
 
 
-def parts_against_a_trace(place: Place) -> list[Check]:
-    """The time of each part by events, against the spans that a profiler saw on the device."""
-    record = Record()
-    engine = engine_for(place, 4, 8, record, graphs=False)
-    decode(engine, place.prompts, place.tokens)
-    record.forget()
-    engine.pipeline.timer = engine.timer = Annotated(engine.timer)
-    kind = torch.profiler.ProfilerActivity
+def traced(place: Place, run: Callable[[], None]) -> list:
+    """What a profiler saw of `run` on the device."""
+    kind, types = torch.profiler.ProfilerActivity, torch.autograd.DeviceType
     with torch.profiler.profile(activities=[kind.CUDA, kind.CPU] if place.gpu else [kind.CPU]) as t:
-        decode(engine, place.prompts, place.tokens)
+        run()
         if place.gpu:
             torch.cuda.synchronize()
-    device = torch.autograd.DeviceType.CUDA if place.gpu else torch.autograd.DeviceType.CPU
+    wanted = types.CUDA if place.gpu else types.CPU
+    return [event for event in t.events() if event.device_type == wanted]
+
+
+def parts_against_a_trace(place: Place, pair: SyntheticPair) -> list[Check]:
+    """The time of each part by events, against the spans that a profiler saw on the device.
+
+    Eagerly, since a profiler names no part of a graph, and with many rows, so that the device and
+    not the host sets the pace.
+    """
+    record, tokens = Record(), 24 if place.gpu else 8
+    texts = [[1 + row, 2, 3] for row in range(32 if place.gpu else 4)]
+    engine = engine_of(place, pair, 4, len(texts), 64, record, graphs=False)
+    decode(engine, texts, tokens)
+    record.forget()
+    engine.pipeline.timer = engine.timer = Annotated(engine.timer)
     spans: Counter[str] = Counter()
-    for event in t.events():
-        if event.name.startswith("part:") and event.device_type == device:
+    for event in traced(place, lambda: decode(engine, texts, tokens)):
+        if event.name.startswith("part:"):
             spans[event.name[5:]] += event.time_range.elapsed_us()
     checks = []
-    for part in ("draft", "verify", "sample"):
+    for part, slack in (("draft", 0.05), ("verify", 0.05), ("sample", 0.1)):
         ours = sum(getattr(report, f"{part}_us") for report in record.rounds)
-        name = f"{part} by events over {part} by trace"
+        name, bar = f"{pair.name}: {part} by events over {part} by trace", f"1 +- {slack}"
         if not spans[part]:
-            checks.append(Check(name, "skipped: the profiler named no part"))
+            checks.append(place.judged(name, "the profiler named no part", bar, False))
             continue
         ratio = ours / spans[part]
-        checks.append(place.judged(name, ratio, "0.95 .. 1.05", abs(ratio - 1) <= 0.05))
+        checks.append(place.judged(name, ratio, bar, abs(ratio - 1) <= slack))
     return checks
 
 
 def against_a_trace(place: Place, graphs: bool) -> Check:
-    """Walls by events against the profiler's own times of the same rounds' kernels."""
+    """Walls by events against the span of the profiler's own times of the same rounds' kernels."""
     name = f"time by events over time by trace, {'graphs' if graphs else 'eager'}"
-    record = Record()
+    record, tokens = Record(), 400 if place.gpu else place.tokens
     engine = engine_for(place, 4, 8, record, graphs=graphs)
-    rehearse(engine, record, place.prompts, place.tokens)
-    kind = torch.profiler.ProfilerActivity
-    activities = [kind.CUDA, kind.CPU] if place.gpu else [kind.CPU]
-    with torch.profiler.profile(activities=activities) as trace:
-        decode(engine, place.prompts, place.tokens)
-        if place.gpu:
-            torch.cuda.synchronize()
-    wanted = torch.autograd.DeviceType.CUDA if place.gpu else torch.autograd.DeviceType.CPU
-    times = [e.time_range for e in trace.events() if e.device_type == wanted]
+    rehearse(engine, record, place.prompts[:8], tokens)
+    times = [e.time_range for e in traced(place, lambda: decode(engine, place.prompts[:8], tokens))]
     if not times:
-        return Check(name, "skipped: the profiler saw no kernel")
+        return place.judged(name, "the profiler saw no kernel", "1 +- 0.02", False)
     span = max(t.end for t in times) - min(t.start for t in times)
     ratio = sum(report.wall_us for report in record.rounds) / span
-    return place.judged(name, ratio, "0.98 .. 1.02", abs(ratio - 1) <= 0.02)
+    return place.judged(name, ratio, "1 +- 0.02", abs(ratio - 1) <= 0.02)
 
 
 def free_memory(place: Place) -> None:
@@ -318,39 +327,24 @@ def free_memory(place: Place) -> None:
         torch.cuda.empty_cache()
 
 
-def all_checks(place: Place) -> Sequence[tuple[str, Callable[[], list[Check] | Check]]]:
+def all_checks(place: Place) -> Iterator[tuple[str, Callable[[], list[Check] | Check]]]:
     """By what they tell, should time run out: is it right, does it wait, is it quick."""
-    memory = torch.cuda.mem_get_info()[0] if place.gpu else 0
+    yield "equality, bfloat16", lambda: equality(place, torch.bfloat16)
+    yield "equality, float32", lambda: equality(place, torch.float32)
+    yield "warm-up", lambda: warm_up(place)
+    yield "waits", lambda: syncs(place)
+    yield "thread", lambda: beside_another_thread(place)
     copy = copy_bandwidth(place.device, 1024 if place.gpu else 64)
-    names = [name for name in PAIRS if place.gpu and (memory > 40e9 or not name.startswith("7B"))]
-    checks: list[tuple[str, Callable[[], list[Check] | Check]]] = [
-        ("equality, bfloat16", lambda: equality(place, torch.bfloat16)),
-        ("equality, float32", lambda: equality(place, torch.float32)),
-        ("warm-up", lambda: warm_up(place)),
-        ("waits", lambda: syncs(place)),
-        ("thread", lambda: beside_another_thread(place)),
-    ]
-    for name in names or list(PAIRS)[:1]:
-        checks.append((name, lambda name=name: of_pair(place, name, copy)))
-    return [
-        *checks,
-        ("gaps", lambda: gaps(place)),
-        ("trace, graphs", lambda: against_a_trace(place, True)),
-        ("trace, eager", lambda: against_a_trace(place, False)),
-        ("parts", lambda: parts_against_a_trace(place)),
-        ("capture", lambda: capture_that_fails(place)),  # the last: it may leave traces
-    ]
-
-
-def of_pair(place: Place, name: str, copy: float) -> list[Check]:
-    """All checks of one synthetic pair, which is built once."""
-    pair = synthetic_pair(place, name)
-    return [
-        *target_only(place, pair, copy),
-        *speculative(place, pair, copy),
-        *gated(place, pair),
-        *top_p(place, pair),
-        prompt_lengths(place, pair),
-        backend(place, pair),
-        *hook(place, pair, 10 if place.gpu else 2),
-    ]
+    memory = torch.cuda.mem_get_info()[0] if place.gpu else 0
+    for name in PAIRS if memory > 40e9 else list(PAIRS)[:1]:
+        pair = synthetic_pair(place, name)
+        for check in (target_only, speculative):
+            yield f"{name}, {check.__name__}", partial(check, place, pair, copy)
+        for check in (backend, prompt_lengths, gated, top_p, parts_against_a_trace, hook):
+            yield f"{name}, {check.__name__}", partial(check, place, pair)
+        del pair
+        free_memory(place)
+    yield "gaps", lambda: gaps(place)
+    yield "trace, graphs", lambda: against_a_trace(place, True)
+    yield "trace, eager", lambda: against_a_trace(place, False)
+    yield "capture", lambda: capture_that_fails(place)  # the last: it may leave traces

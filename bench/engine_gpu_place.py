@@ -7,7 +7,7 @@ from specscope.engine.decode.engine import Engine
 from specscope.engine.pair import Pair
 
 REHEARSALS = 2  # the first shows the shapes, the second how many copies of their graphs it takes
-NO_GPU = "skipped: no GPU"
+NO_GPU = "no GPU: not judged"
 
 
 @dataclass
@@ -40,9 +40,11 @@ class Place:
     def gpu(self) -> bool:
         return self.device.startswith("cuda")
 
-    def judged(self, name: str, value: object, budget: str, holds: bool) -> Check:
+    def judged(self, name: str, value: object, budget: str, holds: bool, note: str = "") -> Check:
         """A check that means something on a GPU only; elsewhere its value shows that it runs."""
-        return Check(name, value, budget, holds if self.gpu else None, "" if self.gpu else NO_GPU)
+        if self.gpu:
+            return Check(name, value, budget, holds, note)
+        return Check(name, value, budget, None, f"{NO_GPU} {note}".rstrip())
 
 
 class Record:

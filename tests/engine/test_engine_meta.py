@@ -1,13 +1,16 @@
 """A whole round on the meta device, where every wait for the device's values raises."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from engine.plain_decoding import decode_plainly
-from engine.tiny_models import TINY, near, prompts, run, tiny_model
+from engine.tiny_models import TINY, near, prompts, random_gate, run, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from specscope.engine.api import RequestInfo, SamplingParams
+from specscope.engine.decode import in_flight, model_runner
 from specscope.engine.decode.batch import Batch, BatchState, sampling_needs
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
 from specscope.engine.decode.graphs import EagerReplay, Graphs
@@ -141,6 +144,36 @@ def test_a_gpus_kernels_give_the_same_texts(graphs):
         str(index): decode_plainly(target, text, generation, 120)[0]
         for index, text in enumerate(texts)
     }
+
+
+@pytest.mark.usefixtures("gpu_ways")
+@pytest.mark.parametrize("graphs", [False, True])
+@pytest.mark.parametrize("slots", [1, 4])
+def test_attention_on_a_gpu_is_given_aligned_tensors(monkeypatch, graphs, slots):
+    """The memory-efficient kernel raises if rows, heads or pointers are not aligned."""
+    splits, fused = set(), attention.fused_attention
+
+    def checked(q, keys, values, mask):
+        for x in (q, keys, values, mask):
+            steps = [step for size, step in zip(x.shape[:3], x.stride(), strict=False) if size > 1]
+            assert all(step % 8 == 0 for step in [x.storage_offset(), *steps])
+            assert x.stride(3) == 1
+        splits.add(mask.shape[1])
+        return fused(q, keys, values, mask)
+
+    monkeypatch.setattr(attention, "fused_attention", checked)
+    for module in (model_runner, in_flight):
+        monkeypatch.setattr(module, "is_gpu", lambda _: True)
+    target = tiny_model(0, replace(TINY, max_context=2048))
+    texts, params = prompts((3, 700, 40, 1)), SamplingParams(max_new_tokens=9)
+
+    record = run(
+        target, ModelDrafter(target), texts, params, gate=random_gate(4), slots=slots,
+        capacity=1100, graphs=graphs,
+    )  # fmt: skip
+
+    assert record.acceptance == 1.0
+    assert len(splits) > 1
 
 
 @pytest.mark.parametrize("waiting", [lambda t: t.tolist(), lambda t: t.sum().item(), bool])

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specscope.engine.model.config import Rope
-from specscope.engine.model.kv_cache import KVCache
-from specscope.engine.model.layers import split_attend, splits_of
-from specscope.engine.model.layout import hidden, lay_out, pack
+from specscope.engine.model.kv_cache import KVCache, rounded
+from specscope.engine.model.layers import ALIGNED, split_attend, splits_of
+from specscope.engine.model.layout import Buckets, hidden, lay_out, pack
 
 
 @settings(max_examples=30)
@@ -76,6 +76,16 @@ def test_attention_in_splits_is_attention(splits, queries):
 def test_a_single_sequence_keeps_a_whole_gpu_busy(rows, extent, splits):
     assert splits_of(rows * 8, 4, extent) == splits
     assert splits_of(64 * 8, 4, extent) == 1
+
+
+@pytest.mark.parametrize("capacity", [100, 517, 1025, 2053, 8304, 9001, 131_072])
+def test_splits_of_every_extent_are_aligned_and_a_long_row_is_split(capacity):
+    buckets = Buckets(16, 4, rounded(capacity))
+
+    for extent in buckets.extents:
+        splits = splits_of(8, 4, extent)
+        assert extent % (splits * ALIGNED) == 0
+        assert splits >= min(16, extent // 512)
 
 
 def test_a_packing_counts_what_it_pads():

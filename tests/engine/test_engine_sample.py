@@ -48,7 +48,7 @@ def test_filters_keep_what_a_plain_reading_keeps(logits, top_k, top_p, temperatu
     floor = p[kept].min()
 
     rows = torch.tensor([0])
-    needs = SamplingNeeds(noise=True, filters=True)
+    needs = sampling_needs(params)
     scores = sampling_scores(torch.tensor([logits], dtype=torch.float64), rows, state, needs)
 
     assert torch.isfinite(scores[0]).tolist() == (p >= floor * (1 - 1e-9)).tolist()
@@ -61,11 +61,16 @@ def test_a_large_vocabulary_keeps_the_same_tokens_without_a_sort(scale, monkeypa
     top_k = torch.tensor([0, 1, 5, 300, 9000, 20_000] * 2)
     top_p = torch.tensor([1.0, 0.9, 0.3, 0.999, 1.0, 0.01] + [0.5] * 6)
 
-    by_digits = filtered(scores, top_k, top_p)
+    settings = ((top_k, top_p), (top_k, None), (None, top_p))
+    by_digits = [filtered(scores, *own) for own in settings]
     monkeypatch.setattr(sampler, "SORTED_VOCAB", 1 << 20)
 
-    assert by_digits.equal(filtered(scores, top_k, top_p))
-    assert by_digits.isfinite().any(1).all()
+    for own, kept in zip(settings, by_digits, strict=True):
+        assert kept.equal(filtered(scores, *own))
+        assert kept.isfinite().any(1).all()
+    neither = torch.zeros(12), torch.ones(12)
+    for own, off in ((0, (neither[0], top_p)), (1, (top_k, neither[1]))):
+        assert by_digits[2 - own].equal(filtered(scores, *off))
 
 
 def test_ties_go_to_the_first_token_on_every_path():
@@ -76,7 +81,7 @@ def test_ties_go_to_the_first_token_on_every_path():
     for needs in (
         SamplingNeeds(),
         SamplingNeeds(noise=True, greedy=True),
-        SamplingNeeds(noise=True, filters=True, greedy=True),
+        SamplingNeeds(noise=True, top_k=True, top_p=True, greedy=True),
     ):
         scores = sampling_scores(logits, rows, state, needs)
         draw_noise(pack((1, 1), "cpu"), state, needs, 5)
@@ -90,7 +95,7 @@ def test_temperature_zero_is_greedy_whatever_the_mode():
         greedy=True
     )
     assert sampling_needs(SamplingParams(temperature=0.5, mode="rejection")) == SamplingNeeds(
-        True, False, True
+        noise=True, rejection=True
     )
 
 

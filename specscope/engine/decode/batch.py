@@ -21,7 +21,8 @@ class SamplingNeeds:
     """The kinds of sampling in a batch; the host knows them, so that the rest is skipped."""
 
     noise: bool = False
-    filters: bool = False
+    top_k: bool = False
+    top_p: bool = False
     rejection: bool = False
     greedy: bool = False
     eos: bool = False
@@ -29,7 +30,8 @@ class SamplingNeeds:
     def __or__(self, other: "SamplingNeeds") -> "SamplingNeeds":
         return SamplingNeeds(
             self.noise or other.noise,
-            self.filters or other.filters,
+            self.top_k or other.top_k,
+            self.top_p or other.top_p,
             self.rejection or other.rejection,
             self.greedy or other.greedy,
             self.eos or other.eos,
@@ -41,8 +43,8 @@ def sampling_needs(params: SamplingParams) -> SamplingNeeds:
     ends = bool(params.eos)
     if params.greedy:
         return SamplingNeeds(greedy=True, eos=ends)
-    filters = params.top_k > 0 or params.top_p < 1
-    return SamplingNeeds(True, filters, params.mode == "rejection", False, ends)
+    rejection = params.mode == "rejection"
+    return SamplingNeeds(True, params.top_k > 0, params.top_p < 1, rejection, False, ends)
 
 
 class BatchState:
@@ -127,7 +129,7 @@ class Batch:
     texts: Sequence[Sequence[int]]
     extent: int  # bound on every row's length
     graphs: Graphs | None = None
-    lengths: Sequence[int] | None = None  # exact, if no round is in flight and none is a graph
+    lengths: Sequence[int] | None = None  # exact; on a CPU, if no round is in flight or a graph
 
     def for_graph(self, graphs: Graphs, ahead: int) -> "Batch":
         """The part of it that captured work may see, up to `ahead` positions beyond the texts."""

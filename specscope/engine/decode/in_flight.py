@@ -21,6 +21,7 @@ from specscope.engine.decode.round import Outcome, rehearse_round, run_round
 from specscope.engine.decode.scheduler import Decode, PrefillChunk, Request
 from specscope.engine.decode.timing import LAUNCH, Clock, Durations, Measured, Timer, timer_for
 from specscope.engine.model.decoder import Decoder
+from specscope.engine.model.device import is_gpu
 from specscope.engine.model.kv_cache import KVCache, rounded
 from specscope.engine.model.layout import Buckets
 
@@ -125,6 +126,8 @@ class RoundPipeline:
         self.target, self.drafter, self.state = target, drafter, state
         self.timer, self.graphs, self.forced = timer, graphs, forced
         self.in_flight: deque[RoundInFlight] = deque()
+        # Views at exact positions spare a CPU work; a GPU's kernels want aligned extents.
+        self.exact = graphs is None and not is_gpu(state.device)
 
     @property
     def tokens_in_flight(self) -> int:
@@ -155,7 +158,7 @@ class RoundPipeline:
             [request.text for request in requests],
             min(max(contexts) + self.tokens_in_flight, self.state.capacity),
             self.graphs,
-            contexts if self.graphs is None and not self.in_flight else None,
+            contexts if self.exact and not self.in_flight else None,
         )
         outcome = run_round(self.target, self.drafter, batch, ks, self.timer, self.forced)
         self.drafter.advanced(ks)

@@ -6,7 +6,6 @@ are independent: one stream for both draft and acceptance would distort the dist
 """
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from specscope.engine.decode.batch import BatchState, SamplingNeeds
@@ -19,8 +18,7 @@ _SPREAD = (0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64))
 
 SORTED_VOCAB = 8192
 """Up to this vocabulary sorting is the quicker way to find the last token that a filter keeps."""
-_SIGN = 1 << 31
-_DIGITS = ((21, 11), (10, 11), (0, 10))  # shift and bits of the three digits of a 32-bit key
+_DIGIT = 1 << 16  # values of each of the two digits of a 32-bit key
 _UNIT = 1 << 40  # probabilities are summed as integers, exactly and in any order
 
 
@@ -104,7 +102,10 @@ def sampling_scores(
     if not needs.noise:
         return logits
     scores = logits / state.temperature[rows, None].to(logits.dtype)
-    return filtered(scores, state.top_k[rows], state.top_p[rows]) if needs.filters else scores
+    if not (needs.top_k or needs.top_p):
+        return scores
+    top_k = state.top_k[rows] if needs.top_k else None
+    return filtered(scores, top_k, state.top_p[rows] if needs.top_p else None)
 
 
 def sample(scores: Tensor, noise: Tensor | None) -> Tensor:
@@ -112,47 +113,52 @@ def sample(scores: Tensor, noise: Tensor | None) -> Tensor:
     return scores.argmax(-1) if noise is None else (scores + noise).argmax(-1)
 
 
-def filtered(scores: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+def filtered(scores: Tensor, top_k: Tensor | None, top_p: Tensor | None) -> Tensor:
     """scores [n, vocab] with -inf for tokens outside top-k [n] (0: off), then top-p [n] (1: off).
 
-    The same tokens are kept whatever the order of summation: probabilities are added as integers.
+    None if no row has that filter. The same tokens are kept whatever the order of summation:
+    probabilities are added as integers.
     """
-    keys = _order(scores)
+    keys = _rank(scores)
     select = _select_by_sorting if keys.shape[1] <= SORTED_VOCAB else _select_by_digits
-    floor = torch.where(top_k > 0, select(keys, torch.ones_like(keys), top_k), 0)
-    mass = scores.masked_fill(keys < floor[:, None], -torch.inf).softmax(-1).mul(_UNIT).long()
-    wanted = (mass.sum(-1) * top_p.double()).ceil().long()
-    nucleus = torch.where(top_p < 1, select(keys, mass, wanted), 0)
-    return scores.masked_fill(keys < torch.maximum(floor, nucleus)[:, None], -torch.inf)
+    last = torch.full_like(keys[:, 0], _DIGIT**2)
+    if top_k is not None:
+        last = torch.where(top_k > 0, select(keys, torch.ones_like(keys), top_k), last)
+    if top_p is not None:
+        kept = scores if top_k is None else scores.masked_fill(keys > last[:, None], -torch.inf)
+        mass = kept.softmax(-1).mul_(_UNIT).long()
+        wanted = (mass.sum(-1) * top_p.double()).ceil().long()
+        nucleus = torch.where(top_p < 1, select(keys, mass, wanted), last)
+        last = torch.minimum(last, nucleus)
+    return scores.masked_fill(keys > last[:, None], -torch.inf)
 
 
-def _order(scores: Tensor) -> Tensor:
-    """int64 keys in 0 .. 2**32 - 1 that order as `scores` do, rounded to float32."""
+def _rank(scores: Tensor) -> Tensor:
+    """int64 keys in 0 .. 2**32 - 1, smaller for larger `scores`, which are rounded to float32."""
     bits = (scores.float() + 0.0).view(torch.int32).long()  # + 0.0 makes -0 a 0
     # A negative float's bits rise with its size: -1 is the smallest int32 and the largest size.
-    return torch.where(bits < 0, -1 - bits, bits + _SIGN)
+    return torch.where(bits < 0, bits + (1 << 32), (1 << 31) - 1 - bits)
 
 
 def _select_by_sorting(keys: Tensor, weights: Tensor, wanted: Tensor) -> Tensor:
-    """[n] the largest key t with sum(weights[keys >= t]) >= wanted, or the smallest key."""
-    descending, index = keys.sort(-1, descending=True)
+    """[n] the smallest key t with sum(weights[keys <= t]) >= wanted, or the largest key."""
+    ascending, index = keys.sort(-1)
     before = weights.gather(1, index).cumsum(1) < wanted[:, None]
     place = before.sum(1).clamp(max=keys.shape[1] - 1)
-    return descending.gather(1, place[:, None]).squeeze(1)
+    return ascending.gather(1, place[:, None]).squeeze(1)
 
 
 def _select_by_digits(keys: Tensor, weights: Tensor, wanted: Tensor) -> Tensor:
-    """The same, digit by digit from three histograms: far cheaper than a sort of 128k tokens."""
+    """The same from two histograms, one digit each: far cheaper than a sort of 128k tokens."""
     rest, chosen = wanted.clamp(min=1), torch.zeros_like(wanted)
-    for shift, bits in _DIGITS:
-        digits = (keys >> shift) & ((1 << bits) - 1)
-        histogram = torch.zeros((keys.shape[0], 1 << bits), dtype=torch.int64, device=keys.device)
-        above = histogram.scatter_add_(1, digits, weights).flip(1).cumsum(1).flip(1)
-        digit = ((above >= rest[:, None]).sum(1) - 1).clamp(min=0)
-        chosen = (chosen << bits) + digit
-        higher = F.pad(above, (0, 1)).gather(1, digit[:, None] + 1).squeeze(1)
-        rest = (rest - higher).clamp(min=1)
-        weights = weights.masked_fill(digits != digit[:, None], 0)
+    for shift in (16, 0):
+        digits = (keys >> shift) & (_DIGIT - 1)
+        histogram = torch.zeros((keys.shape[0], _DIGIT), dtype=torch.int64, device=keys.device)
+        until = histogram.scatter_add_(1, digits, weights).cumsum(1)
+        digit = (until < rest[:, None]).sum(1, keepdim=True).clamp(max=_DIGIT - 1)
+        before = until.gather(1, digit) - histogram.gather(1, digit)
+        chosen, rest = (chosen << 16) + digit.squeeze(1), rest - before.squeeze(1)
+        weights = weights.masked_fill(digits != digit, 0)
     return chosen
 
 

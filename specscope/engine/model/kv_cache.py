@@ -10,8 +10,12 @@ from specscope.engine.model.layout import Layout, Packing, row_mask
 
 
 def rounded(capacity: int) -> int:
-    """The next multiple of 16: the kernels of a GPU want aligned rows of keys and masks."""
-    return -(-capacity // 16) * 16
+    """Positions to reserve: the kernels of a GPU want aligned rows of keys and masks.
+
+    The next multiple of 16, or of 256 from 1,024 on, so that the keys of a long row can be split.
+    """
+    unit = 16 if capacity <= 1024 else 256
+    return -(-capacity // unit) * unit
 
 
 @dataclass(slots=True)

@@ -23,6 +23,8 @@ from specscope.engine.model.layout import Layout
 FEW_QUERIES = 64
 SPLIT_KEYS = 256
 """Keys of one split at least; a split costs as much as this many keys to combine."""
+ALIGNED = 16
+"""The memory-efficient kernel refuses masks whose rows or splits start at other multiples."""
 SPLIT_BLOCKS = 264
 """Thread blocks that keep a large GPU busy: two on each of an H200's 132 multiprocessors."""
 
@@ -162,7 +164,7 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
 
 
 def splits_of(batch: int, queries: int, extent: int) -> int:
-    """Splits of the keys, a power of two that divides `extent`.
+    """Splits of the keys: a power of two, and each split a multiple of ALIGNED keys.
 
     One block of a GPU reads all keys of a split, so without splits batch 1 of a model with 8 key
     heads would keep 8 of 132 multiprocessors busy, whatever the context.
@@ -170,7 +172,7 @@ def splits_of(batch: int, queries: int, extent: int) -> int:
     blocks, splits = batch * -(-queries // 64), 1
     while (
         blocks * splits < SPLIT_BLOCKS
-        and extent % (2 * splits) == 0
+        and extent % (2 * splits * ALIGNED) == 0
         and extent // (2 * splits) >= SPLIT_KEYS
     ):
         splits *= 2
