@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from specscope.errors import ServiceError, SpecscopeError, StoreError, StoreFull, UsageError
+from specscope.service import memory
 from specscope.service.access import Access
 from specscope.service.admission import Admission
 from specscope.service.assessor import Assessor
@@ -146,6 +147,7 @@ async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> Async
             asyncio.create_task(_see_through(steward, assessor)),
             asyncio.create_task(_push(ingest, store.session())),
             asyncio.create_task(_show_health(server, alive)),
+            asyncio.create_task(_give_back(store.session())),
         ]
         if certificates and context:
             turning.append(asyncio.create_task(_renew(certificates, context)))
@@ -243,6 +245,12 @@ def _propose(writer: Writer, body: Mapping[str, Any], note: str) -> None:
     """Put the service's own policy in force. Raises NumberTaken, PolicyError or StoreError."""
     add = proposed(int(body["policy"]), json.dumps(body), note, time.time_ns())
     writer.ask(add).result(timeout=WRITE_S)
+
+
+async def _give_back(store: Store) -> None:
+    while True:
+        await asyncio.sleep(memory.EVERY_S)
+        await asyncio.to_thread(memory.give_back, store)
 
 
 async def _push(ingest: Ingest, store: Store) -> None:

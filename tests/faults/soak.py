@@ -69,8 +69,9 @@ def main() -> int:
         finally:
             pipeline.close()
     growth = {name: grown(values) for name, values in seen.items()}
+    slopes = {name: slope(values) for name, values in seen.items()}
     flat = all(abs(value) <= TOLERANCE for value in growth.values())
-    say({"growth": growth, "flat": flat, "tolerance": TOLERANCE})
+    say({"growth": growth, "mib_per_minute": slopes, "flat": flat, "tolerance": TOLERANCE})
     return not flat
 
 
@@ -79,6 +80,13 @@ def grown(values: list[float]) -> float:
     third = len(values) // 3
     before, last = statistics.mean(values[third : 2 * third]), statistics.mean(values[-third:])
     return round(last / before - 1, 4)
+
+
+def slope(values: list[float]) -> float:
+    """Of the least-squares line through the last two thirds. [MiB a minute]"""
+    settled = values[len(values) // 3 :]
+    minutes = [i * EVERY_S / 60 for i in range(len(settled))]
+    return round(statistics.linear_regression(minutes, settled).slope, 3)
 
 
 def say(answer: dict) -> None:
