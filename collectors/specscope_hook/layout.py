@@ -18,9 +18,11 @@ One file, `<SPECSCOPE_RINGS>/<replica>-<boot>.ring`, written with `pwrite` and r
          96  BOOT_BYTES     length of the Boot JSON
         104  FAULT_BYTES    length of the fault text
         112  DROP_AT, 120 DROP_SEQ, 128 DROP_CHECK    the drop note, below
+        136  BOOT_CHECK     of the Boot JSON; 0 in rings of earlier hooks
         512  fault text, UTF-8, 512 bytes
        4096  Boot JSON, 16 KiB
-      20480  dictionary: 768 entries of 72 bytes: kind u8, id u8, length u8, five unused, name
+      20480  dictionary: 768 entries of 72 bytes: kind u8, id u8, length u8, one unused, check u32
+              (0 in rings of earlier hooks), name
       77824  control JSON, 64 KiB
      143360  data
 
@@ -67,15 +69,16 @@ W_FAULT_BYTES: Final = 13
 W_DROP_AT: Final = 14
 W_DROP_SEQ: Final = 15
 W_DROP_CHECK: Final = 16
+W_BOOT_CHECK: Final = 17
 
-WORDS: Final = struct.Struct("<17Q")
-WRITER_WORDS: Final = (0, 1, 2, 3, 4, 6, 7, 8, 9, 12, 13, 14, 15, 16)
+WORDS: Final = struct.Struct("<18Q")
+WRITER_WORDS: Final = (0, 1, 2, 3, 4, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17)
 FAULT_TEXT: Final = 512
 FAULT_TEXT_BYTES: Final = 512
 BOOT: Final = 4096
 BOOT_BYTES: Final = 16384
 NAMES: Final = BOOT + BOOT_BYTES
-NAME_ENTRY: Final = struct.Struct("<BBB5x64s")
+NAME_ENTRY: Final = struct.Struct("<BBBxI64s")
 NAMES_MAX: Final = 768
 NAMES_BYTES: Final = 57344  # 768 entries of 72 bytes, up to a whole page
 CONTROL: Final = NAMES + NAMES_BYTES
@@ -127,6 +130,16 @@ class Gap:
 def aligned(size: int) -> int:
     """The next multiple of 8, at which records start."""
     return (size + 7) & ~7
+
+
+def boot_check(text: bytes) -> int:
+    """The check of a Boot record's JSON; never 0, which stands for none."""
+    return crc32(text) | 1 << 32
+
+
+def name_check(kind: int, id_: int, name: bytes) -> int:
+    """The check of an entry of the dictionary; never 0, which stands for none."""
+    return crc32(name, kind << 8 | id_) or 1
 
 
 def drop_check(position: int, seq: int) -> int:

@@ -26,6 +26,7 @@ from specscope_hook.layout import Cursor, Gap, RawRecord
 WINDOW_BYTES = 1 << 20  # read at once
 SCAN_BYTES = 8 << 20  # looked through in one pull for a record behind a bad place
 _HEAD_BYTES = at.HEAD.size
+_ENTRY_BYTES = at.NAME_ENTRY.size
 _U64_MAX = (1 << 64) - 1
 
 
@@ -298,20 +299,31 @@ class RingReader:
     def boot(self) -> dict[str, Any]:
         """The Boot record as its writer put it. Raises ValueError when it is not one."""
         length = min(self._word(at.W_BOOT_BYTES), at.BOOT_BYTES)
-        boot: dict[str, Any] = json.loads(self._read(length, at.BOOT))
+        text, check = self._read(length, at.BOOT), self._word(at.W_BOOT_CHECK)
+        if check not in (0, at.boot_check(text)):
+            raise ValueError("it does not match its check")
+        boot: dict[str, Any] = json.loads(text)
         return boot
 
     def names(self, kind: int) -> dict[int, str]:
-        """The dictionary of one kind: name by id."""
+        """The dictionary of one kind: name by id.
+
+        Raises RingError for a damaged entry that a living writer will mend; one of a dead
+        writer is left out.
+        """
         names: dict[int, str] = {}
         count = min(self._word(at.W_NAMES), at.NAMES_MAX)
-        entries = self._read(count * at.NAME_ENTRY.size, at.NAMES)
-        for entry in range(len(entries) // at.NAME_ENTRY.size):
-            its_kind, id_, length, raw = at.NAME_ENTRY.unpack_from(
-                entries, entry * at.NAME_ENTRY.size
-            )
-            if its_kind == kind and length:
-                names.setdefault(id_, raw[:length].decode(errors="replace"))
+        raw = self._read(at.NAMES_MAX * _ENTRY_BYTES, at.NAMES)
+        entries = at.NAME_ENTRY.iter_unpack(raw[: len(raw) // _ENTRY_BYTES * _ENTRY_BYTES])
+        for place, (its_kind, id_, length, check, text) in enumerate(entries):
+            name = text[:length]
+            whole = check == at.name_check(its_kind, id_, name) or (check == 0 and place < count)
+            if place >= count and not whole:  # a count that is too low hides no name
+                break
+            if not whole and self.writer_alive:
+                raise RingError(f"the ring {self.path} has a damaged name in its dictionary")
+            if whole and its_kind == kind and length:
+                names.setdefault(id_, name.decode(errors="replace"))
         return names
 
     @property

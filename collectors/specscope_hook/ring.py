@@ -41,7 +41,7 @@ from specscope_hook.layout import (
 )
 from specscope_hook.reader import RingReader
 from specscope_hook.records import Boot
-from specscope_hook.ring_file import WORD, RingFile, drop_note
+from specscope_hook.ring_file import WORD, RingFile, drop_note, name_entry
 from specscope_hook.ring_records import LAYOUT
 
 __all__ = [
@@ -241,8 +241,7 @@ class Ring(RingFile):
         taken = sum(1 for other, _ in self._ids if other == kind)
         if not self.open or count == at.NAMES_MAX or taken == _names_max(kind):
             return OTHER
-        raw = text.encode()
-        entry = at.NAME_ENTRY.pack(kind, taken, len(raw), raw)
+        entry = name_entry(kind, taken, text)
         os.pwrite(self._file, entry, at.NAMES + count * at.NAME_ENTRY.size)
         os.pwrite(self._file, WORD.pack(count + 1), at.W_NAMES * 8)
         self._ids[kind, text] = taken

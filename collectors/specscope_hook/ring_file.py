@@ -80,13 +80,14 @@ class RingFile:
 
     def _words(self) -> tuple[int, ...]:
         """The header as it should be, the reader's words 0."""
-        words = [0] * (at.W_DROP_CHECK + 1)
+        words = [0] * (at.W_BOOT_CHECK + 1)
         words[at.W_MAGIC], words[at.W_VERSION] = at.MAGIC, SCHEMA_VERSION
         words[at.W_CAPACITY], words[at.W_BOOT_BYTES] = self._capacity, len(self._boot)
         words[at.W_SEQ], words[at.W_WRITE] = self._seq_written, self._write_written
         words[at.W_DROPPED], words[at.W_NAMES] = self._dropped_written, len(self._ids)
         words[at.W_FAULT], words[at.W_FAULT_BYTES] = int(bool(self._fault)), len(self._fault)
         words[at.W_DROP_AT], words[at.W_DROP_SEQ], words[at.W_DROP_CHECK] = self._note
+        words[at.W_BOOT_CHECK] = at.boot_check(self._boot)
         return tuple(words)
 
     def _pages(self) -> bytes:
@@ -96,9 +97,8 @@ class RingFile:
         pages[: len(self._fault)] = self._fault
         pages[boot : boot + len(self._boot)] = self._boot
         for entry, ((kind, name), id_) in enumerate(self._ids.items()):
-            raw = name.encode()
             offset = at.NAMES - at.FAULT_TEXT + entry * at.NAME_ENTRY.size
-            at.NAME_ENTRY.pack_into(pages, offset, kind, id_, len(raw), raw)
+            pages[offset : offset + at.NAME_ENTRY.size] = name_entry(kind, id_, name)
         return bytes(pages)
 
     def _inspect(self, now: int) -> None:
@@ -139,6 +139,12 @@ class RingFile:
         if now >= self._complain_at:
             self._complain_at = now + COMPLAINT_NS
             log.warning("the ring %s %s", self.path, what)
+
+
+def name_entry(kind: int, id_: int, name: str) -> bytes:
+    """An entry of the dictionary, see `layout`."""
+    raw = name.encode()
+    return at.NAME_ENTRY.pack(kind, id_, len(raw), at.name_check(kind, id_, raw), raw)
 
 
 def drop_note(position: int, seq: int) -> tuple[int, int, int]:

@@ -93,7 +93,7 @@ class RingFuzz:
             raw = struct.pack("<Q", rng.choice(NUMBERS))
         elif kind < 0.8:
             offset = (
-                rng.randrange(17 * 8) if rng.random() < 0.5 else rng.randrange(len(self._whole))
+                rng.randrange(18 * 8) if rng.random() < 0.5 else rng.randrange(len(self._whole))
             )
             raw = bytes([self._whole[offset] ^ 1 << rng.randrange(8)])
         else:

@@ -37,7 +37,7 @@ def replaced(ring: Path, rng: random.Random) -> None:
 
 def flipped(ring: Path, rng: random.Random) -> None:
     with ring.open("r+b") as file:
-        place = rng.choice([rng.randrange(17 * 8), rng.randrange(512, 25_000)])
+        place = rng.choice([rng.randrange(18 * 8), rng.randrange(512, 25_000)])
         file.seek(place)
         byte = file.read(1) or b"\0"
         file.seek(place)

@@ -584,3 +584,32 @@ def test_damage_under_a_living_writer_is_mended_within_a_second(ring, reader, mo
     assert ring.path.stat().st_size == size
     assert [record.seq for record in with_old_cursor] == [2]
     assert gaps == []
+
+
+def test_a_flipped_bit_in_boot_or_dictionary_is_seen_and_mended(ring, monkeypatch):
+    ring.name_id(NAME_CLASS, "chat")
+    ring.name_id(NAME_CLASS, "code")
+    boot = RingReader.open(ring.path).boot
+    first = at.NAMES + 9  # of the text of the first name
+    for place in (at.BOOT + 20, first, at.NAMES + 1, at.W_NAMES * 8):
+        with ring.path.open("r+b") as file:
+            file.seek(place)
+            (byte,) = file.read(1)
+            file.seek(place)
+            file.write(bytes([byte ^ 2]))
+        if place == at.BOOT + 20:
+            with pytest.raises(CorruptRing):
+                RingReader.open(ring.path)
+        elif place != at.W_NAMES * 8:
+            with pytest.raises(RingError):
+                RingReader.open(ring.path).names(NAME_CLASS)
+        else:
+            assert RingReader.open(ring.path).names(NAME_CLASS) == {0: "chat", 1: "code"}
+
+        monkeypatch.setattr(ring, "_inspect_at", 0)
+        ring.push(ROUND, b"x")
+        ring.flush()
+
+        reader = RingReader.open(ring.path)
+        assert reader.boot == boot
+        assert reader.names(NAME_CLASS) == {0: "chat", 1: "code"}
