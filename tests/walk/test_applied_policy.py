@@ -4,7 +4,9 @@ import json
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
+from urllib.parse import quote
 
 import grpc
 import pytest
@@ -122,3 +124,29 @@ def test_a_broken_policy_is_refused_and_the_old_one_stays(pipeline):
     assert "k is -1" in refusal.value.details()
     assert in_force(follower) == (4, 1)
     assert operator.gate("show").startswith("policy 1 (table)")
+
+
+def test_a_policy_detaches_the_hook_of_a_living_process_through_its_sidecar(pipeline):
+    operator = Operator(pipeline)
+    pipeline.service()
+    pipeline.agent()
+    follower = operator.follower("follower")
+    operator.gate("apply", operator.table(4))
+    pipeline.until(lambda: in_force(follower) == (4, 1))
+    body = {"policy": 2, "kind": "table", "table": [], "default_k": 4, "detach": True}
+
+    operator.send(2, body)
+    pipeline.until(lambda: follower()[-1]["k"] is None)
+    lost = "SELECT detail FROM loss WHERE reason = 'fault' FORMAT TSVRaw"
+    pipeline.until(lambda: "policy 2 detaches the hook" in asked(pipeline, lost))
+
+    assert pipeline.running["follower"].poll() is None
+    pipeline.stop("follower")
+
+
+def asked(pipeline, sql):
+    """The read endpoint's answer."""
+    with urllib.request.urlopen(
+        f"http://{pipeline.http}/?query={quote(sql)}", timeout=PATIENCE_S
+    ) as answer:
+        return answer.read().decode()
