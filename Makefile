@@ -75,6 +75,7 @@ fuzz: $(READY)
 .PHONY: faults soak
 
 # Random faults in the whole pipeline, then a recount; `make faults ARGS="--seed 7 --faults 200"`.
+# With ARGS=--mutants it plants faults of the product, and must find each.
 faults: $(READY)
 	$(BIN)/python tests/faults/campaign.py $(ARGS)
 

@@ -9,6 +9,7 @@ import threading
 import time
 
 UP, DOWN = "up", "down"
+MOST_REPLAYED = 4 << 20
 
 
 class Proxy:
@@ -23,6 +24,8 @@ class Proxy:
         self.delay_s = 0.0
         self._once: dict[str, str] = {}
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._sent = bytearray()
+        """What went up on the newest connection."""
         self._listener = socket.create_server(("127.0.0.1", port))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -45,6 +48,18 @@ class Proxy:
         """`flip`, `repeat` or `truncate` the next bytes that go this way."""
         self._once[direction] = how
 
+    def replay(self) -> None:
+        """Say to the target once more, on another connection, what was said to it before."""
+        again = bytes(self._sent)
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", self._target), timeout=1) as stranger,
+        ):
+            stranger.sendall(again)
+            deadline = time.monotonic() + 1
+            while stranger.recv(1 << 16) and time.monotonic() < deadline:
+                pass
+
     def _accept(self) -> None:
         while True:
             near, _ = self._listener.accept()
@@ -57,14 +72,18 @@ class Proxy:
                 near.close()
                 continue
             self._pairs.append((near, far))
+            self._sent = bytearray()
             for source, sink, direction in ((near, far, UP), (far, near, DOWN)):
                 threading.Thread(
                     target=self._pump, args=(source, sink, direction), daemon=True
                 ).start()
 
     def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
+        sent = self._sent
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 16):
+                if direction == UP and len(sent) < MOST_REPLAYED:
+                    sent += data
                 if direction in self.holding:
                     continue
                 if self.delay_s:
