@@ -30,6 +30,7 @@ from agent_support import Served  # noqa: E402
 from ring_damage import DAMAGES  # noqa: E402
 
 HEALING_S = 120.0
+QUIET_S = 15.0  # in which a sidecar reads whatever can be read
 UNWRITTEN = 200  # rounds that a killed engine may have had in its buffer: 20 ms of them, and slack
 WRITER = """
 import os, sys, time
@@ -200,10 +201,15 @@ class Episode:
         self.clock.write_text("0")
         for engine in self.engines.values():
             assert engine.wait(60) in (0, -signal.SIGKILL), "an engine was killed by its hook"
-        until = time.monotonic() + HEALING_S
-        while time.monotonic() < until and any(self.rings.glob("*.ring")):
+        until, quiet = time.monotonic() + HEALING_S, time.monotonic() + QUIET_S
+        while time.monotonic() < until:
             if self.sidecar.poll() is not None:
                 self._start_sidecar()
+            left = {_boot(ring) for ring in self.rings.glob("*.ring")}
+            if any(self.spool.glob("*/*.batch")) or left - self.hurt:
+                quiet = time.monotonic() + QUIET_S
+            if not left or time.monotonic() > quiet:  # nobody mends a header of a dead engine
+                return
             time.sleep(0.2)
 
     def close(self) -> None:
@@ -227,31 +233,59 @@ class Episode:
         return wrong
 
     def _check_boot(self, boot: str, recorded: int, rows: dict[str, list[dict]]) -> list[str]:
-        stored = [
-            r["seq"] for name in ("round", "request") for r in rows[name] if r["boot"] == boot
-        ]
+        """Each record up to the known end is stored, or in exactly one counted loss."""
+        seqs = [r["seq"] for name in ("round", "request") for r in rows[name] if r["boot"] == boot]
         losses = [row for row in rows["loss"] if row["boot"] == boot]
-        counted = sum(row["count"] or 0 for row in losses if row["table"] != "request_part")
         tails = [row["first_seq"] for row in losses if row["reason"] == "tail_unknown"]
-        unknown = any(row["count"] is None and row["reason"] == "corrupt" for row in losses)
-        says = f"boot {boot}: recorded {recorded}, stored {len(stored)}, counted {counted}, {tails}"
-        wrong = []
-        if len(stored) != len(set(stored)):
-            wrong.append(f"{says}: some twice")
-        if max(stored, default=0) > recorded + 1:  # killed between a round and its count
-            wrong.append(f"{says}: more than there were")
+        stored, lost, twice = set(seqs), set(), 0
+        counted = 0
+        for row in losses:
+            if row["reason"] == "tail_unknown" or row["table"] == "request_part":
+                continue
+            if row["table"] != "ring":
+                counted += row["count"]
+            elif row["count"] is not None:
+                one = set(range(row["first_seq"], row["first_seq"] + row["count"]))
+                twice += len(lost & one)
+                lost |= one
+        holes = self._holes(boot, {row["number"] for row in losses if row["count"] is None})
         known = min(tails) - 1 if tails else recorded
-        # How many a damaged file held whose writer is gone nobody knows; that is said, unless
-        # it was all there was of a boot.
-        if unknown or (boot in self.hurt and (tails or not stored)):
-            return wrong
-        if len(stored) + counted != known and not (
-            not tails and len(stored) + counted == known + 1
-        ):
-            wrong.append(f"{says}: does not add up")
-        if recorded - known > UNWRITTEN:
-            wrong.append(f"{says}: the unknown tail is longer than the buffer")
-        return wrong
+        if not tails and recorded + 1 in stored | lost:
+            known += 1  # killed between a record and its count
+        missing = set(range(1, known + 1)) - stored - lost - holes
+        beyond = {seq for seq in stored | lost if seq > known}
+        faults = {
+            "stored twice": len(seqs) - len(stored),
+            "in two losses": twice,
+            "stored and counted lost": len(stored & lost),
+            "missing, beside counted ones": len(missing) - counted,
+            "more than there were": len(beyond),
+            # A damaged ring whose writer is gone may have held any number, and nothing may be
+            # known of its boot.
+            "in a tail longer than the buffer": 0
+            if boot in self.hurt or recorded - known <= UNWRITTEN
+            else recorded - known,
+        }
+        if not stored and not losses and boot in self.hurt:
+            return []
+        what = ", ".join(f"{count} {name}" for name, count in faults.items() if count)
+        says = (
+            f"boot {boot}: recorded {recorded}, stored {len(stored)}, lost {len(lost)}, {counted}"
+        )
+        return [f"{says} counted, tail {tails}: {what}"] if what else []
+
+    def _holes(self, boot: str, numbers: set[int | None]) -> set[int]:
+        """Records of batches that the disk lost together with the knowledge of their beginning."""
+        of = sorted(
+            (number, batch.first_seq, batch.next_seq)
+            for (source, number), batch in self.served.service.batches.items()
+            if source.boot == boot
+        )
+        found: set[int] = set()
+        for (_, _, after), (number, first, _) in zip([(0, 1, 1), *of], of, strict=False):
+            if number in numbers:
+                found |= set(range(after, first))
+        return found
 
     def figures(self) -> str:
         recorded = sum(
