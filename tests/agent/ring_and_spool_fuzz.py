@@ -1,7 +1,5 @@
 """Random damage to rings and spool files, and what must hold whatever the bytes say.
 
-    python tests/agent/ring_and_spool_fuzz.py [--ring N] [--spool N] [--seed S]
-
 Each input is a whole file with a few of its bytes, words or lengths changed, at places that mean
 something more often than not. A reader must come back, raise nothing but its own errors, give
 no record that was not written, and keep its memory.
@@ -9,14 +7,10 @@ no record that was not written, and keep its memory.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
-import resource
 import struct
-import sys
-import tempfile
 import time
 import zlib
 from pathlib import Path
@@ -63,17 +57,17 @@ class RingFuzz:
         self._whole = ring.path.read_bytes()
         self._file = os.open(ring.path, os.O_RDWR)
 
-    def one(self) -> None:
-        """One input."""
+    def one(self) -> str:
+        """One input. Returns how it ended."""
         rng = self._rng
         touched = [self._damage() for _ in range(rng.choice((1, 1, 1, 2, 3, 6)))]
         cut = rng.random() < 0.02
         if cut:
             os.ftruncate(self._file, rng.randrange(len(self._whole)))
         try:
-            self._read()
+            return "records" if self._read() else "nothing"
         except RingError:
-            pass
+            return "refused"
         finally:
             if cut:
                 os.ftruncate(self._file, len(self._whole))
@@ -102,7 +96,8 @@ class RingFuzz:
         os.pwrite(self._file, raw, offset)
         return offset, len(raw)
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """Whether any record came of it."""
         rng = self._rng
         kind = RingPeek if rng.random() < 0.1 else RingReader
         reader = kind.open(self.path)
@@ -118,7 +113,7 @@ class RingFuzz:
             if isinstance(reader, RingPeek):
                 records, _ = reader.look(reader.newest(1 << 16))
                 assert all(record.payload in self.payloads for record in records)
-                return
+                return bool(records)
             seqs: list[int] = []
             for _ in range(3):
                 records, after, gaps = reader.pull(cursor, rng.choice((1, 500, 1 << 20)))
@@ -135,6 +130,7 @@ class RingFuzz:
                 reader.control_write("{}")
                 os.pwrite(self._file, self._whole[at.CONTROL : at.CONTROL + 2], at.CONTROL)
             os.pwrite(self._file, self._whole[: at.WORDS.size], 0)
+            return bool(seqs)
         finally:
             reader.close()
 
@@ -153,8 +149,8 @@ class SpoolFuzz:
         self._whole = self._path.read_bytes()
         self._header_bytes = struct.unpack_from("<I", self._whole, 12)[0]
 
-    def one(self) -> None:
-        """One input."""
+    def one(self) -> str:
+        """One input. Returns how it ended."""
         rng = self._rng
         raw = self._hostile() if rng.random() < 0.3 else self._damaged()
         self._path.write_bytes(raw)
@@ -167,6 +163,7 @@ class SpoolFuzz:
             lane = Lane.load(self._lane.folder)
             assert lane is not None
             lane.holes()
+        return "torn" if batch is None else "whole"
 
     def _damaged(self) -> bytes:
         rng, raw = self._rng, bytearray(self._whole)
@@ -212,28 +209,3 @@ def run(kind: type[RingFuzz] | type[SpoolFuzz], count: int, seed: int, folder: P
         fuzz.one()
         slowest = max(slowest, time.thread_time() - began)
     return slowest
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ring", type=int, default=4_000_000)
-    parser.add_argument("--spool", type=int, default=1_000_000)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    args = parser.parse_args()
-    for kind, count in ((RingFuzz, args.ring), (SpoolFuzz, args.spool)):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        slowest, done = 0.0, 0
-        while done < count:
-            step = min(50_000, count - done)
-            with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-                slowest = max(slowest, run(kind, step, args.seed + done, Path(folder)))
-            done += step
-            grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-            sys.stdout.write(
-                f"{kind.__name__} {done} inputs, slowest {slowest:.3f} s, {grown} KiB more\n"
-            )
-            sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
