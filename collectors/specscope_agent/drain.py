@@ -99,7 +99,11 @@ class Drain:
             self._spool.forget(ring.source)
 
     def finish_orphans(self) -> None:
-        """Sources in the spool whose ring is gone, with the machine's memory for instance."""
+        """Sources in the spool whose ring is gone, with the machine's memory for instance, and
+        those of rings that nobody can read."""
+        for source in self._rings.give_up_damaged():
+            if END not in self._spool.newest(source).said:
+                self._lose_tail(self._spool.newest(source))
         for source in set(self._spool.sources) - {ring.source for ring in self._rings.open}:
             newest = self._spool.newest(source)
             if END not in newest.said:

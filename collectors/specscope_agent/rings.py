@@ -13,13 +13,13 @@ from pathlib import Path
 from specscope_agent.loss import rows_table
 from specscope_agent.origin import Origin
 from specscope_agent.source import Source
-from specscope_hook.errors import RingError
+from specscope_hook.errors import CorruptRing, RingError
 from specscope_hook.ring import RingReader
 
 log = logging.getLogger("specscope.agent")
 
 RETRY_S = 2.0  # before a file that is no ring is looked at again: its writer may mend it
-UNFINISHED_S = 60.0  # before a ring that was never finished is removed
+UNFINISHED_S = 60.0  # before a ring that was never finished, or is damaged, is given up
 ABSENT_S = 600.0  # between two complaints that there is no such directory: the engine may be late
 
 
@@ -49,11 +49,35 @@ class Rings:
         """Whether no other sidecar drains the directory, as of the last look."""
         self._open: dict[Path, OpenRing] = {}
         self._refused: dict[Path, tuple[str, float]] = {}
+        self._damaged_at: dict[Path, float] = {}
 
     @property
     def refused(self) -> int:
         """Files that end in `.ring` and cannot be drained."""
         return len(self._refused)
+
+    def give_up_damaged(self) -> list[Source]:
+        """Sources of rings that nobody can read and nobody will mend: damaged for a minute, and
+        no process holds them. They are set aside as `.damaged`.
+
+        A ring's name tells its source.
+        """
+        given_up = []
+        now = time.monotonic()
+        for path, since in list(self._damaged_at.items()):
+            if path not in self._refused:
+                del self._damaged_at[path]
+            elif now - since >= UNFINISHED_S and _nobody_holds(path):
+                del self._damaged_at[path]
+                replica, _, boot = path.stem.rpartition("-")
+                try:
+                    path.rename(path.with_suffix(".damaged"))
+                except OSError:
+                    continue
+                log.warning("%s cannot be read and is set aside", path)
+                if replica and boot:
+                    given_up.append(Source(replica, boot))
+        return given_up
 
     @property
     def open(self) -> list[OpenRing]:
@@ -130,6 +154,8 @@ class Rings:
         try:
             reader = RingReader.open(path)
         except RingError as error:
+            if isinstance(error, CorruptRing):
+                self._damaged_at.setdefault(path, time.monotonic())
             self._refuse(path, f"not drained: {error}")
             return
         try:
@@ -181,6 +207,23 @@ class Rings:
             ring.reader.close()
         self._open.clear()
         self._unlock()
+
+
+def _nobody_holds(path: Path) -> bool:
+    """Whether it is a file that no process has locked."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return True
 
 
 def _made_at(path: Path) -> float:

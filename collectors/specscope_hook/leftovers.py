@@ -47,7 +47,8 @@ def limit_leftovers(folder: Path, ring_bytes: int) -> None:
     try:
         if not folder.is_dir():
             return
-        for path in [*folder.glob("*.ring"), *folder.glob("*.ring.new")]:
+        names = ("*.ring", "*.damaged", "*.ring.new")
+        for path in (path for name in names for path in folder.glob(name)):
             if found := _dead(path):
                 dead.append(found)
         disk = os.statvfs(folder)
