@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from specscope.analyze.arms import Group, grouped
 from specscope.analyze.compare import judged, varying
-from specscope.analyze.diagnose import of_runs, of_totals
+from specscope.analyze.diagnose import dead_runs, of_runs, of_totals
 from specscope.analyze.evidence import Evidence
 from specscope.analyze.input_arms import arms_of_inputs, never_used
 from specscope.analyze.pool import Pool
@@ -22,7 +22,10 @@ from specscope.readers.source import SEPARATOR
 def conclude(evidence: Evidence) -> Analysis:
     """The analysis of everything that was read."""
     comparisons, verdicts, judged_inputs = _compared(evidence)
-    explained = list(of_runs(_runs(evidence)))
+    runs = _runs(evidence)
+    for input, dead in dead_runs(runs):
+        evidence.findings.add(dead, input)
+    explained = list(of_runs(runs))
     for finding in explained:
         evidence.findings.add(finding)
     verdicts += _alone(evidence, judged_inputs)

@@ -61,6 +61,23 @@ def of_totals(total: Window, sums: Sums, by_throughput: bool = True) -> Iterator
     yield from _break_even(total, by_throughput)
 
 
+def dead_runs(runs: Sequence[Window]) -> Iterator[tuple[str, Finding]]:
+    """(input, finding) for runs of which nothing was accepted, beside runs that accept."""
+    alive = [run for run in runs if (run.acceptance_rate or 0.0) >= MOSTLY_WASTED]
+    for run in runs:
+        if alive and run.accepted == 0 and (run.proposed or 0) >= DEAD_PROPOSALS:
+            best = max(alive, key=lambda one: one.acceptance_rate or 0.0)
+            yield (
+                run.input,
+                Finding(
+                    "SPEC_DEAD",
+                    f"{run.label}: none of {run.proposed} proposals was accepted, beside "
+                    f"{best.acceptance_rate:.0%} in {best.label}",
+                    {"run": run.label, "proposed": run.proposed},
+                ),
+            )
+
+
 def of_runs(runs: Sequence[Window]) -> Iterator[Finding]:
     """What sets runs of one benchmark apart: acceptance, or the time of a round."""
     yield from _mismatch(runs)

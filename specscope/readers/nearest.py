@@ -31,6 +31,8 @@ _KNOWN = (
           "mean median p99 ttft tpot itl request duration completed throughput benchmarks"),
     Known("per-request metrics as JSON", "json", '"num_spec_steps"',
           "usage completion_tokens choices meta_info timings finish_reason id model response"),
+    Known("Spec-Bench answers as JSON lines", "json", '"accept_lengths"',
+          "question_id category turns choices new_tokens wall_time idxs decoding_steps tstamp"),
     Known("Kineto trace", "json", '"traceEvents"',
           "ph ts dur pid tid cat name args displayTimeUnit schemaVersion kernel"),
     Known("TensorRT-LLM iteration JSON", "json", '"specDecodingStats"',

@@ -8,6 +8,7 @@ from typing import Protocol
 from specscope.readers.logs.clickhouse_errors import ClickHouseErrors
 from specscope.readers.logs.text import TextReader
 from specscope.readers.records import Record
+from specscope.readers.results.answers_json import AnswersJson
 from specscope.readers.results.bench_json import BenchJson
 from specscope.readers.results.engine_bench import EngineBench
 from specscope.readers.results.json_file import looks_like_json
@@ -46,6 +47,7 @@ def readers() -> tuple[Reader, ...]:
         ClickHouseErrors(),
         PrometheusJson(),
         EngineBench(),
+        AnswersJson(),
         BenchJson(),
         RequestJson(),
         StepsJson(),

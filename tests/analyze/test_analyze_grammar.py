@@ -175,3 +175,22 @@ def test_two_drafters_as_the_only_columns_have_no_baseline(tmp_path):
 
     assert actions(found) == ["collect_baseline"]
     assert speedups(found) == {("MTP (n=2)", "throughput_tok_s"): 1.125}
+
+
+@pytest.mark.parametrize(
+    ("header", "cells"),
+    [
+        ("drafted | accepted", ("1200 | 1092", "5592 | 0")),
+        ("accepted/drafted", ("1092/1200", "0/5592")),
+    ],
+)
+def test_a_turn_of_which_nothing_is_accepted_beside_turns_that_accept_is_a_fault(
+    tmp_path, header, cells
+):
+    rule = "|---" * (2 + header.count("|") + 1) + "|\n"
+    table = f"| turn | context | {header} |\n{rule}| 1 | 812 | {cells[0]} |\n"
+
+    found = judged(tmp_path, f"{table}| 2 | 2048 | {cells[1]} |\n")
+
+    assert actions(found) == ["engine_fault"]
+    assert sorted(w["acceptance_rate"] for w in found["windows"]) == [0, pytest.approx(0.91)]

@@ -173,3 +173,32 @@ def test_other_store_errors_are_counted_by_code():
     )
 
     assert "STORE_ERROR" in codes(text)
+
+
+def test_a_histogram_by_draft_length_gives_a_window_for_each_length():
+    spec = {
+        "num_spec_steps": 5,
+        "num_accepted_draft_tokens": 5,
+        "num_draft_tokens": 9,
+        "num_spec_tokens": 3,
+        "acceptance_histogram": [1, 3, 1, 0],
+        "acceptance_histogram_by_draft_length": {"1": [1, 2], "3": [0, 1, 1, 0]},
+    }
+    text = json.dumps({"choices": [], "metrics": {"speculative_decoding": spec}})
+
+    found = [(w.k, w.drafts, w.proposed, w.accepted, w.accepted_at) for w in windows(text)]
+
+    assert found == [(1, 3, 3, 2, (2,)), (3, 2, 6, 3, (2, 1, 0))]
+
+
+def test_a_histogram_by_draft_length_that_does_not_add_up_is_left_out():
+    spec = {
+        "num_spec_steps": 5,
+        "num_accepted_draft_tokens": 4,
+        "num_draft_tokens": 9,
+        "acceptance_histogram_by_draft_length": {"1": [1, 2], "3": [0, 1, 1, 0]},
+    }
+
+    (window,) = windows(json.dumps({"metrics": {"speculative_decoding": spec}}))
+
+    assert (window.drafts, window.proposed, window.accepted) == (5, 9, 4)

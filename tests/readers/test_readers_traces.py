@@ -221,7 +221,28 @@ def test_work_behind_a_step_annotation_belongs_to_its_round_and_prefill_to_none(
 
     time = times(json.dumps({"traceEvents": events}))[0]
 
-    assert time.rounds == 5
+    assert time.rounds == 4  # the last has no known end
     assert (time.verify_ms, time.sample_ms, time.draft_ms) == (6.0, 0.5, 2.5)
     assert time.round_ms == pytest.approx(10.0)
     assert time.idle_share == pytest.approx(0.1)
+
+
+def test_the_last_cycle_of_a_trace_without_marks_has_no_known_end():
+    """Three verifications are two cycles; what was launched behind them does not hide idle time."""
+    events = []
+    for number in range(3):
+        start = number * ROUND_US
+        for at, (phase, begin, length) in enumerate(PARTS):
+            key = 10 * number + at + 1
+            cut = number == 2 and phase == "sample"
+            events.append(event("cuda_runtime", "cudaLaunchKernel", start + begin, 2, key))
+            if not cut:
+                name = f"{phase}_kernel"
+                events.append(event("kernel", name, start + begin, length, key, device=0))
+
+    time = times(json.dumps({"traceEvents": events}))[0]
+
+    assert time.rounds == 2
+    assert time.round_ms == pytest.approx(10.0)
+    assert time.idle_share == pytest.approx(0.25)
+    assert (time.draft_ms, time.verify_ms, time.sample_ms) == (1.0, 6.0, 0.5)

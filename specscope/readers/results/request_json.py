@@ -8,7 +8,7 @@ is there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from specscope.readers.logs.llamacpp_log import from_timings
 from specscope.readers.logs.llamacpp_request import Requests
@@ -55,7 +55,7 @@ class RequestJson:
                 elif "predicted_n" in found:
                     yield from llamacpp.records(from_timings(found))
                 elif "num_spec_steps" in found:
-                    yield _steps(source.name, found)
+                    yield from _steps(source.name, found)
                 elif "avg_spec_accept_length" in found:
                     yield Window(
                         source.name,
@@ -70,14 +70,18 @@ class RequestJson:
                     yield from usage(source.name, response)
 
 
-def _steps(input: str, found: dict[str, Any]) -> Window:
+def _steps(input: str, found: dict[str, Any]) -> Iterator[Window]:
     """The names that vLLM, TensorRT-LLM and AIPerf share, or nearly."""
+    lengths = list(_by_length(input, found))
+    if lengths:
+        yield from lengths
+        return
     engine = found.get("engine")
     drafted = found.get("per_step_drafted")
     histogram = found.get("acceptance_histogram")
     steps = count(found, "num_spec_steps")
     at = _survivals(histogram, steps)
-    return Window(
+    yield Window(
         input,
         engine
         if isinstance(engine, str)
@@ -94,6 +98,39 @@ def _steps(input: str, found: dict[str, Any]) -> Window:
         printed_length=real(found, "mean_acceptance_length"),
         tolerance=0.011,
     )
+
+
+def _by_length(input: str, found: dict[str, Any]) -> Iterator[Window]:
+    """A window for each draft length of vLLM's `acceptance_histogram_by_draft_length`, where they
+    add up to the request's own counts: positions of drafts of several lengths have no rate."""
+    table = found.get("acceptance_histogram_by_draft_length")
+    if not isinstance(table, dict) or not all(str(k).isdecimal() for k in table):
+        return
+    windows = []
+    for length, histogram in table.items():
+        k, steps = int(length), sum(histogram) if _is_counts(histogram) else 0
+        at = _survivals(histogram, steps)
+        if not 0 < k <= LONGEST_DRAFT or not steps or at is None:
+            continue
+        windows.append(
+            Window(
+                input,
+                "vllm",
+                grain="request",
+                k=k,
+                drafts=steps,
+                proposed=k * steps,
+                accepted=sum(at),
+                counted_at=at,
+            )
+        )
+    own = count(found, "num_accepted_draft_tokens", "total_accepted_draft_tokens")
+    if windows and sum(window.accepted or 0 for window in windows) == own:
+        yield from windows
+
+
+def _is_counts(histogram: object) -> TypeGuard[list[int]]:
+    return isinstance(histogram, list) and all(isinstance(n, int) and n >= 0 for n in histogram)
 
 
 def _mlx(input: str, found: dict[str, Any]) -> Iterator[Record]:
@@ -131,9 +168,7 @@ def _mlx(input: str, found: dict[str, Any]) -> Iterator[Record]:
 
 def _survivals(histogram: object, steps: int | None) -> tuple[int, ...] | None:
     """Counts of accepted lengths 0, 1, ... to counts of positions that survived."""
-    if not isinstance(histogram, list) or len(histogram) > LONGEST_DRAFT + 1:
-        return None
-    if not all(isinstance(n, int) and n >= 0 for n in histogram):
+    if not _is_counts(histogram) or len(histogram) > LONGEST_DRAFT + 1:
         return None
     if steps is None or sum(histogram) != steps:
         return None

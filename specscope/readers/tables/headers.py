@@ -115,6 +115,7 @@ _DELTA = {
 _SPEEDUP = {"speedup", "gain", "vs", "boost", "uplift", "x"}
 _POSITION = re.compile(r"(?:^|_)(?:p|d|pos|position|token)_?(\d{1,2})$")
 _POSITIONS = re.compile(r"(?:^|_)(?:pos|position|positions|[pd]_?[01]_per_[pd]_?[12])(?:_|$)")
+_FRACTION = re.compile(r"^(?:acc|accept|accepted)_(?:per|of)_(?:draft|drafted|proposed|generated)$")
 _PER_ROUND = re.compile(
     r"(?:per|tok|tokens|token)_(?:round|step|verify|verification|cycle|pass|iteration|iter|forward)"
 )
@@ -229,6 +230,8 @@ def class_of(name: str) -> tuple[str, int] | None:
 
 
 def _acceptance(name: str, found: set[str]) -> str | None:
+    if _FRACTION.match(name):
+        return "accepted"
     if found & {"len", "length", "lengths", "tau"}:
         return "mean_length"
     if _PER_ROUND.search(name):

@@ -22,6 +22,9 @@ from specscope.readers.traces.round_time import ENOUGH_COVERAGE, round_time
 from specscope.readers.traces.spans import Span, innermost, starts_after, starts_before
 
 _PREFILL = re.compile(r"prefill|extend|generation_0\(|context_[1-9]|IDLE|dummy", re.IGNORECASE)
+WHOLE = 0.98
+"""An annotation this long, in usual rounds, ends where its round ends."""
+
 _DIGITS = re.compile(r"\d+")
 
 
@@ -41,16 +44,17 @@ class Timeline:
         if not self.device:
             yield from self._host_only(steps, prefill)
             return
-        segments = _segments(steps, prefill)
+        segments, rounds = _segments(steps, prefill)
         if not segments:
             begin, end = min(s.start for s in self.device), max(s.end for s in self.device)
-            segments = [(begin, end)]
+            # A table of device work alone is summed as a whole: it has no timeline to cut.
+            cycles = _cycles(self._phases(self.device, steps)) if self.launches else None
+            segments, rounds = cycles or ([(begin, end)], 0)
         device = [span for span in self.device if covered_by(segments, span.start)]
         phases = self._phases(device, steps)
-        rounds = len(steps)
-        if not steps:
+        if not rounds:
             rounds = len({s.key for s, phase in phases if phase == "verify"} - {None})
-        coverage = self._coverage()
+        coverage = self._coverage(segments if len(device) < len(self.device) else None)
         yield from round_time(self.input, phases, segments, rounds or None, coverage, self.launches)
         if coverage is not None and coverage < ENOUGH_COVERAGE:
             yield Finding(
@@ -59,10 +63,17 @@ class Timeline:
                 {"trace_coverage": round(coverage, 4)},
             )
 
-    def _coverage(self) -> float | None:
-        """Launches with device work over all launches; graph launches alone where there are any."""
+    def _coverage(self, segments: list[Interval] | None) -> float | None:
+        """Launches with device work over all launches; graph launches alone where there are any.
+
+        segments: the stretches that count, if not all: a trace may end before the work that was
+        launched last.
+        """
         graphs = [span for span in self.launches if "graphlaunch" in span.name.lower()]
         launches = graphs or self.launches
+        if segments:
+            own = [span for span in launches if covered_by(segments, span.start)]
+            launches = own or launches
         if not launches:
             return None
         keys = {span.key for span in self.device}
@@ -133,11 +144,24 @@ def _steps(annotations: list[Span]) -> tuple[list[Span], list[Span]]:
     return max(kinds.values(), key=lambda spans: sum(s.end - s.start for s in spans)), prefill
 
 
-def _segments(steps: list[Span], prefill: list[Span]) -> list[Interval]:
-    """Stretches of rounds without prefill, each from the start of a round.
+def _cycles(phases: list[tuple[Span, str | None]]) -> tuple[list[Interval], int] | None:
+    """(the stretch from the first verification to the last, its cycles) of a trace whose rounds
+    nobody marks: the last cycle has no known end. None for fewer than two verifications."""
+    begun: dict[int | None, float] = {}
+    for span, phase in phases:
+        if phase == "verify" and span.key is not None:
+            begun[span.key] = min(span.start, begun.get(span.key, span.start))
+    if len(begun) < 2:
+        return None
+    return [(min(begun.values()), max(begun.values()))], len(begun) - 1
+
+
+def _segments(steps: list[Span], prefill: list[Span]) -> tuple[list[Interval], int]:
+    """(stretches of rounds without prefill, each from the start of a round; the rounds in them).
 
     What lies between two rounds belongs to the first: vLLM's annotation ends before it samples and
-    drafts. So the last round of a stretch lasts as long as the usual one, up to the next prefill.
+    drafts. So the last round before a prefill lasts as long as the usual one, up to the prefill;
+    the last of the trace has no known end, and counts only if its annotation covers a usual round.
     """
     starts: list[list[float]] = []
     for step in steps:
@@ -150,12 +174,18 @@ def _segments(steps: list[Span], prefill: list[Span]) -> list[Interval]:
     rounds = [after - first for stretch in starts for first, after in pairwise(stretch)]
     usual = median(rounds) if rounds else 0.0
     segments: list[Interval] = []
+    counted = 0
     for stretch in starts:
         last = stretch[-1]
         following = starts_after(prefill, last)
+        if following is None and len(stretch) > 1 and ends[last] < last + WHOLE * usual:
+            segments.append((stretch[0], last))
+            counted += len(stretch) - 1
+            continue
         limit = following.start if following else inf
         segments.append((stretch[0], max(ends[last], min(last + usual, limit))))
-    return segments
+        counted += len(stretch)
+    return segments, counted
 
 
 def _in_a_round(at: float, steps: list[Span], prefill: list[Span]) -> bool:
