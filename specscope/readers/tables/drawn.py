@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from specscope.readers.tables.cells import bare, quantity
 from specscope.readers.tables.csv_file import name_of
-from specscope.readers.tables.lists import LONGEST_LINE, arms_in_lines, headings_above
+from specscope.readers.tables.lists import LONGEST_LINE, arms_in_lines, headings_above, line_speeds
 from specscope.readers.tables.names import is_command
 from specscope.readers.tables.shape import of_subject
 from specscope.readers.tables.table import Table
@@ -46,6 +46,7 @@ def tables(lines: Sequence[str], outer: Sequence[str] = ()) -> Iterator[tuple[Ta
             place += 1
             continue
         table, taken = found
+        table = _arms_in_items(table) or table
         above = [*context_above(lines, taken.start), *outer]
         yield of_subject(replace(table, context=above)), taken
         place = taken.stop
@@ -236,6 +237,18 @@ def _listed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
     header = ["arm", "label", "tok/s"] if labelled else ["arm", "tok/s"]
     cells = [[row.arm, row.label, row.speed] if labelled else [row.arm, row.speed] for row in rows]
     return _made(header, cells, caption_above(lines, place)), range(place, last + 1)
+
+
+def _arms_in_items(table: Table) -> Table | None:
+    """A table of two columns whose rows name an arm and give its speed, as a list of them."""
+    if len(table.names) != 2:
+        return None
+    lines = [f"{row[table.names[0]]}: {row[table.names[1]]}" for row in table.rows]
+    found = arms_in_lines([line for line in lines if line_speeds(line)], 0)
+    if found is None:
+        return None
+    rows = [[row.arm, row.speed] for row in found[0]]
+    return _made(["arm", "tok/s"], rows, table.caption)
 
 
 def _made(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:

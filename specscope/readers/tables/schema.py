@@ -312,6 +312,8 @@ def _labels(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
     if schema.arm is None and names and rows and not schema.k and not schema.switches:
         first = [row.get(names[0], "") for row in rows]
         free = names[0] in schema.settings or names[0] not in _used(schema)
+        if free and "mean_length" in schema.metrics and all(map(quantity, first)):
+            schema.labels.append(names[0])
         if free and len(set(first)) == len(first) and not any(map(quantity, first)):
             if any(named(cell).state for cell in first):
                 schema.arm = names[0]  # a table without a word for it names its arms first
