@@ -117,6 +117,7 @@ def _alone(evidence: Evidence, judged_inputs: set[str]) -> list[Verdict]:
     found: list[Verdict] = []
     times = evidence.times.all()
     # Blocks of one document belong together: raw lines beside a table that is judged add to it.
+    started = {_file(info.path) for info in evidence.inputs if info.speculates}
     judged_files = {_file(path) for path in judged_inputs if SEPARATOR in path}
     for info in evidence.inputs:
         pool = evidence.pools.get(info.path)
@@ -129,7 +130,8 @@ def _alone(evidence: Evidence, judged_inputs: set[str]) -> list[Verdict]:
         if info.path not in judged_inputs and _file(info.path) not in judged_files:
             own = [time for time in times if time.input == info.path]
             arms = [arm for arm in evidence.arms if arm.input == info.path]
-            verdict = alone(info, total, _run_lines(pool), own, arms, evidence.findings)
+            verdict = alone(info, total, _run_lines(pool), own, arms, evidence.findings,
+                            _file(info.path) in started)  # fmt: skip
             found += [verdict] if verdict else []
     # A file that only adds to others (an earlier scrape, a client's response) decides nothing.
     telling = [verdict for verdict in found if verdict.action is not Action.NO_DATA]

@@ -52,10 +52,12 @@ def alone(
     times: list[TimeParts],
     arms: list[Arm],
     findings: Findings,
+    started: bool = False,
 ) -> Verdict | None:
     """The verdict of one input without a comparison; None for one that gave nothing.
 
-    runs: a line for each run, where the input holds several that speculated.
+    runs: a line for each run, where the input holds several that speculated; started: a command
+    beside the input starts the engine with speculation.
     """
     if not info.records and not any(findings.has(code, info.path) for code in _REPEATED):
         return None
@@ -74,6 +76,9 @@ def alone(
         return Verdict(klass, Action.DISABLE, Confidence.MEDIUM, first, 0, Grade.MODELLED)
     speculated = bool(runs) or any(arm.role == "speculative" for arm in arms)
     speculated = speculated or (total is not None and _speculates(total))
+    if started and not speculated and arms:
+        speculated = True
+        reasons.append(Reason("the engine was started with speculation, of which nothing is given"))
     measured = any(time.rounds or time.parts_ms for time in times)
     if not speculated and not measured:
         if total is not None and total.throughput_tok_s is not None:

@@ -21,7 +21,7 @@ from specscope.readers.tables.bench_table import is_known, records
 from specscope.readers.tables.drawn import context_above, is_spaced, tables
 from specscope.readers.tables.impossible import Impossible
 from specscope.readers.tables.lists import has_list
-from specscope.readers.tables.names import OFF, ON, WORD, is_command, named
+from specscope.readers.tables.names import OFF, ON, WORD, commanded, is_command, k_of, named
 from specscope.readers.tables.table import Table
 
 LARGEST = 1 << 22
@@ -112,10 +112,19 @@ def part_records(part: Part) -> tuple[str, list[Record]]:
 
 def label_of(context: Sequence[str]) -> str:
     """Of the lines above a block, the nearest that says whether it speculates; else the nearest."""
+    started = next((text for text in context[:4] if is_command(text)), "")
+    if started and commanded(started) and not any(map(_tells_arm, context[:4])):
+        k = k_of(started)
+        return "started with speculation" + (f", k={k}" if k else "")
     short = [text for text in context[:4] if len(text) <= 120]
     telling = [text for text in short if named(text).state in (ON, OFF, WORD)]
     words = [text for text in telling if not is_command(text)]  # a command is long, and cut
     return next(iter(words + telling), context[0] if context else "")
+
+
+def _tells_arm(text: str) -> bool:
+    """Whether a line that starts nothing names an arm."""
+    return len(text) <= 120 and not is_command(text) and named(text).state in (ON, OFF, WORD)
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[list[str], list[str], bool]]:

@@ -194,3 +194,56 @@ def test_a_turn_of_which_nothing_is_accepted_beside_turns_that_accept_is_a_fault
 
     assert actions(found) == ["engine_fault"]
     assert sorted(w["acceptance_rate"] for w in found["windows"]) == [0, pytest.approx(0.91)]
+
+
+def test_columns_with_and_without_are_arms_below_a_line_about_a_drafter(tmp_path):
+    table = "| prompt | without | with | factor |\n|---|---|---|---|\n"
+    rows = "| tools | 66.51 tok/s | **123.05** | 1.85 |\n| chat | 64.50 tok/s | 133.18 | 2.07 |\n"
+
+    found = judged(tmp_path, "27B, `--spec-type draft-mtp`, measured:\n\n" + table + rows)
+    other = judged(tmp_path, "27B, flash attention, measured:\n\n" + table + rows, "other.md")
+
+    assert sorted(c["speedup"] for c in found["comparisons"]) == pytest.approx([1.85, 2.065], 1e-3)
+    assert actions(found) == ["keep", "keep"]
+    assert not {"keep", "set_k", "disable"} & set(actions(other))
+
+
+def test_a_table_of_items_may_list_arms_with_the_unit_in_their_names(tmp_path):
+    text = """| metric | value |
+|---|---|
+| **PR MTP tok/s** | **64.25** |
+| main MTP tok/s | 47.35 |
+| speedup vs main | **1.357x** |
+| PR AR tok/s (floor) | 87.13 |
+| mean accept length | 1.255 |
+"""
+
+    found = judged(tmp_path, text)
+
+    assert actions(found) == ["disable"]
+    assert {round(c["speedup"], 3) for c in found["comparisons"]} == {0.737, 0.543}
+    assert [w["mean_length"] for w in found["windows"]] == [1.255]
+
+
+def test_a_line_of_figures_by_name_is_a_run(tmp_path):
+    line = "[bench/mtp] Done: decode_ms=5936.1 generated=88 tok/s=14.8 rounds=34"
+
+    found = judged(tmp_path, f"{line} acceptance_rate=0.529 mean_accepted_len=1.59\n", "bench.log")
+
+    (window,) = found["windows"]
+    assert window["mean_length"] == pytest.approx(88 / 34, rel=0.01)  # the bonus token counted
+    assert (window["acceptance_rate"], window["drafts"]) == (0.529, 34)
+
+
+def test_a_result_below_the_command_that_speculates_is_no_result_without_it(tmp_path):
+    text = """`vllm serve m --speculative-config '{"method": "eagle", "num_speculative_tokens": 2}'`
+
+## Result
+```
+============ Serving Benchmark Result ============
+Successful requests:                     1000
+Output token throughput (tok/s):         6306.39
+```
+"""
+
+    assert actions(judged(tmp_path, text)) == ["collect_baseline"]

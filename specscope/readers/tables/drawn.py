@@ -23,6 +23,7 @@ _BOX = str.maketrans({"│": "|", "┃": "|", "║": "|", "¦": "|"})
 _GRID = re.compile(r"^[\s+|\-=:─━═┏┓┗┛┡┩┳┻╇┷┴┬├┤┼╋└┘┌┐╞╡╪╔╗╚╝╠╣╦╩╬┠┨┿┢┪┣┫]+$")
 _DASHES = re.compile(r"^\s*-{2,}(?:\s+-{2,})+\s*$")
 _LONG_RULE = re.compile(r"^\s*[-=─━_]{8,}\s*$")
+_UNIT_IN_NAME = re.compile(r"\b(?:tok(?:en)?s?/s|t/s|tps)\b", re.IGNORECASE)
 _WORDS = re.compile(r"\S+(?: \S+)*")
 _QUOTE = re.compile(r"^(?:\s*>)+ ?")
 _HEADING = re.compile(r"^\s*(?:#+\s*|<summary>\s*|[-*]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
@@ -46,9 +47,10 @@ def tables(lines: Sequence[str], outer: Sequence[str] = ()) -> Iterator[tuple[Ta
             place += 1
             continue
         table, taken = found
-        table = _arms_in_items(table) or table
         above = [*context_above(lines, taken.start), *outer]
-        yield of_subject(replace(table, context=above)), taken
+        for one in (_arms_in_items(table), table):
+            if one is not None:
+                yield of_subject(replace(one, context=above)), taken
         place = taken.stop
 
 
@@ -241,14 +243,24 @@ def _listed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
 
 def _arms_in_items(table: Table) -> Table | None:
     """A table of two columns whose rows name an arm and give its speed, as a list of them."""
-    if len(table.names) != 2:
+    if len(table.names) != 2 or table.names[0] == "arm":
         return None
-    lines = [f"{row[table.names[0]]}: {row[table.names[1]]}" for row in table.rows]
+    first, second = table.names
+    lines = [_as_line(row[first], row[second]) for row in table.rows]
     found = arms_in_lines([line for line in lines if line_speeds(line)], 0)
     if found is None:
         return None
     rows = [[row.arm, row.speed] for row in found[0]]
     return _made(["arm", "tok/s"], rows, table.caption)
+
+
+def _as_line(name: str, value: str) -> str:
+    """`PR MTP tok/s` and `64.25` as `PR MTP: 64.25 tok/s`."""
+    unit = _UNIT_IN_NAME.search(name)
+    number = quantity(value)
+    if unit and number and not number.unit:
+        return f"{name[: unit.start()]} {name[unit.end() :]}".strip() + f": {value} {unit.group()}"
+    return f"{name}: {value}"
 
 
 def _made(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:

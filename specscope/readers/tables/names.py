@@ -73,6 +73,9 @@ _BASELINE = {
     "baseline", "base", "target", "plain", "clean", "reference", "control", "original", "standard",
     "stock", "default", "normal", "regular", "bare",
 }  # fmt: skip
+_STATISTICS = {"mean", "avg", "average", "median", "min", "max", "total", "draft"}
+"""Before "AR" they speak of an acceptance rate, not of autoregressive decoding."""
+
 _FILLER = {
     "with", "and", "only", "run", "runs", "decoding", "decode", "mode", "model", "default",
     "native",
@@ -194,6 +197,7 @@ def named(text: str) -> Name:
                 off |= negated
         bare = set(tokens) - _FILLER - _BASELINE - {"pure", "greedy", "s", "/", "=", ":"}
         off |= len(bare) == 1 and bare <= _UNSPECULATED
+        off |= tokens[-1:] == ["ar"] and len(tokens) <= 3 and not set(tokens) & _STATISTICS
     if "dsd" in words and _K0.search(normal):  # a schedule of draft lengths, at length 0
         return Name(K0, 0, rest, versioned)
     if on or (k and not off):

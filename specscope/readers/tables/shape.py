@@ -14,7 +14,18 @@ from dataclasses import replace
 from specscope.readers.tables import headers
 from specscope.readers.tables.cells import quantity, read, steps
 from specscope.readers.tables.csv_file import name_of
-from specscope.readers.tables.names import K0, OFF, ON, WORD, heads_planned, is_total, named, words
+from specscope.readers.tables.names import (
+    K0,
+    OFF,
+    ON,
+    WORD,
+    commanded,
+    heads_planned,
+    is_drafter,
+    is_total,
+    named,
+    words,
+)
 from specscope.readers.tables.schema import resolve
 from specscope.readers.tables.table import Table
 from specscope.readers.tables.units import by_speedup, is_ratio, unit_of, unit_of_cells
@@ -96,7 +107,8 @@ def is_transposed(table: Table) -> bool:
         return False
     first, *others = table.names
     measured = len(resolve([_measure(table, row) for row in table.rows]).metrics)
-    by_header = first in _METRIC_HEADERS and measured >= 1
+    headless = len(others) == 1 and not any(table.printed.values())  # names and values
+    by_header = (first in _METRIC_HEADERS or headless) and measured >= 1
     by_cells = measured >= 2 and not resolve(others).metrics and not resolve([first]).metrics
     return by_header or by_cells
 
@@ -275,11 +287,13 @@ def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
     lone = (
         len(table.rows) == 1 or len({named(table.said(n)).state for n in table.names} - {ON}) == 0
     )
+    pair = _with_and_without(table)
     names = [
         n
         for n in table.names[0 if lone else 1 :]
         if (n not in used and not headers.is_delta(n) and not set(n.split("_")) & _QUANTITIES
         and named(table.said(n)).state in (ON, OFF, K0, WORD)) or n.startswith("with_")
+        or n in pair
     ]  # fmt: skip
     numeric = [
         n
@@ -295,8 +309,17 @@ def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
         measure = by_speedup(table, bases[0], numeric)
     if measure is None:
         return {}
+    if pair and set(numeric) == set(pair):
+        return {name: (f"{name} speculation", measure) for name in numeric}
     return {name: (_MEASURE_IN_NAME.sub("", table.said(name)).strip(" -_,"), measure)
             for name in numeric}  # fmt: skip
+
+
+def _with_and_without(table: Table) -> tuple[str, ...]:
+    """The columns `with` and `without`, where the lines above are about a drafter."""
+    pair = ("without", "with")
+    about = any(is_drafter(text) or commanded(text) for text in table.context[:3])
+    return pair if about and set(pair) <= set(table.names) else ()
 
 
 def _by_arm(
