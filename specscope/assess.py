@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from specscope.evaluate.causes.diagnosis import CauseOdds
 from specscope.evaluate.experiment.blocks import BASELINE, Design
 from specscope.evaluate.experiment.checks import usable_pairs
 from specscope.evaluate.experiment.estimate import Estimate
@@ -71,6 +72,7 @@ class SegmentAnswer:
     pairs: int
     pairs_needed: int | None
     primary: str | None
+    cause_odds: tuple[CauseOdds, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +218,7 @@ def answer(verdict: Verdict) -> SegmentAnswer:
         pairs=verdict.pairs,
         pairs_needed=verdict.pairs_needed,
         primary=verdict.primary,
+        cause_odds=verdict.cause_odds,
     )
 
 

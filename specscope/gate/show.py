@@ -9,7 +9,7 @@ from typing import Any
 from specscope.assess import segments_json
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.prices import costs
-from specscope.evaluate.verdict.verdict import Grade, Verdict
+from specscope.evaluate.verdict.verdict import Grade, Verdict, Why
 from specscope.gate.plan import untried_lines
 from specscope.gate.recommend import Recommendation
 from specscope.gate.rules import Move
@@ -60,8 +60,9 @@ def _move_lines(move: Move) -> list[str]:
     lines = [f"{verdict.segment}: {move.rule}, {step} ({move.why})"]
     if move.evidence is not None:
         lines.append(f"    {words.estimate(move.evidence)}")
-    if verdict.primary:
-        lines.append(f"    primary cause of the loss: {verdict.primary}")
+    lines += [
+        f"    {words.reason(one)}" for one in verdict.reasons if one.code in (Why.CAUSE, Why.CAUSES)
+    ]
     return lines
 
 
@@ -108,6 +109,7 @@ def move_json(move: Move, of_hour: Mapping[str, float]) -> Mapping[str, Any]:
         "pairs": move.place.verdict.pairs,
         "grade": move.place.verdict.grade,
         "primary": move.place.verdict.primary,
+        "cause_odds": [asdict(one) for one in move.place.verdict.cause_odds],
         "costs": _costs_json(move.place.verdict, of_hour),
         "evidence": None
         if one is None

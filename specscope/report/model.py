@@ -78,25 +78,46 @@ class ArmRow:
 
 @dataclass(frozen=True, slots=True)
 class CauseRow:
-    """One cause of a loss. speedup: what the arm would reach without it; flips: that it gains."""
+    """One cause of a loss. speedup: what the arm would reach without it, with its 95 % interval;
+    flips: that it gains. evidence: what shows it, in words; numbers: the same as values."""
 
     cause: str
     speedup: float
     flips: bool
     evidence: str
+    low: float | None = None
+    high: float | None = None
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CauseOddsRow:
+    """A cause that may be the largest.
+
+    odds: share of resampled pairs in which it is; None if its reference is not known, so that it
+    is not ruled out. speedup: what the arm would reach without it; at most, if odds is None.
+    needs: columns or blocks that would tell.
+    """
+
+    cause: str
+    odds: float | None
+    speedup: float | None
+    needs: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class LossCauses:
     """Why one arm loses: every cause that was seen, the largest gain first.
 
-    primary: the cause whose repair is enough, or `no_single_fix`. unseen: causes that could not
-    be looked for, each with the columns or blocks that would tell.
+    primary: the cause that is named alone, or `no_single_fix`; None if the rivals stand together.
+    unseen: causes that could not be looked for, so that they are not ruled out, each with the
+    columns or blocks that would tell.
     """
 
     arm: str
     speedup: float
-    primary: str
+    primary: str | None
+    cause_odds: list[CauseOddsRow]
     causes: list[CauseRow]
     unseen: dict[str, list[str]]
 
@@ -157,7 +178,8 @@ class SegmentRow:
     confidence: str
     reasons: list[ReasonRow]
     arms: list[ArmRow]
-    primary: str | None = None  # cause behind the least loss; None where speculation pays
+    primary: str | None = None  # cause of the least loss; None if it pays or rivals stand together
+    cause_odds: list[CauseOddsRow] = field(default_factory=list)  # causes that may be the largest
     causes: list[LossCauses] = field(default_factory=list)  # of every arm that loses
     metric: str = ""
     flags: list[FlagRow] = field(default_factory=list)

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from specscope.evaluate.verdict import words
+from specscope.evaluate.verdict import cause_words, words
 from specscope.evaluate.verdict.verdict import Action, Why
 from specscope.report import plots
 from specscope.report.model import SCHEMA, ArmRow, FleetRow, LossCauses, Report, SegmentRow
@@ -73,7 +73,7 @@ def why_it_loses(report: Report) -> list[tuple[str, LossCauses]]:
     """Of each segment that does not gain: its name, and why the arm loses that loses least."""
     found = []
     for segment in report.segments:
-        if segment.primary is not None and segment.causes:
+        if segment.cause_odds and segment.causes:
             found.append((segment.name, max(segment.causes, key=lambda loss: loss.speedup)))
     return found
 
@@ -114,6 +114,11 @@ def number(value: float | None, digits: int = 2) -> str:
 def interval(low: float | None, high: float | None) -> str:
     """An interval for a person; a dash where it is not known, as from one pair."""
     return "–" if low is None or high is None else f"{low:.2f} – {high:.2f}"
+
+
+def odds(value: float | None) -> str:
+    """Odds of a cause for a person."""
+    return "not ruled out" if value is None else f"{value:.0%}"
 
 
 def moment(value: datetime) -> str:
@@ -217,6 +222,8 @@ def _template(name: str) -> Any:
         number=number,
         interval=interval,
         moment=moment,
+        odds=odds,
+        need=cause_words.need,
         verdict=verdict,
         deciding_arm=deciding_arm,
         why=why,

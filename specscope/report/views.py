@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from specscope.evaluate.causes.diagnosis import Diagnosis
+from specscope.evaluate.causes.diagnosis import CauseOdds, Diagnosis
 from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.summary import ArmSummary
 from specscope.evaluate.outputs.copies import OutputCheck
 from specscope.evaluate.statistics.quantiles import QuantileEstimate
-from specscope.evaluate.verdict import words
+from specscope.evaluate.verdict import cause_words, words
 from specscope.evaluate.verdict.fleet import FleetVerdict
 from specscope.evaluate.verdict.prices import Cost, costs
 from specscope.evaluate.verdict.strata import FleetRatio
@@ -62,6 +62,7 @@ def segment_row(
         reasons=[_reason(one) for one in verdict.reasons],
         arms=[_arm(a, speedups.get(a.arm), cost.get(a.arm)) for a in verdict.arms],
         primary=verdict.primary,
+        cause_odds=cause_odds_rows(verdict.cause_odds),
         causes=_losses(verdict.diagnoses),
         metric=verdict.metric,
         current=verdict.current,
@@ -94,12 +95,29 @@ def _losses(diagnoses: Sequence[Diagnosis]) -> list[model.LossCauses]:
             arm=found.arm,
             speedup=found.speedup,
             primary=found.primary,
-            causes=[model.CauseRow(r.cause, r.speedup, r.flips, r.evidence) for r in found.repairs],
+            cause_odds=cause_odds_rows(found.cause_odds),
+            causes=[
+                model.CauseRow(
+                    cause=one.cause,
+                    speedup=one.speedup,
+                    flips=one.flips,
+                    evidence=cause_words.evidence(one.cause, one.numbers),
+                    low=one.low,
+                    high=one.high,
+                    numbers=dict(one.numbers),
+                )
+                for one in found.repairs
+            ],
             unseen={one.cause: list(one.needs) for one in found.unseen},
         )
         for found in diagnoses
-        if found.primary is not None
+        if found.cause_odds
     ]
+
+
+def cause_odds_rows(rivals: Sequence[CauseOdds]) -> list[model.CauseOddsRow]:
+    """The causes that may be the largest."""
+    return [model.CauseOddsRow(one.cause, one.odds, one.speedup, list(one.needs)) for one in rivals]
 
 
 def output_row(check: OutputCheck) -> model.OutputRow:

@@ -96,7 +96,7 @@ def verdict_row(verdict: Any, design: str) -> dict[str, Any]:
         "high": one.high if one else None,
         "pairs": verdict.pairs,
         "pairs_needed": verdict.pairs_needed,
-        "cause": verdict.primary,
+        "cause": ", ".join(one.cause for one in verdict.cause_odds) or None,
         "body": json.dumps(
             {
                 "segment": asdict(answer(verdict)),

@@ -30,6 +30,7 @@ class Engine:
     idle_ms: float = 0.02
     sampling_ms: float = 0.0  # more, where anything was drafted
     keep: float = 0.7  # chance that a position is kept
+    late: float = 1.0  # of positions behind the first two, as a multiple
     pad_to: int = 1  # positions of a pass come in multiples of this
     ragged: bool = False  # all sequences but one draft one token, and are padded to the longest
     steps: dict[int, float] = field(default_factory=dict)  # ms more from so many positions on
@@ -83,7 +84,7 @@ def one_block(
     for row, length in enumerate(lengths):
         kind = list(cohort.kinds)[row % len(cohort.kinds)]
         keep = engine.keep * cohort.kinds[kind]
-        accepted = sum(keep**j for j in range(1, length + 1))
+        accepted = sum(survival(engine, keep, j) for j in range(1, length + 1))
         if cohort.output < 20:  # the last round is cut: half a round too many, on average
             accepted *= cohort.output / (cohort.output + (1 + accepted) / 2)
         yielded += 1 + accepted
@@ -148,7 +149,8 @@ def one_block(
         last_at=pair * 10**9 + 10**6,
     )
     tested = [float(sum(length >= j for length in lengths)) for j in range(1, k + 1)]
-    tested = [share * n * engine.keep**j for j, n in enumerate(tested)]
+    reached = [share * n * survival(engine, engine.keep, j) for j, n in enumerate(tested)]
+    hazards = [engine.keep * (engine.late if j >= 2 else 1.0) for j in range(k)]
     columns = list(zip(*kinds.values(), strict=True))
     part = BlockPart(
         epoch="e",
@@ -165,9 +167,11 @@ def one_block(
         proposed=proposed,
         accepted=block.accepted,
         emitted=emitted,
-        tested=tuple(round(n) for n in tested),
-        kept=tuple(round(n * sum(c[3] for c in kinds.values()) / max(1, cohort.batch))
-                   for n in tested),
+        tested=tuple(round(n) for n in reached),
+        kept=tuple(
+            round(n * hazard / engine.keep * sum(c[3] for c in kinds.values()) / cohort.batch)
+            for n, hazard in zip(reached, hazards, strict=True)
+        ),
         requests=cohort.batch,
         kinds=tuple(kinds),
         **{
@@ -178,6 +182,11 @@ def one_block(
         },
     )  # fmt: skip
     return block, part
+
+
+def survival(engine: Engine, keep: float, position: int) -> float:
+    """Chance that a position and all before it are kept."""
+    return float(keep**position * engine.late ** max(0, position - 2))
 
 
 def without(rows: list[BlockTime], *names: str) -> list[BlockTime]:

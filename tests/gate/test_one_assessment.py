@@ -59,6 +59,29 @@ def test_report_recommend_and_plan_give_one_answer_for_each_segment(tmp_path, ca
     assert actions == {"sql": "keep" if default_k == 4 else "set_k", "prose": "disable"}
 
 
+def test_the_odds_of_causes_are_the_same_on_every_screen(tmp_path, capsys):
+    where = f"chdb://{tmp_path}/store"
+    with Store.open(where) as store:
+        put_blocks(store, {"sql": WIN, "prose": LOSE})
+    found = {}
+    for command in (["report", "--out", f"{tmp_path}/out"], ["gate", "recommend"]):
+        assert main([*command, "--store", where, "--json"]) in (0, 3)
+        segments = json.loads(capsys.readouterr().out)["segments"]
+        found[command[0]] = {one["label"]: one["cause_odds"] for one in segments}
+    with Store.open(where) as store:
+        Assessor(store).tick()
+        rows = store.rows("SELECT class, cause, body FROM assessment FINAL")
+
+    written = {row["class"]: json.loads(row["body"])["segment"]["cause_odds"] for row in rows}
+    assert found["report"] == found["gate"] == written
+    assert written["sql"] == []
+    assert sum(one["odds"] or 0.0 for one in written["prose"]) == pytest.approx(1.0)
+    named = ", ".join(one["cause"] for one in written["prose"])
+    assert {row["class"]: row["cause"] for row in rows} == {"sql": None, "prose": named}
+    page = (tmp_path / "out/report.html").read_text()
+    assert all(one["cause"] in page for one in written["prose"])
+
+
 def test_a_length_in_force_that_wins_is_kept_by_every_screen(tmp_path, capsys):
     where = f"chdb://{tmp_path}/store"
     with Store.open(where) as store:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from specscope.report.model import (
     Accounting,
     ArmRow,
+    CauseOddsRow,
     CauseRow,
     LossCauses,
     LossRow,
@@ -69,11 +70,13 @@ def a_loss():
             ReasonRow("cause", "k4", {}, CAUSE),
         ],
         "primary": "draft_cost",
+        "cause_odds": [CauseOddsRow("draft_cost", 0.97, 1.4)],
         "causes": [
             LossCauses(
                 "k4",
                 0.8,
                 "draft_cost",
+                [CauseOddsRow("draft_cost", 0.97, 1.4)],
                 [
                     CauseRow("draft_cost", 1.4, True, "draft takes 40% of the time"),
                     CauseRow("verify_cost", 0.9, False, "verify takes 1.2 ms a sequence"),

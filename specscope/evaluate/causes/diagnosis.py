@@ -1,32 +1,40 @@
-"""Why speculation loses: one cause at a time is repaired on paper, and the verdict looked at again.
+"""Why speculation loses: one cause at a time is repaired on paper, and the loss looked at again.
 
 speedup = t_0 / t_k, both times per output token of the same pairs. Each cause says what time
-would be saved without it. The primary cause lies in the part of the round whose repair alone turns
-the loss into a gain, of several the one that gains most; it is the first of what is behind the part
-whose own repair is enough, or else the part. Where none is enough, there is no single fix.
+its repair would save, in the evidence as it came and in every draw of its pairs. A part of the
+round is named if its repair is the largest in nine draws of ten; else the rivals stand together,
+each with its odds. Within a part the first cause is named that explains at least half of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate.causes.cause import Cause, Missing, Seen
+import numpy as np
+
+from specscope.evaluate.causes.cause import Cause, Missing, Numbers, Seen
+from specscope.evaluate.causes.draws import Array
 from specscope.evaluate.causes.facts import Facts
+from specscope.evaluate.causes.odds import FEWEST_PAIRS, NAMED, RIVAL, odds_of
 
 NO_SINGLE_FIX = "no_single_fix"
+_HALF = 0.5
+_INTERVAL = (2.5, 97.5)
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
     """One cause repaired on paper. part: see `cause.Cause`. speedup: what the arm would reach;
-    flips: from loss to gain."""
+    low, high: its 95 % interval over draws; flips: from loss to gain. numbers: its evidence."""
 
     cause: str
     part: str | None
     speedup: float
+    low: float
+    high: float
     flips: bool
-    evidence: str
+    numbers: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,51 +46,154 @@ class Unseen:
 
 
 @dataclass(frozen=True, slots=True)
+class CauseOdds:
+    """A cause that may be the largest.
+
+    odds: share of draws in which its repair is the largest; None if its reference is not known, so
+    that it is not ruled out. speedup: what the arm would reach without it; at most, if odds is
+    None. needs: what would tell the reference.
+    """
+
+    cause: str
+    odds: float | None
+    speedup: float | None
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """Causes of one arm that were seen, the largest gain first, and those that could not be.
 
-    primary: the code of a cause, or `no_single_fix`; None where the arm does not lose.
+    primary: the cause that is named alone, or `no_single_fix`; None if the arm does not lose or
+    rivals stand together. cause_odds: the causes that may be the largest, the likeliest first; one
+    if one is named, none if the arm does not lose or too few pairs ran.
     """
 
     arm: str
     speedup: float
     primary: str | None
+    cause_odds: tuple[CauseOdds, ...]
     repairs: tuple[Repair, ...]
     unseen: tuple[Unseen, ...]
 
 
 def diagnose(facts: Facts, causes: Sequence[Cause]) -> Diagnosis:
-    """Look for every cause of a table, in its order, and name the primary one."""
-    measured = facts.speedup
-    repairs, unseen = [], []
-    for cause in causes:
-        found = cause.look(facts)
-        if isinstance(found, Missing):
-            unseen.append(Unseen(cause.code, found.needs))
-        elif isinstance(found, Seen):
-            # A number of numpy would leave a flag that JSON cannot say.
-            left = float(max(facts.mine.total - found.saved, 1e-9 * facts.mine.total))
-            repaired = facts.target.total / left
-            flips = measured < 1.0 < repaired
-            repairs.append(Repair(cause.code, cause.part, repaired, flips, found.evidence))
+    """Look for every cause of a table, in its order, and say which may be the largest."""
+    looks = [(cause, cause.look(facts)) for cause in causes]
+    seen = {cause: found for cause, found in looks if isinstance(found, Seen)}
+    missing = {cause: found for cause, found in looks if isinstance(found, Missing)}
+    there = {cause: found for cause, found in seen.items() if _there(cause, found, facts)}
+    measured = float(facts.speedup[0])
+    rivals: tuple[CauseOdds, ...] = ()
+    if measured < 1.0:
+        rivals = _rivals(facts, seen, missing)
+    repairs = [_repair(cause, found, facts) for cause, found in there.items()]
     return Diagnosis(
         arm=facts.arm.arm,
         speedup=measured,
-        primary=None if measured >= 1.0 else _primary(repairs),
+        primary=rivals[0].cause if _alone(rivals) else None,
+        cause_odds=rivals,
         repairs=tuple(sorted(repairs, key=lambda repair: -repair.speedup)),
-        unseen=tuple(unseen),
+        unseen=tuple(Unseen(cause.code, found.needs) for cause, found in missing.items()),
     )
 
 
-def _primary(repairs: Sequence[Repair]) -> str:
-    """Input that cannot be believed explains everything; then the best part, named by what is
-    behind it."""
-    for repair in repairs:
-        if repair.part is None:
-            return repair.cause
-    flipping = [repair for repair in repairs if repair.flips]
-    if not flipping:
-        return NO_SINGLE_FIX
-    part = max(flipping, key=lambda repair: repair.speedup).part
-    behind = [r.cause for r in flipping if r.part == part and r.cause != part]
-    return behind[0] if behind else str(part)
+def _alone(rivals: Sequence[CauseOdds]) -> bool:
+    """Whether one cause is named: surely the largest, and every other one surely smaller."""
+    return len(rivals) == 1 and rivals[0].odds is not None and rivals[0].odds >= NAMED
+
+
+def _there(cause: Cause, found: Seen, facts: Facts) -> bool:
+    """Whether a cause is worth a line: it saves more than a rounding error, or may do so."""
+    if cause.part is None:
+        return True
+    most = found.saved if found.at_most is None else found.at_most
+    return bool(most[0] > 1e-6 * facts.own.total[0])
+
+
+def _rivals(
+    facts: Facts, seen: Mapping[Cause, Seen], missing: Mapping[Cause, Missing]
+) -> tuple[CauseOdds, ...]:
+    for cause in seen:
+        if cause.part is None:
+            return (CauseOdds(cause.code, 1.0, None),)
+    if facts.arm.blocks < FEWEST_PAIRS:
+        return ()
+    parts = [cause for cause in (*seen, *missing) if cause.part == cause.code]
+    gains = np.array([_gain(facts, _saved(facts, one, seen)) for one in parts])
+    most = np.array([_gain(facts, _most(facts, one, seen, missing)) for one in parts])
+    found = odds_of(gains, most, -np.log(facts.speedup))
+    rivals = []
+    for place, part in enumerate(parts):
+        odds = float(found.odds[place])
+        if odds >= RIVAL:
+            name = _within(part, found.credit[place], seen)
+            rivals.append(CauseOdds(name.code, odds, _repaired(facts, seen[name].saved)))
+        elif found.open_[place]:
+            looked = seen.get(part) or missing[part]
+            rivals.append(
+                CauseOdds(part.code, None, _repaired(facts, looked.at_most), looked.needs)
+            )
+    if found.none >= RIVAL:
+        rivals.append(CauseOdds(NO_SINGLE_FIX, found.none, None))
+    return tuple(sorted(rivals, key=lambda one: -(one.odds or 0.0)))
+
+
+def _within(part: Cause, credit: Array, seen: Mapping[Cause, Seen]) -> Cause:
+    """The cause behind a part that explains it in nine of ten draws that credit it; else the part.
+
+    In a draw it is the first of the table that explains half of what the part costs.
+    """
+    behind = [one for one in seen if one.part == part.code and one is not part]
+    left = credit.copy()
+    for one in behind:
+        enough = (seen[one].saved > 0) & (seen[one].saved >= _HALF * seen[part].saved)
+        if (left * enough).sum() >= NAMED * credit.sum():
+            return one
+        left = left * ~enough
+    return part
+
+
+def _saved(facts: Facts, part: Cause, seen: Mapping[Cause, Seen]) -> Array:
+    """Of a part, or of a cause behind it that has a better reference of its own."""
+    saved = facts.nothing
+    for one, found in seen.items():
+        if one.part == part.code:
+            saved = np.maximum(saved, found.saved)
+    return saved
+
+
+def _most(
+    facts: Facts, part: Cause, seen: Mapping[Cause, Seen], missing: Mapping[Cause, Missing]
+) -> Array:
+    looked = seen.get(part) or missing[part]
+    surely = _saved(facts, part, seen)
+    return surely if looked.at_most is None else np.maximum(surely, looked.at_most)
+
+
+def _left(facts: Facts, saved: Array) -> Array:
+    """Time per output token that a repair leaves. [ms]"""
+    return np.maximum(facts.own.total - saved, 1e-9 * facts.own.total)
+
+
+def _gain(facts: Facts, saved: Array) -> Array:
+    return np.log(facts.own.total / _left(facts, saved))
+
+
+def _repaired(facts: Facts, saved: Array | None) -> float | None:
+    return None if saved is None else float((facts.target.total / _left(facts, saved))[0])
+
+
+def _repair(cause: Cause, found: Seen, facts: Facts) -> Repair:
+    speedups = facts.target.total / _left(facts, found.saved)
+    low, high = np.percentile(speedups[1:], _INTERVAL)
+    plain = float(speedups[0])
+    return Repair(
+        cause=cause.code,
+        part=cause.part,
+        speedup=plain,
+        low=float(low),
+        high=float(high),
+        flips=bool(facts.speedup[0] < 1.0 < plain),
+        numbers=found.numbers,
+    )

@@ -2,22 +2,47 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from specscope.evaluate.causes.cause import Missing, Seen
+from specscope.evaluate.causes.draws import Array
 from specscope.evaluate.causes.facts import Facts
 
 # Over this many times the least that a draft step can take, it waits for something.
 _FAR = 3.0
+# Published drafts that pay take 0.02 to 0.13 of a target-only step for each token: Chinchilla's
+# 0.128 (Chen et al. 2023), 0.125 beside Llama 70B (arXiv 2601.11580).
+_HEALTHY = 1.0 / 8.0
 _STARTS = 0.05
 
 
-def draft_cost(facts: Facts) -> Seen | Missing | None:
-    """Drafting, catch-up included, were it free."""
-    draft = facts.mine.draft
+def draft_cost(facts: Facts) -> Seen | Missing:
+    """Draft steps beyond the price of a healthy draft.
+
+    That is an eighth of a target-only step for each token, or three times the floor of this draft
+    on this device if that is less. Without the draft's card the floor is unknown: then a draft that
+    is dearer may save up to all its time.
+    """
+    draft = facts.own["draft"]
     if draft is None:
-        return Missing(("round.draft_us",))
-    if draft <= 0:
-        return None
-    return Seen(draft, f"draft takes {draft / facts.mine.total:.0%} of the time")
+        return Missing(("round.draft_us",), facts.unaccounted)
+    lacks, floor = _floor(facts)
+    healthy = _HEALTHY * facts.target_step
+    if floor is not None:
+        healthy = np.minimum(healthy, _FAR * floor)
+    steps = facts.ran.rounds * facts.k
+    saved = np.maximum(0.0, draft - facts.per_token(healthy * steps))
+    most = np.where(saved > 0.0, draft, 0.0)
+    return Seen(
+        saved,
+        {
+            "share": float((draft / facts.own.total)[0]),
+            "step_share": float((draft / facts.per_token(facts.target_step * steps))[0]),
+            "healthy_share": float((healthy / facts.target_step)[0]),
+        },
+        at_most=most if floor is None else None,
+        needs=lacks,
+    )
 
 
 def short_output(facts: Facts) -> Seen | None:
@@ -25,37 +50,46 @@ def short_output(facts: Facts) -> Seen | None:
 
     Without it: no catch-up, and every round whole. Under 5 % of the time it is not looked at.
     """
-    ran, mine = facts.ran, facts.mine
+    ran, total = facts.ran, facts.own.total
+    catchup = facts.own["catchup"]
+    starts = facts.nothing if catchup is None else catchup
     whole = ran.accepted + ran.request_rounds
-    kept = min(1.0, ran.emitted / whole) if whole else 1.0
-    saved = mine.total - (mine.total - mine.catchup) * kept
-    requests = ran.ended_requests or ran.requests
-    if not requests or saved < _STARTS * mine.total:
+    kept = np.minimum(1.0, ran.emitted / np.maximum(whole, 1e-9))
+    saved = total - (total - starts) * kept
+    requests = ran.requests if ran.ended_requests is None else ran.ended_requests
+    tokens = ran.emitted if ran.output_tokens is None else ran.output_tokens
+    if not requests[0]:
         return None
-    tokens = (ran.output_tokens or ran.emitted) / requests
     return Seen(
-        saved,
-        f"{tokens:.0f} tokens a request: {mine.catchup / mine.total:.0%} of the time is the draft "
-        f"reading prompts, {1 - kept:.0%} of tokens fall behind the end",
+        np.where(saved < _STARTS * total, 0.0, saved),
+        {
+            "tokens": float(tokens[0] / requests[0]),
+            "starts": float((starts / total)[0]),
+            "behind_end": float(1.0 - kept[0]),
+        },
     )
 
 
 def draft_placement(facts: Facts) -> Seen | Missing | None:
     """A draft step takes over three times what reading its weights or its arithmetic must take:
     it waits for launches, for another device or for the host."""
-    machine, draft = facts.machine, facts.mine.draft
-    lacks = machine.lacks("draft_parameters", "draft_bytes_per_weight", "gpu_type")
+    draft, (lacks, floor) = facts.own["draft"], _floor(facts)
     if draft is None:
         lacks = (*lacks, "round.draft_us")
-    if lacks or draft is None or machine.device is None or machine.draft_bytes is None:
+    if lacks or draft is None or floor is None:
         return Missing(lacks)
-    steps = facts.ran.rounds * (facts.arm.k or 0)
-    stepped = draft - facts.mine.catchup
-    if steps <= 0:
-        return None
+    least = facts.per_token(floor * facts.ran.rounds * facts.k)
+    saved = np.where(draft > _FAR * least, draft - _FAR * least, 0.0)
+    return Seen(saved, {"floors": float((draft / np.maximum(least, 1e-12))[0])})
+
+
+def _floor(facts: Facts) -> tuple[tuple[str, ...], Array | None]:
+    """Columns that are missing, and the least that a draft step can take. [us]"""
+    machine = facts.machine
+    lacks = machine.lacks("draft_parameters", "draft_bytes_per_weight", "gpu_type")
+    if lacks or machine.device is None or machine.draft_bytes is None:
+        return lacks, None
     read = machine.draft_bytes / machine.device.bandwidth
-    work = 2.0 * (machine.draft_parameters or 0.0) * facts.arm.batch / machine.device.flops
-    floor = facts.per_token(1e3 * max(read, work) * steps)
-    if floor <= 0 or stepped <= _FAR * floor:
-        return None
-    return Seen(stepped - floor, f"a draft step takes {stepped / floor:.1f} times its floor")
+    work = 2.0 * (machine.draft_parameters or 0.0) * facts.ran.batch / machine.device.flops
+    floor = 1e6 * np.maximum(read, work)
+    return ((), floor) if floor[0] > 0 else ((), None)

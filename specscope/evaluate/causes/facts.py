@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from specscope.evaluate.causes.surroundings import Surroundings
+import numpy as np
+
+from specscope.evaluate.causes.draws import Array, Draws, RoundTotals, totals
+from specscope.evaluate.causes.surroundings import Past, Surroundings
 from specscope.evaluate.costs.machine import UNKNOWN, Machine
-from specscope.evaluate.experiment.blocks import BlockPart, BlockTime, merge_blocks
+from specscope.evaluate.experiment.blocks import BlockPart
+from specscope.evaluate.experiment.objectives import Objective
 from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.experiment.summary import ArmSummary
+
+_PARTS = ("draft", "verify", "sample", "idle", "catchup", "prefill")
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCost:
-    """Time per output token by part, and tokens per round. Unknown parts are None. [ms]"""
+    """Time per output token by part, each [draws]; an unknown part is None. [ms]
 
-    tokens_per_round: float
-    total: float
-    draft: float | None
-    verify: float | None
-    idle: float | None
-    sample: float | None
-    prefill: float | None = None
-    catchup: float = 0.0
+    Of a sequence for the metric of latency, of the whole batch for that of throughput.
+    """
 
-    @property
-    def verify_per_round(self) -> float | None:
-        """Verify time of a request-round. [ms]"""
-        return None if self.verify is None else self.verify * self.tokens_per_round
+    total: Array
+    parts: Mapping[str, Array | None]
+
+    def __getitem__(self, part: str) -> Array | None:
+        return self.parts[part]
 
     @property
-    def sample_per_round(self) -> float | None:
-        """Sampling time of a request-round. [ms]"""
-        return None if self.sample is None else self.sample * self.tokens_per_round
+    def unaccounted(self) -> Array:
+        """Time in no known part."""
+        known = [time for time in self.parts.values() if time is not None]
+        return np.maximum(0.0, self.total - sum(known, np.zeros_like(self.total)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,105 +50,200 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """An arm and its k0 in the same pairs' segment.
+    """An arm and its k0 in the pairs that ran both; arrays hold one value a draw.
 
-    ran, base_ran: sums over their blocks. mine, target: the same as time per output token.
-    parts: of this arm. ladder: all draft lengths of the segment, shortest verify pass first.
-    elsewhere: the other traffic of the epoch.
+    arm, base: as they came. ran, base_ran: sums. own, target: the same as time per output token.
+    tokens, base_tokens: per request-round. tested, kept: [draws, k] rounds that tested a draft
+    position and kept it; None if a block lacks them. kinds: by kind of request [draws, 4] rounds,
+    emitted, tested, kept; by_context: by bucket [draws, 2] rounds, emitted. ladder: all draft
+    lengths of the segment, shortest verify pass first. past: of the same traffic and arm in an
+    earlier epoch. elsewhere: all traffic of this epoch.
     """
 
-    class_: str | None
+    segment: Segment
     arm: ArmSummary
     base: ArmSummary
-    ran: BlockTime
-    base_ran: BlockTime
-    mine: TokenCost
+    objective: Objective
+    ran: RoundTotals
+    base_ran: RoundTotals
+    own: TokenCost
     target: TokenCost
-    parts: tuple[BlockPart, ...]
+    tokens: Array
+    base_tokens: Array
+    tested: Array | None
+    kept: Array | None
+    kinds: Mapping[str, Array]
+    kinds_known: bool
+    by_context: Mapping[str, Array]
     ladder: tuple[Rung, ...]
     flags: tuple[str, ...]
     elsewhere: Surroundings
+    past: Past | None = None
     machine: Machine = UNKNOWN
 
     @property
-    def speedup(self) -> float:
-        """As the sums have it."""
-        return self.target.total / self.mine.total
-
-    def per_token(self, ms: float) -> float:
-        """Milliseconds over all blocks of the arm, as milliseconds an output token."""
-        return ms / self.ran.emitted
-
-    def if_tokens(self, tokens: float) -> float:
-        """What would be saved if a round yielded so many tokens for its price. [ms a token]"""
-        decode = self.mine.total - (self.mine.prefill or 0.0)
-        return decode * max(0.0, 1.0 - self.mine.tokens_per_round / tokens)
+    def k(self) -> int:
+        """Draft length."""
+        return self.arm.k or 0
 
     @property
-    def verify_excess(self) -> float | None:
-        """Verify time beyond that of a target-only step. [ms a token] None where not known."""
-        mine, target = self.mine.verify_per_round, self.target.verify_per_round
-        if mine is None or target is None:
+    def speedup(self) -> Array:
+        """Over target-only, as the sums have it."""
+        return self.target.total / self.own.total
+
+    @property
+    def nothing(self) -> Array:
+        """0 for every draw."""
+        return np.zeros_like(self.tokens)
+
+    @property
+    def prefill(self) -> Array:
+        """Time of prompts per output token; 0 if unknown. [ms]"""
+        known = self.own["prefill"]
+        return self.nothing if known is None else known
+
+    def per_token(self, us: Array) -> Array:
+        """A sum of time over the arm's blocks, as milliseconds an output token. [us]"""
+        return 1e-3 * us / _units(self.ran, self.objective) / self.tokens
+
+    def excess(self, part: str) -> Array | None:
+        """Time of a part beyond that of a target-only step. [ms a token] None if unknown."""
+        own, target = self.own[part], self.target[part]
+        if own is None or target is None:
             return None
-        return max(0.0, mine - target) / self.mine.tokens_per_round
+        return np.maximum(0.0, own - target * self.base_tokens / self.tokens)
+
+    @property
+    def unaccounted(self) -> Array:
+        """Time in no known part, beyond that of a target-only step: the most that an unknown part
+        can hold. [ms a token]"""
+        step = self.target.unaccounted * self.base_tokens / self.tokens
+        return np.maximum(0.0, self.own.unaccounted - step)
+
+    def if_tokens(self, tokens: Array) -> Array:
+        """Time saved if a round yielded so many tokens at its price. [ms a token]"""
+        decode = self.own.total - self.prefill
+        return decode * np.maximum(0.0, 1.0 - self.tokens / np.maximum(tokens, self.tokens))
+
+    @property
+    def break_even(self) -> Array:
+        """Tokens per round at which the arm equals target-only, prompts at their price."""
+        spare = self.target.total - self.prefill
+        with np.errstate(divide="ignore"):
+            return self.tokens * (self.own.total - self.prefill) / np.maximum(spare, 0.0)
+
+    @property
+    def target_step(self) -> Array:
+        """Time of a target-only step, prompts left out. [us]"""
+        prompts = self.base_ran.prefill_us
+        return (self.base_ran.wall_us - (0.0 if prompts is None else prompts)) / (
+            self.base_ran.rounds
+        )
 
 
 def gather(
-    class_: str | None,
+    segment: Segment,
     pairs: Sequence[Pair],
+    arm: ArmSummary,
     arms: Sequence[ArmSummary],
     base: ArmSummary,
+    *,
+    objective: Objective,
     flags: Sequence[str],
     elsewhere: Surroundings,
+    past: Past | None,
     machine: Machine,
-) -> list[Facts]:
-    """Facts of every speculative arm of a segment, in the order of `arms`."""
-    sums = {arm.arm: total(pairs, arm.arm) for arm in arms}
-    ladder = tuple(sorted(_rungs(sums), key=lambda rung: rung.n_q))
-    return [
-        Facts(
-            class_=class_,
-            arm=arm,
-            base=base,
-            ran=sums[arm.arm],
-            base_ran=sums[base.arm],
-            mine=token_cost(arm),
-            target=token_cost(base),
-            parts=tuple(part for pair in pairs for part in pair.parts.get(arm.arm, ())),
-            ladder=ladder,
-            flags=tuple(flags),
-            elsewhere=elsewhere,
-            machine=machine,
-        )
-        for arm in arms
-        if arm.k
-    ]
-
-
-def total(pairs: Sequence[Pair], arm: str) -> BlockTime:
-    """Sum of an arm's blocks; what one of them does not know is unknown."""
-    return merge_blocks([pair.blocks[arm] for pair in pairs if arm in pair.blocks])
-
-
-def token_cost(arm: ArmSummary) -> TokenCost:
-    """Parts of an arm's time per output token; catch-up belongs to the draft."""
-    known = arm.ms_per_token
-    draft, catchup = known.get("draft"), known.get("catchup", 0.0)
-    return TokenCost(
-        tokens_per_round=arm.tokens_per_round.value,
-        total=1e3 / arm.tokens_per_s,
-        draft=None if draft is None else draft + catchup,
-        verify=known.get("verify"),
-        idle=known.get("idle"),
-        sample=known.get("sample"),
-        prefill=known.get("prefill"),
-        catchup=catchup,
+) -> Facts | None:
+    """Facts of one speculative arm; None if no pair ran it beside k0."""
+    both = [pair for pair in pairs if arm.arm in pair.blocks and base.arm in pair.blocks]
+    if not both:
+        return None
+    draws = Draws(len(both))
+    ran = totals(draws, [pair.blocks[arm.arm] for pair in both])
+    base_ran = totals(draws, [pair.blocks[base.arm] for pair in both])
+    parts = [pair.parts.get(arm.arm, ()) for pair in both]
+    tested, kept = _positions(draws, parts, arm.k or 0)
+    kinds = sorted({kind for rows in parts for part in rows for kind in part.kinds})
+    buckets = sorted({part.context_bucket for rows in parts for part in rows})
+    return Facts(
+        segment=segment,
+        arm=arm,
+        base=base,
+        objective=objective,
+        ran=ran,
+        base_ran=base_ran,
+        own=_token_cost(ran, objective),
+        target=_token_cost(base_ran, objective),
+        tokens=ran.emitted / ran.request_rounds,
+        base_tokens=base_ran.emitted / base_ran.request_rounds,
+        tested=tested,
+        kept=kept,
+        kinds={kind: draws.sums(_of_kind(parts, kind)) for kind in kinds},
+        kinds_known=bool(kinds) or not any(parts),
+        by_context={name: draws.sums(_of_bucket(parts, name)) for name in buckets},
+        ladder=_ladder(pairs, arms),
+        flags=tuple(flags),
+        elsewhere=elsewhere,
+        past=past,
+        machine=machine,
     )
 
 
-def _rungs(sums: Mapping[str, BlockTime]) -> list[Rung]:
-    return [
-        Rung(arm, (ran.n_q + ran.padded_tokens) / ran.rounds, 1e-3 * ran.verify_us / ran.rounds)
-        for arm, ran in sums.items()
-        if ran.rounds > 0 and ran.verify_us
-    ]
+def _units(ran: RoundTotals, objective: Objective) -> Array:
+    """Rounds that each output token of a sequence waits for, or shares with the batch."""
+    return ran.rounds if objective == "latency" else ran.request_rounds
+
+
+def _token_cost(ran: RoundTotals, objective: Objective) -> TokenCost:
+    scale = 1e-3 / _units(ran, objective) * ran.request_rounds / ran.emitted
+    times = {part: getattr(ran, f"{part}_us") for part in _PARTS}
+    return TokenCost(
+        total=scale * ran.wall_us,
+        parts={part: None if us is None else scale * us for part, us in times.items()},
+    )
+
+
+def _positions(
+    draws: Draws, parts: Sequence[tuple[BlockPart, ...]], k: int
+) -> tuple[Array | None, Array | None]:
+    tested, kept = np.zeros((len(parts), k)), np.zeros((len(parts), k))
+    for place, rows in enumerate(parts):
+        for part in rows:
+            for counts, table in ((part.tested, tested), (part.kept, kept)):
+                table[place, : len(counts[:k])] += counts[:k]
+    if not tested.any() or (kept > tested).any():
+        return None, None
+    return draws.sums(tested), draws.sums(kept)
+
+
+def _of_kind(parts: Sequence[tuple[BlockPart, ...]], name: str) -> Array:
+    table = np.zeros((len(parts), 4))
+    for place, rows in enumerate(parts):
+        for part in rows:
+            columns = part.kind_rounds, part.kind_emitted, part.kind_tested, part.kind_kept
+            for kind, *counts in zip(part.kinds, *columns, strict=True):
+                if kind == name:
+                    table[place] += counts
+    return table
+
+
+def _of_bucket(parts: Sequence[tuple[BlockPart, ...]], name: str) -> Array:
+    table = np.zeros((len(parts), 2))
+    for place, rows in enumerate(parts):
+        for part in rows:
+            if part.context_bucket == name:
+                table[place] += part.request_rounds, part.emitted
+    return table
+
+
+def _ladder(pairs: Sequence[Pair], arms: Iterable[ArmSummary]) -> tuple[Rung, ...]:
+    rungs = []
+    for arm in arms:
+        blocks = [pair.blocks[arm.arm] for pair in pairs if arm.arm in pair.blocks]
+        rounds = sum(block.rounds for block in blocks)
+        times = [block.verify_us for block in blocks]
+        if rounds and all(times):
+            positions = sum(block.n_q + block.padded_tokens for block in blocks)
+            verify_ms = 1e-3 * sum(time for time in times if time) / rounds
+            rungs.append(Rung(arm.arm, positions / rounds, verify_ms))
+    return tuple(sorted(rungs, key=lambda rung: rung.n_q))

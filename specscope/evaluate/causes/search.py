@@ -1,6 +1,6 @@
 """The tree of causes as one table, and the diagnosis of every arm of a segment by it.
 
-Order matters within a part: what comes first is named where its own repair is enough.
+Order matters within a part: what comes first is named if it explains half of the part.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from specscope.evaluate.causes.facts import gather
 from specscope.evaluate.causes.surroundings import Surroundings
 from specscope.evaluate.costs.machine import UNKNOWN, Machine
 from specscope.evaluate.experiment.blocks import BASELINE
+from specscope.evaluate.experiment.objectives import Objective
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.experiment.summary import ArmSummary
@@ -26,9 +27,10 @@ CAUSES = (
     Cause("grammar_mismatch", "low_acceptance", acceptance.grammar_mismatch),
     Cause("drafter_window", "low_acceptance", acceptance.drafter_window),
     Cause("draft_mismatch", "low_acceptance", acceptance.draft_mismatch),
+    Cause("late_positions", "late_positions", acceptance.late_positions),
     Cause("draft_cost", "draft_cost", draft.draft_cost),
-    Cause("short_output", "draft_cost", draft.short_output),
     Cause("draft_placement", "draft_cost", draft.draft_placement),
+    Cause("short_output", "short_output", draft.short_output),
     Cause("idle", "idle", serving.idle),
     Cause("host_sync", "idle", serving.host_sync),
     Cause("sampling", "sampling", serving.sampling),
@@ -52,10 +54,32 @@ def find_causes(
     flags: Sequence[str],
     elsewhere: Surroundings,
     machine: Machine | None = None,
+    *,
+    objective: Objective = "throughput",
+    earlier: Surroundings | None = None,
 ) -> tuple[Diagnosis, ...]:
-    """A diagnosis of every arm of a segment against its k0; empty without k0."""
+    """A diagnosis of every arm of a segment against its k0; empty without k0.
+
+    elsewhere: all traffic of the epoch. earlier: that of the epoch before. objective: what the
+    speedups are of.
+    """
     base = next((arm for arm in arms if arm.arm == BASELINE), None)
     if base is None:
         return ()
-    facts = gather(segment.class_, pairs, arms, base, flags, elsewhere, machine or UNKNOWN)
-    return tuple(diagnose(one, CAUSES) for one in facts)
+    facts = (
+        gather(
+            segment,
+            pairs,
+            arm,
+            arms,
+            base,
+            objective=objective,
+            flags=flags,
+            elsewhere=elsewhere,
+            past=None if earlier is None else earlier.past(segment, arm.arm),
+            machine=machine or UNKNOWN,
+        )
+        for arm in arms
+        if arm.k
+    )
+    return tuple(diagnose(one, CAUSES) for one in facts if one is not None)

@@ -1,17 +1,22 @@
-"""The other traffic of an epoch: what the same arm reaches there, and how its costs grow."""
+"""All traffic of an epoch: how its costs grow, and the past of the same traffic.
+
+The acceptance of other traffic is no reference for a class: what a drafter keeps of one text says
+nothing about another.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specscope.evaluate.costs.reread import Reread, fit_reread
 from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.experiment.summary import ArmSummary
 
-# Request-rounds below which acceptance elsewhere is no measure.
+# Request-rounds below which acceptance in the past is no measure.
 _ENOUGH = 100
 
 
@@ -42,32 +47,47 @@ class Kept:
         return self.kept / self.tested if self.tested else None
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """One arm on one kind of traffic in an earlier epoch. tokens: per round. first: chance that
+    the first draft position is kept; None if unknown."""
+
+    tokens: float
+    first: float | None
+
+
 class Surroundings:
     """Everything that ran in one epoch."""
 
     def __init__(self) -> None:
         self._arms: dict[str, list[ArmSummary]] = defaultdict(list)
+        self._kinds: dict[tuple[str | None, ...], list[ArmSummary]] = defaultdict(list)
         self._pairs: list[Pair] = []
         self._reread: list[Reread | None] = []
 
-    def add(self, pairs: Sequence[Pair], arms: Sequence[ArmSummary]) -> None:
+    def add(self, segment: Segment, pairs: Sequence[Pair], arms: Sequence[ArmSummary]) -> None:
         """Remember one segment."""
         self._pairs += pairs
         for arm in arms:
             self._arms[arm.arm].append(arm)
+            self._kinds[_kind(segment, arm.arm)].append(arm)
 
-    def tokens(self, arm: str) -> float | None:
-        """Most tokens per round that an arm reaches on any traffic."""
-        return max((one.tokens_per_round.value for one in self._well_seen(arm)), default=None)
+    @property
+    def began(self) -> int:
+        """When its first block began; 0 if there is none. [ns since 1970]"""
+        starts = (b.first_at for pair in self._pairs for b in pair.blocks.values())
+        return min(starts, default=0)
 
-    def first_position(self, arm: str) -> float | None:
-        """Highest chance, on any traffic, that the first position is kept."""
-        chances = [
-            one.survival.hazard[0]
-            for one in self._well_seen(arm)
-            if one.survival and one.survival.hazard
-        ]
-        return max((chance for chance in chances if chance is not None), default=None)
+    def past(self, segment: Segment, arm: str) -> Past | None:
+        """An arm on a segment's kind of traffic, at any load; None if it hardly ran."""
+        rows = self._kinds.get(_kind(segment, arm), [])
+        rounds = sum(row.request_rounds for row in rows)
+        if rounds < _ENOUGH:
+            return None
+        curves = [row.survival for row in rows if row.survival and len(row.survival.at_risk)]
+        tested = sum(int(curve.at_risk[0]) for curve in curves)
+        kept = sum(float(curve.at_risk[0]) * (curve.hazard[0] or 0.0) for curve in curves)
+        return Past(sum(row.emitted for row in rows) / rounds, kept / tested if tested else None)
 
     def idle_by_batch(self, arm: str) -> list[tuple[float, float]]:
         """(sequences a round, idle of a round in ms), smallest batch first."""
@@ -100,11 +120,12 @@ class Surroundings:
             self._reread.append(fit_reread(blocks))
         return self._reread[0]
 
-    def _well_seen(self, arm: str) -> Iterator[ArmSummary]:
-        return (one for one in self._arms[arm] if one.request_rounds >= _ENOUGH)
-
 
 def start_of(bucket: str) -> int:
     """Where a bucket of contexts begins, in the unit that its name counts in; -1 for none."""
     match = re.match(r"\d+", bucket)
     return int(match[0]) if match else -1
+
+
+def _kind(segment: Segment, arm: str) -> tuple[str | None, ...]:
+    return segment.class_, segment.context, segment.output, arm

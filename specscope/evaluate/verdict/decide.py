@@ -19,6 +19,7 @@ from specscope.evaluate.experiment.blocks import BlockPart, BlockTime, Design, a
 from specscope.evaluate.experiment.compliance import ShortArm
 from specscope.evaluate.experiment.loads import by_segment, turning
 from specscope.evaluate.experiment.measures import Measure
+from specscope.evaluate.experiment.objectives import Objective
 from specscope.evaluate.experiment.offered import offered_to
 from specscope.evaluate.experiment.pairs import Pair, pairs_of
 from specscope.evaluate.experiment.segments import Segment
@@ -95,16 +96,15 @@ def decide(
         for name in sorted(segments, key=_order)
     ]
     verdicts = _with_crossings(verdicts, usable, design)
-    around: dict[str, Surroundings] = defaultdict(Surroundings)
-    for verdict in verdicts:
-        around[verdict.epoch].add(usable[verdict.epoch, verdict.segment].pairs, verdict.arms)
     return [
         _with_causes(
             verdict,
             usable[verdict.epoch, verdict.segment].pairs,
-            around[verdict.epoch],
+            objective[verdict.epoch, verdict.segment],
+            around,
             (machines or {}).get(verdict.epoch),
         )
+        for around in (_surroundings(verdicts, usable),)
         for verdict in verdicts
     ]
 
@@ -231,18 +231,49 @@ def _with_reasons(
     return replace(verdict, reasons=(*outputs, *drafted, *reasons, *worse, *backlogs))
 
 
+def _surroundings(
+    verdicts: Sequence[Verdict], usable: Mapping[tuple[str, Segment], checks.Usable]
+) -> dict[str, Surroundings]:
+    """All traffic of each epoch, the earliest epoch first."""
+    found: dict[str, Surroundings] = defaultdict(Surroundings)
+    for one in verdicts:
+        found[one.epoch].add(one.segment, usable[one.epoch, one.segment].pairs, one.arms)
+    return dict(sorted(found.items(), key=lambda item: item[1].began))
+
+
 def _with_causes(
-    verdict: Verdict, pairs: Sequence[Pair], elsewhere: Surroundings, machine: Machine | None
+    verdict: Verdict,
+    pairs: Sequence[Pair],
+    objective: Objective,
+    around: Mapping[str, Surroundings],
+    machine: Machine | None,
 ) -> Verdict:
-    diagnoses = find_causes(verdict.segment, pairs, verdict.arms, verdict.flags, elsewhere, machine)
+    epochs = list(around)
+    place = epochs.index(verdict.epoch)
+    diagnoses = find_causes(
+        verdict.segment,
+        pairs,
+        verdict.arms,
+        verdict.flags,
+        around[verdict.epoch],
+        machine,
+        objective=objective,
+        earlier=around[epochs[place - 1]] if place else None,
+    )
     if any(e.wins for e in verdict.speedups) or not any(e.loses for e in verdict.speedups):
         return replace(verdict, diagnoses=diagnoses)
     nearest = max(verdict.speedups, key=lambda e: e.value).arm
     found = next((d for d in diagnoses if d.arm == nearest), None)
-    if found is None or found.primary is None:
+    cause = None if found is None else of_cause(found)
+    if found is None or cause is None:
         return replace(verdict, diagnoses=diagnoses)
-    reasons = (*verdict.reasons, of_cause(found))
-    return replace(verdict, diagnoses=diagnoses, primary=found.primary, reasons=reasons)
+    return replace(
+        verdict,
+        diagnoses=diagnoses,
+        primary=found.primary,
+        cause_odds=found.cause_odds,
+        reasons=(*verdict.reasons, cause),
+    )
 
 
 def _blocks(pairs: Sequence[Pair]) -> list[BlockTime]:

@@ -155,8 +155,9 @@ def _turn(verdict: Verdict) -> Reason | None:
     """The change that would turn a loss into a gain."""
     if verdict.action is Action.ENGINE_FAULT and verdict.flags:
         return because(Why.REMEDY, flag=verdict.flags[0])
-    if verdict.action is not Action.DISABLE or verdict.primary is None:
+    if verdict.action is not Action.DISABLE or not verdict.cause_odds:
         return None
-    if verdict.primary == NO_SINGLE_FIX:
+    causes = tuple(one.cause for one in verdict.cause_odds if one.odds is not None)
+    if NO_SINGLE_FIX in causes:
         return because(Why.BETTER_DRAFT)
-    return because(Why.REPAIR, cause=verdict.primary)
+    return because(Why.REPAIR, causes=causes)

@@ -37,20 +37,36 @@ def reasons_of(
     return reasons
 
 
-def of_cause(diagnosis: Diagnosis) -> Reason:
-    """The primary cause of an arm's loss, and the speedup that its repair alone would give."""
+def of_cause(diagnosis: Diagnosis) -> Reason | None:
+    """The cause of an arm's loss with its evidence, or the rivals with their odds.
+
+    None if the arm does not lose, or too few pairs ran to say more.
+    """
+    rivals = diagnosis.cause_odds
+    if not rivals:
+        return None
+    if diagnosis.primary is None:
+        return because(
+            Why.CAUSES,
+            diagnosis.arm,
+            causes=tuple(one.cause for one in rivals),
+            odds=tuple(one.odds for one in rivals),
+            speedups=tuple(one.speedup for one in rivals),
+            needs=tuple(dict.fromkeys(need for one in rivals for need in one.needs)),
+        )
     if diagnosis.primary == NO_SINGLE_FIX:
         gains = ", ".join(
             f"{r.cause} {r.speedup:.2f}" for r in diagnosis.repairs if r.part == r.cause
         )
-        return because(Why.NO_SINGLE_FIX, diagnosis.arm, repairs=gains)
-    primary = next(one for one in diagnosis.repairs if one.cause == diagnosis.primary)
+        return because(Why.NO_SINGLE_FIX, diagnosis.arm, repairs=gains, odds=rivals[0].odds)
+    repair = next(one for one in diagnosis.repairs if one.cause == diagnosis.primary)
     return because(
         Why.CAUSE,
         diagnosis.arm,
-        cause=primary.cause,
-        speedup=None if primary.part is None else primary.speedup,
-        evidence=primary.evidence,
+        cause=repair.cause,
+        odds=rivals[0].odds,
+        speedup=rivals[0].speedup,
+        **repair.numbers,
     )
 
 

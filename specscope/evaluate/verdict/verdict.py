@@ -16,7 +16,7 @@ from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.segments import Segment
 
 if TYPE_CHECKING:
-    from specscope.evaluate.causes.diagnosis import Diagnosis
+    from specscope.evaluate.causes.diagnosis import CauseOdds, Diagnosis
     from specscope.evaluate.experiment.summary import ArmSummary
 
 
@@ -158,6 +158,7 @@ class Why(StrEnum):
     LEFT_OUT = "left_out"
     OUTPUTS = "outputs"
     CAUSE = "cause"
+    CAUSES = "causes"
     NO_SINGLE_FIX = "no_single_fix"
     BACKLOG = "backlog"
     CROSSING = "crossing"
@@ -181,7 +182,7 @@ class Why(StrEnum):
     BETTER_DRAFT = "better_draft"
 
 
-Value = float | int | str | bool | None | tuple[str, ...]
+Value = float | int | str | bool | None | tuple[str, ...] | tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +213,9 @@ class Verdict:
     length in force; None if unknown. pairs: of the
     best-covered arm, or the requests of a replay. pairs_needed: in all, for a decision or for
     enough evidence; None where enough, or where nobody can say. best: arms that cannot be told
-    from the fastest. left_out: pairs not used, by code. diagnoses: of every arm; primary: the
-    cause behind the least loss, None where speculation does not lose. tradeoffs: every arm's
+    from the fastest. left_out: pairs not used, by code. diagnoses: of every arm. cause_odds: of
+    the least loss, those that may be the largest, with their odds; primary: the one that is named
+    alone. Both are empty if speculation does not lose. tradeoffs: every arm's
     other metrics against k0. cells: one changed cell
     against the table in force, measured on the whole replica. between: each two draft lengths
     that ran against each other. scope: what else an input says about the traffic.
@@ -237,6 +239,7 @@ class Verdict:
     left_out: tuple[tuple[LeftOut, int], ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
     primary: str | None = None
+    cause_odds: tuple[CauseOdds, ...] = ()
     tradeoffs: tuple[Tradeoff, ...] = ()
     cells: tuple[Estimate, ...] = ()
     between: tuple[Estimate, ...] = ()

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from specscope.evaluate.experiment.blocks import LeftOut
 from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.verdict import cause_words
 from specscope.evaluate.verdict.verdict import Action, Flag, Metric, Reason, Verdict, Why
 
 ACTIONS: Mapping[Action, str] = {
@@ -224,15 +225,6 @@ def _worsens(one: Reason) -> str:
     )
 
 
-def _cause(one: Reason) -> str:
-    if one["speedup"] is None:
-        return f"primary cause: {one['cause']} ({one['evidence']})"
-    return (
-        f"primary cause: {one['cause']}; without it {one.arm} would run at "
-        f"{one['speedup']:.2f} ({one['evidence']})"
-    )
-
-
 def _hardware(one: Reason) -> str:
     return f"the sides' hardware alone: left runs at {one['value']:.3f} of right" + (
         "" if one["low"] is None else f" ({one['low']:.3g} to {one['high']:.3g})"
@@ -280,7 +272,8 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
     ),
     Why.LEFT_OUT: lambda r: f"{r['pairs']} pairs left out: {LEFT_OUT[r['reason']]}",
     Why.OUTPUTS: _outputs,
-    Why.CAUSE: _cause,
+    Why.CAUSE: lambda r: cause_words.primary(r.numbers, r.arm),
+    Why.CAUSES: lambda r: cause_words.rivals(r.numbers, r.arm),
     Why.NO_SINGLE_FIX: lambda r: (
         f"no single repair makes {r.arm} pay; each alone would give: {r['repairs'] or 'nothing'}"
     ),
@@ -329,7 +322,7 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
         f"pairs of k = 0 and another draft length that the engine follows of {_of(r)}"
     ),
     Why.REMEDY: lambda r: f"{FLAGS[r['flag']].remedy} of {_of(r)}",
-    Why.REPAIR: lambda r: f"repair of {r['cause']} would make {_of(r)} pay",
+    Why.REPAIR: lambda r: f"{cause_words.remedy(r['causes'])} would make {_of(r)} pay",
     Why.BETTER_DRAFT: lambda r: (
         f"a draft that is cheaper and agrees more often with the target would make {_of(r)} pay"
     ),
