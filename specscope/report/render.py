@@ -116,6 +116,11 @@ def interval(low: float | None, high: float | None) -> str:
     return "–" if low is None or high is None else f"{low:.2f} – {high:.2f}"
 
 
+def percent(value: float | None) -> str:
+    """A share for a person; a dash if it is not known."""
+    return "–" if value is None else f"{value:.0%}".replace("%", " %")
+
+
 def odds(value: float | None) -> str:
     """Odds of a cause for a person."""
     return "not ruled out" if value is None else f"{value:.0%}"
@@ -223,6 +228,7 @@ def _template(name: str) -> Any:
         interval=interval,
         moment=moment,
         odds=odds,
+        percent=percent,
         need=cause_words.need,
         verdict=verdict,
         deciding_arm=deciding_arm,

@@ -18,7 +18,7 @@ from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.fleet import fleet_verdict, segment_names
 from specscope.evaluate.verdict.verdict import Action
-from specscope.report.model import FlagRow, ReasonRow
+from specscope.report.model import CauseOddsRow, FlagRow, ReasonRow
 from specscope.report.render import (
     deciding_arm,
     metrics_said,
@@ -80,7 +80,7 @@ def test_the_headline_takes_undecided_traffic_for_neither_gain_nor_loss(actions,
             pairs_needed=20,
             pairs=20,
             speedups=(1,),
-            primary=None,
+            cause_odds=(),
         )
         for action in actions
     ]
@@ -230,13 +230,59 @@ def test_a_loss_names_its_cause_on_every_view(tmp_path):
     said = " ".join(text.getvalue().split())
     assert "<b>draft_cost</b>" in page
     assert "1.40" in page
-    assert "prose, light, k4 at 0.80, draft cost: draft_cost 1.40 (draft takes 40%" in plain
+    assert "prose, light, k4 at 0.80, draft_cost (97%): draft_cost 1.40 (draft takes 40%" in plain
     assert said.count(CAUSE) == 1
     assert "repair of draft_cost would make prose, light pay" in said
-    assert "<code>boot.gpu_type</code> is missing: draft_placement, overhead_bound" in page
+    assert "Not ruled out: draft_placement, overhead_bound" in page
+    assert "<code>boot.gpu_type</code>" in page
     (loss,) = json.loads(to_json(report))["segments"][1]["causes"]
     assert loss["primary"] == "draft_cost"
+    assert loss["cause_odds"][0] == {
+        "cause": "draft_cost",
+        "odds": 0.97,
+        "speedup": 1.4,
+        "needs": [],
+    }
     assert loss["causes"][0]["flips"] is True
+
+
+def test_rivals_stand_together_with_their_odds_and_with_the_one_that_is_not_ruled_out(tmp_path):
+    loss = a_loss()
+    odds = [
+        CauseOddsRow("verify_cost", 0.56, 1.1),
+        CauseOddsRow("low_acceptance", 0.44, 1.0),
+        CauseOddsRow("draft_cost", None, 1.2, ["boot.gpu_type"]),
+    ]
+    causes = [replace(loss["causes"][0], primary=None, cause_odds=odds)]
+    tied = loss | {"primary": None, "cause_odds": odds, "causes": causes}
+
+    write(a_report(segments=[a_segment("prose", "disable", None, **tied)]), tmp_path)
+
+    page, plain = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
+    assert "verify_cost (56%) or low_acceptance (44%) or draft_cost (not ruled out)" in plain
+    assert all(f">{one}<" in page for one in ("56%", "44%", "not ruled out"))
+    assert "<b>" not in page.split("Why it loses")[1].split("Every repair")[0]
+
+
+def test_delay_and_acceptance_are_views_of_each_arm_with_the_load_that_they_depend_on(tmp_path):
+    arms = [
+        an_arm(0, queue=3.5, queue_delay_ms=120.0, acceptance=None),
+        an_arm(4, 1.5, queue=0.5, queue_delay_ms=40.0, acceptance=0.61),
+    ]
+
+    write(a_report(segments=[a_segment(arms=arms)]), tmp_path)
+
+    page, plain = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
+    rows = json.loads((tmp_path / "report.json").read_text())["segments"][0]["arms"]
+    assert [(row["queue_delay_ms"], row["acceptance"]) for row in rows] == [
+        (120.0, None),
+        (40.0, 0.61),
+    ]
+    for text in (page, plain):
+        section = text.split("What the arm itself changes")[1]
+        assert "never divide the traffic of a speedup" in " ".join(section.split())
+        for value in ("61 %", "120 ms", "40 ms", "3.5", "0.5"):
+            assert value in section
 
 
 @pytest.mark.parametrize(
