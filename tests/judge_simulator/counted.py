@@ -18,7 +18,7 @@ from worlds import Array
 import specscope.evaluate
 from specscope.evaluate.experiment.contrast import Estimate
 from specscope.evaluate.experiment.measures import Measure
-from specscope.evaluate.experiment.objectives import METRICS, objective_for
+from specscope.evaluate.experiment.objectives import objective_for, weight_of
 from specscope.evaluate.experiment.offered import offered_to
 from specscope.evaluate.experiment.pairs import Pair, pairs_of
 
@@ -68,7 +68,7 @@ class Count:
 def estimates(pairs: Sequence[Pair], scenario: Scenario, often: bool) -> Estimate | None:
     """The product's estimate of k over k0, alone."""
     objective = objective_for(scenario.design, [b for p in pairs for b in p.blocks.values()])
-    assert METRICS[objective] == METRICS[scenario.metric], (scenario.name, objective)
+    assert round(weight_of(objective)) == weight_of(scenario.metric), (scenario.name, objective)
     offered = offered_to(pairs) if scenario.design == "switchback" else None
     arm = f"k{scenario.lengths[-1]}"
     return Measure(objective, offered, scenario.design != "cohort").estimate(

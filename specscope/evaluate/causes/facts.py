@@ -11,7 +11,7 @@ from specscope.evaluate.causes.draws import Array, Draws, RoundTotals, totals
 from specscope.evaluate.causes.surroundings import Past, Surroundings
 from specscope.evaluate.costs.machine import UNKNOWN, Machine
 from specscope.evaluate.experiment.blocks import BlockPart
-from specscope.evaluate.experiment.objectives import Objective
+from specscope.evaluate.experiment.objectives import Objective, weight_of
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.experiment.summary import ArmSummary
@@ -120,6 +120,12 @@ class Facts:
         step = self.target.unaccounted * self.base_tokens / self.tokens
         return np.maximum(0.0, self.own.unaccounted - step)
 
+    def hidden(self, part: str) -> Array:
+        """The most that a part can cost beyond a target-only step, if that is not known. [ms a
+        token] All of its time if target-only's is unknown, else the time in no known part."""
+        own = self.own[part]
+        return self.unaccounted if own is None else own
+
     def if_tokens(self, tokens: Array) -> Array:
         """Time saved if a round yielded so many tokens at its price. [ms a token]"""
         decode = self.own.total - self.prefill
@@ -190,8 +196,10 @@ def gather(
 
 
 def _units(ran: RoundTotals, objective: Objective) -> Array:
-    """Rounds that each output token of a sequence waits for, or shares with the batch."""
-    return ran.rounds if objective == "latency" else ran.request_rounds
+    """What a token's time is of: rounds, for which each sequence waits, if latency counts; those
+    of all sequences together if throughput does; the geometric mean by weight between the two."""
+    weight = weight_of(objective)
+    return ran.rounds ** (1.0 - weight) * ran.request_rounds**weight
 
 
 def _token_cost(ran: RoundTotals, objective: Objective) -> TokenCost:

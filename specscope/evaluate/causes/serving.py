@@ -6,6 +6,7 @@ import numpy as np
 
 from specscope.evaluate.causes.cause import Missing, Need, Seen
 from specscope.evaluate.causes.facts import Facts
+from specscope.evaluate.experiment.objectives import weight_of
 
 _BASELINE_FLAGS = ("INCONSISTENT_BASELINE", "BASELINE_DRAFTS")
 _MORE = 1.1
@@ -41,7 +42,7 @@ def idle(facts: Facts) -> Seen | Missing:
     """Gaps between the parts of a round, no longer than those of a target-only step."""
     own, excess = facts.own["idle"], facts.excess("idle")
     if own is None or excess is None:
-        return Missing(("round.idle_us",), facts.unaccounted)
+        return Missing(("round.idle_us",), facts.hidden("idle"))
     return Seen(excess, {"share": float((own / facts.own.total)[0])})
 
 
@@ -62,7 +63,7 @@ def sampling(facts: Facts) -> Seen | Missing:
     """Acceptance and bookkeeping at the price of a target-only step's."""
     own, excess = facts.own["sample"], facts.excess("sample")
     if own is None or excess is None:
-        return Missing(("round.sample_us",), facts.unaccounted)
+        return Missing(("round.sample_us",), facts.hidden("sample"))
     return Seen(
         excess,
         {
@@ -77,7 +78,7 @@ def prefill_side_effect(facts: Facts) -> Seen | Missing:
     or the draft reads them too."""
     own, target = facts.own["prefill"], facts.target["prefill"]
     if own is None or target is None:
-        return Missing(("round.prefill_us",), facts.unaccounted)
+        return Missing(("round.prefill_us",), facts.hidden("prefill"))
     saved = np.where(own > _MORE * target, own - target, 0.0)
     numbers = {"own_ms": float(own[0]), "target_ms": float(target[0])}
     ran, base = facts.ran, facts.base_ran
@@ -95,11 +96,10 @@ def memory_displacement(facts: Facts) -> Seen | Missing:
     """
     ran, base = facts.ran, facts.base_ran
     fewer = np.maximum(0.0, 1.0 - ran.batch / base.batch)
-    saved = facts.own.total * fewer
+    # For latency a smaller batch is no loss, but what a faster arm runs.
+    saved = weight_of(facts.objective) * facts.own.total * fewer
     if ran.preempted is None or base.preempted is None:
-        # In latency a smaller batch is no loss, but what a faster arm runs.
-        most = saved if facts.objective == "throughput" else facts.nothing
-        return Missing(("block_time.preempted",), most)
+        return Missing(("block_time.preempted",), saved)
     own = ran.preempted / np.maximum(1.0, ran.requests)
     target = base.preempted / np.maximum(1.0, base.requests)
     there = (ran.preempted >= 1) & (own > 1.5 * target)

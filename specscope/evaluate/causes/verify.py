@@ -26,7 +26,7 @@ def verify_cost(facts: Facts) -> Seen | Missing:
     """A verify pass at the price of a target-only step."""
     excess, own = facts.excess("verify"), facts.own["verify"]
     if excess is None or own is None:
-        return Missing(UNTIMED.needs, facts.unaccounted)
+        return Missing(UNTIMED.needs, facts.hidden("verify"))
     step = own - excess
     ratio = own / np.maximum(step, 1e-12)
     return Seen(excess, {"ratio": float(ratio[0]), "share": float((own / facts.own.total)[0])})

@@ -104,7 +104,7 @@ def _numbers_p(
     blocks = (*ones, *bases)
     alone = np.ones(len(blocks))
     queue = objectives.queue_share(blocks)
-    if queue is None or queue <= objectives.QUEUE:
+    if queue is None or queue <= objectives.ONLY_ARRIVED:
         counts = np.array([block.requests / block.merged for block in blocks])
         return _split_p(counts, alone, looked_at_often)
     grown = [objectives.queue_growth(block) for block in blocks]

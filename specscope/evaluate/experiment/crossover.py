@@ -122,14 +122,15 @@ def _whole(halves: Mapping[int, Sequence[BlockTime]]) -> BlockTime | LeftOut:
 
 def deploys_of(pairs: Sequence[SwapPair], objective: Objective) -> list[Deploy]:
     """Contrasts of the sides by what they ran, over the pairs that know the objective."""
-    rows: dict[tuple[str, str], list[tuple[float, float, float, float]]] = defaultdict(list)
+    found: dict[tuple[str, str], list[tuple[BlockTime, BlockTime]]] = defaultdict(list)
     for pair in pairs:
-        left, right = (objectives.amounts(side, objective) for side in (pair.left, pair.right))
-        if left is not None and right is not None:
-            rows[pair.left.arm, pair.right.arm].append((*left, *right))
+        if all(objectives.knows(side, objective) for side in (pair.left, pair.right)):
+            found[pair.left.arm, pair.right.arm].append((pair.left, pair.right))
+    contrasts = ((arms, objectives.contrast_of(rows, objective)) for arms, rows in found.items())
     return [
-        Deploy(*arms, ratio.paired_log_ratio(*np.array(found, dtype=np.float64).T))
-        for arms, found in sorted(rows.items())
+        Deploy(*arms, one)
+        for arms, one in sorted(contrasts, key=lambda item: item[0])
+        if one is not None
     ]
 
 

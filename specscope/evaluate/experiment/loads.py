@@ -96,7 +96,9 @@ def trend(pairs: Sequence[Pair], arm: str, objective: Objective) -> Trend | None
     loads = np.array([pair.offered for pair in known], dtype=np.float64)
     if loads.max() < _SPREAD * loads.min():
         return None
-    effects = np.array([_effect(pair, arm, objective) for pair in known])
+    effects = np.array(
+        [objectives.effect(p.blocks[arm], p.blocks[BASELINE], objective) for p in known]
+    )
     middle = float(np.exp(np.log(loads).mean()))
     x = np.column_stack([np.ones(len(known)), np.log(loads / middle)])
     bread = np.linalg.inv(x.T @ x)
@@ -156,14 +158,6 @@ def _cut(pairs: Sequence[Pair], design: Design) -> float | None:
             if min(below, len(pairs) - below) >= ON_A_SIDE:
                 return cut
     return None
-
-
-def _effect(pair: Pair, arm: str, objective: Objective) -> float:
-    one = objectives.amounts(pair.blocks[arm], objective)
-    base = objectives.amounts(pair.blocks[BASELINE], objective)
-    assert one is not None
-    assert base is not None
-    return math.log(one[0] / one[1]) - math.log(base[0] / base[1])
 
 
 def _load(pair: Pair) -> float:

@@ -3,7 +3,7 @@
 Where clients wait for each other's work (a cohort, a closed loop, saturation), tokens per
 second of the whole batch is what speculation can change. Where requests arrive by themselves
 and the engine keeps up, that number is pinned to what was offered, whatever the arm does; then
-time per output token of a request is.
+time per output token of a request is. Between the two, both count.
 """
 
 from __future__ import annotations
@@ -15,39 +15,63 @@ from typing import Literal
 
 import numpy as np
 
-from specscope.evaluate.experiment import contrast
 from specscope.evaluate.experiment.blocks import BlockTime
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.statistics import quantiles, ratio
 from specscope.evaluate.statistics.quantiles import QuantileEstimate
 from specscope.evaluate.statistics.ratio import LogRatio
 
-Objective = Literal["throughput", "latency"]
+Metric = Literal["throughput", "latency"]
+Objective = Metric | float
+"""One of two metrics, or the weight of throughput between them, 0..1."""
 
-METRICS: Mapping[Objective, str] = {
+METRICS: Mapping[str, str] = {
     "throughput": "output tokens per second of the whole batch, target-only = 1",
     "latency": "mean over requests of time per output token, target-only / arm",
 }
 
-# A queue of less than this share of those that run is only that of requests just arrived.
-QUEUE = 0.1
-# Where queues are not known: an engine that is busy for less than this share surely keeps up.
-SATURATED = 0.8
+# Requests that wait, over those that run: below this share they are only the ones just arrived.
+ONLY_ARRIVED = 0.1
+# Below the first share of waiting requests the engine keeps up; beyond the second it is saturated.
+# Between them both metrics count, each with its weight, so that no verdict hangs on 0.099 or 0.101.
+QUEUE = (0.05, 0.2)
+# The same by the share of time in which rounds run, for engines whose queues are not known.
+BUSY = (0.7, 0.9)
 
 
 def objective_for(design: str, blocks: Sequence[BlockTime]) -> Objective:
-    """Throughput for cohorts and closed loops, and for open arrivals only at saturation."""
-    return "latency" if design == "switchback" and keeps_up(blocks) else "throughput"
+    """Throughput for cohorts and closed loops; for open arrivals by how saturated the engine is."""
+    weight = saturation(blocks) if design == "switchback" else 1.0
+    return {0.0: "latency", 1.0: "throughput"}.get(weight, weight)  # type: ignore[return-value]
 
 
-def keeps_up(blocks: Sequence[BlockTime]) -> bool:
-    """Whether requests run as they arrive, so that what is admitted is what was offered.
+def weight_of(objective: Objective) -> float:
+    """Of throughput: 1 if it alone counts, 0 if time per output token does."""
+    if isinstance(objective, str):
+        return 1.0 if objective == "throughput" else 0.0
+    return objective
+
+
+def metric_of(objective: Objective) -> str:
+    """What a speedup is of, in words."""
+    if isinstance(objective, str):
+        return METRICS[objective]
+    return "; ".join(
+        f"{METRICS[name]} (weight {share:.0%})"
+        for name, share in (("throughput", objective), ("latency", 1.0 - objective))
+    )
+
+
+def saturation(blocks: Sequence[BlockTime]) -> float:
+    """0 if requests run as they arrive, so that what is admitted is what was offered; 1 if they
+    surely do not; between, how far.
 
     By how many wait beside those that run; an engine with a few dozen requests in flight is always
-    busy, long before it is saturated. Of blocks whose queue is not known, by idle time alone.
+    busy, long before it is saturated. Of blocks whose queue is not known, by busy time alone.
     """
     waiting = queue_share(blocks)
-    return busy_share(blocks) < SATURATED if waiting is None else waiting <= QUEUE
+    value, (low, high) = (busy_share(blocks), BUSY) if waiting is None else (waiting, QUEUE)
+    return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
 def queue_share(blocks: Sequence[BlockTime]) -> float | None:
@@ -78,7 +102,7 @@ def comparable(pairs: Sequence[Pair], arm: str, baseline: str, objective: Object
         for pair in pairs
         if arm in pair.blocks
         and baseline in pair.blocks
-        and all(amounts(pair.blocks[name], objective) for name in (arm, baseline))
+        and all(knows(pair.blocks[name], objective) for name in (arm, baseline))
     ]
 
 
@@ -89,30 +113,59 @@ def measure(
 
     None where no pair knows both.
     """
-    if objective == "throughput":
-        return contrast.log_ratio(pairs, arm, baseline)
-    rows = [
-        (*one, *base)
-        for pair in pairs
-        if arm in pair.blocks
-        and baseline in pair.blocks
-        and (one := amounts(pair.blocks[arm], objective))
-        and (base := amounts(pair.blocks[baseline], objective))
-    ]
-    if not rows:
+    known = comparable(pairs, arm, baseline, objective)
+    return contrast_of(
+        [(pair.blocks[arm], pair.blocks[baseline]) for pair in known],
+        objective,
+    )
+
+
+def contrast_of(
+    blocks: Sequence[tuple[BlockTime, BlockTime]], objective: Objective
+) -> LogRatio | None:
+    """log of how much better the first block of each pair is; None if there is no pair.
+
+    Every block must know the objective. Between two metrics it is the weighted mean of their logs.
+    """
+    if not blocks:
         return None
+    weight = weight_of(objective)
+    if weight <= 0.0 or weight >= 1.0:
+        return _compare(blocks, "throughput" if weight else "latency")
+    return ratio.weighted(_compare(blocks, "throughput"), _compare(blocks, "latency"), weight)
+
+
+def _compare(blocks: Sequence[tuple[BlockTime, BlockTime]], metric: Metric) -> LogRatio:
+    rows = [(*amounts(one, metric), *amounts(base, metric)) for one, base in blocks]
     return ratio.paired_log_ratio(*np.array(rows, dtype=np.float64).T)
 
 
-def amounts(block: BlockTime, objective: Objective) -> tuple[float, float] | None:
+def effect(one: BlockTime, base: BlockTime, objective: Objective) -> float:
+    """log of how much better one block is than another, both of which know the objective."""
+    weight = weight_of(objective)
+    shares: tuple[tuple[Metric, float], ...] = (("throughput", weight), ("latency", 1.0 - weight))
+    found = 0.0
+    for metric, share in shares:
+        if share > 0.0:
+            (gain, price), (base_gain, base_price) = amounts(one, metric), amounts(base, metric)
+            found += share * math.log(gain / price / (base_gain / base_price))
+    return found
+
+
+def knows(block: BlockTime, objective: Objective) -> bool:
+    """Whether a block knows what the objective counts; time per token takes a timed request."""
+    return weight_of(objective) >= 1.0 or any(block.tpot_counts)
+
+
+def amounts(block: BlockTime, metric: Metric) -> tuple[float, float]:
     """What a block yields and what it took, so that more of one over the other is better.
 
     throughput: tokens and wall time. latency: requests and the sum of their times per output
-    token; None where no request is timed.
+    token; of a block that `knows` it.
     """
-    if objective == "throughput":
+    if metric == "throughput":
         return float(block.emitted), block.wall_us
-    return _requests_and_time(block) if any(block.tpot_counts) else None
+    return _requests_and_time(block)
 
 
 def gap_p95(

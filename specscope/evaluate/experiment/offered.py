@@ -25,7 +25,7 @@ from specscope.evaluate.experiment.blocks import BlockTime
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.statistics import sequential
 from specscope.evaluate.statistics.covariates import adjust
-from specscope.evaluate.statistics.ratio import Floats, LogRatio, paired_log_ratio
+from specscope.evaluate.statistics.ratio import Floats, LogRatio, paired_log_ratio, weighted
 
 # Pairs from which on slopes are worth their degrees of freedom.
 FEWEST_PAIRS = 20
@@ -56,7 +56,8 @@ class Offered:
         between the arms beyond chance, or what was offered more was not slower.
         """
         ones, bases = ([pair.blocks[name] for pair in pairs] for name in (arm, baseline))
-        if len(pairs) < FEWEST_PAIRS or not all(map(objectives.keeps_up, (ones, bases))):
+        saturated = max(map(objectives.saturation, (ones, bases)))
+        if len(pairs) < FEWEST_PAIRS or saturated >= 1.0:
             return None
         earlier = [[self._earlier(block) for block in row] for row in (ones, bases)]
         everywhere = [*ones, *bases, *(b for row in earlier for b in row if b is not None)]
@@ -80,7 +81,8 @@ class Offered:
         columns: Floats = np.column_stack([np.log(now[0] / now[1]), lagged])
         if adjust(contrast, columns[:, 0]) is contrast:
             return None  # what is faster was asked for more: that is no open traffic
-        adjusted = adjust(contrast, columns)
+        # The nearer to saturation, the less of what was admitted is what was offered.
+        adjusted = weighted(contrast, adjust(contrast, columns), saturated)
         also = " and of the block before" if any(lagged) else ""
         return Held(adjusted, f"{name} of the block{also}")
 

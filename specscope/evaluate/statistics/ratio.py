@@ -142,6 +142,29 @@ def paired_log_ratio(x1: ArrayLike, y1: ArrayLike, x0: ArrayLike, y0: ArrayLike)
     )
 
 
+def weighted(first: LogRatio, second: LogRatio, weight: float) -> LogRatio:
+    """weight of one contrast and 1 - weight of another, over the same pairs.
+
+    A pair's share of the error is that of both together, so what they have in common counts.
+    """
+    if weight >= 1.0 or weight <= 0.0:
+        return first if weight >= 1.0 else second
+    rest = 1.0 - weight
+    scores = weight * first.scores + rest * second.scores
+    spent = max(first.spent, second.spent)
+    freedom = len(scores) - 1 - spent
+    se = math.sqrt(len(scores) / freedom * float(scores @ scores)) if freedom > 0 else None
+    scales = [float(np.abs(one.null).sum()) or 1.0 for one in (first, second)]
+    return LogRatio(
+        delta=weight * first.delta + rest * second.delta,
+        se=se,
+        scores=scores,
+        spent=spent,
+        own=weight * first.own + rest * second.own,
+        null=weight * first.null / scales[0] + rest * second.null / scales[1],
+    )
+
+
 def jackknife(
     groups: Sequence[Item], statistic: Callable[[Sequence[Item]], float]
 ) -> tuple[float, float]:

@@ -17,7 +17,6 @@ from specscope.evaluate.experiment.crossover import (
     swap_pairs,
 )
 from specscope.evaluate.experiment.estimate import Estimate
-from specscope.evaluate.experiment.objectives import METRICS
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.segments import Mix, Segment, segments_of
 from specscope.evaluate.experiment.summary import ArmSummary, summarise
@@ -125,7 +124,7 @@ def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> JudgedCrossov
         tradeoffs=tuple(tradeoffs),
         # Over `clean` last: where one stands for an arm, it is this.
         speedups=tuple(sorted(joint.estimates, key=lambda e: e.baseline == CLEAN)),
-        metric=METRICS[objective],
+        metric=objectives.metric_of(objective),
         arms=arms,
         best=() if deciding is None else (deciding.arm,),
         pairs=len(pairs),

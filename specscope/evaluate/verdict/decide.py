@@ -90,7 +90,7 @@ def decide(
             rules,
             bonferroni(rules.level, max(1, allowed)),
             design,
-            objectives.METRICS[objective[name]],
+            objective[name],
             changed_outputs(outputs, *name),
         )
         for name in sorted(segments, key=_order)
@@ -118,7 +118,7 @@ def _verdict(
     rules: Rules,
     p95_level: float,
     design: Design,
-    metric: str,
+    objective: Objective,
     changed: Sequence[OutputCheck],
 ) -> Verdict:
     pairs = usable.pairs
@@ -154,9 +154,11 @@ def _verdict(
         grade=grade,
         confidence=sure if decided else Confidence.NONE,
         current=current,
-        tradeoffs=tuple(tradeoffs_of(pairs, arms, level, rules.looked_at_often)),
+        tradeoffs=tuple(
+            tradeoffs_of(pairs, arms, level, rules.looked_at_often, objective=objective)
+        ),
         speedups=choice.speedups,
-        metric=metric,
+        metric=objectives.metric_of(objective),
         arms=tuple(arms),
         best=choice.best,
         pairs=count,

@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from specscope.evaluate.experiment import contrast
+from specscope.evaluate.experiment import contrast, objectives
 from specscope.evaluate.experiment.blocks import BASELINE
+from specscope.evaluate.experiment.objectives import Objective
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.summary import ArmSummary
 from specscope.evaluate.verdict.verdict import Metric, Reason, Tradeoff, Why, because
@@ -21,10 +22,12 @@ def tradeoffs_of(
     level: float,
     looked_at_often: bool,
     baseline: str = BASELINE,
+    objective: Objective = "throughput",
 ) -> list[Tradeoff]:
     """Every metric of every arm against the baseline, where both are known.
 
-    level: of each interval.
+    level: of each interval. objective: what decides; if it lies between two metrics, both of them
+    are told.
     """
     base = next((arm for arm in arms if arm.arm == baseline), None)
     if base is None:
@@ -38,6 +41,12 @@ def tradeoffs_of(
                 _capacity(pairs, names, level, looked_at_often),
                 _preemptions(pairs, names, level, looked_at_often),
             ]
+            if 0.0 < objectives.weight_of(objective) < 1.0:
+                found += [
+                    _token_time_mean(pairs, names, level, looked_at_often),
+                    _per(pairs, names, "wall_us", "emitted", Metric.WALL_TIME, level,
+                         looked_at_often, 1e-3),
+                ]  # fmt: skip
     return [one for one in found if one is not None]
 
 
@@ -86,6 +95,26 @@ def _token_time_p95(arm: ArmSummary, base: ArmSummary) -> Tradeoff | None:
         ratio=ones.value / bases.value,
         low=(ones.low or 0.0) / (bases.high or 1.0) if known else None,
         high=(ones.high or 0.0) / (bases.low or 1.0) if known else None,
+    )
+
+
+def _token_time_mean(
+    pairs: Sequence[Pair], names: tuple[str, str], level: float, looked_at_often: bool
+) -> Tradeoff | None:
+    """Mean over requests of the time per output token."""
+    arm, baseline = names
+    known = objectives.comparable(pairs, arm, baseline, "latency")
+    found = objectives.measure(known, arm, baseline, "latency")
+    if found is None:
+        return None
+    one = contrast.estimate(found, arm, baseline, level, looked_at_often).reversed()
+    sums = [
+        [objectives.amounts(pair.blocks[name], "latency") for pair in known]
+        for name in (baseline, arm)
+    ]
+    before, after = (sum(t for _, t in rows) / sum(n for n, _ in rows) for rows in sums)
+    return Tradeoff(
+        Metric.TOKEN_TIME_MEAN, arm, baseline, before, after, one.value, one.low, one.high
     )
 
 

@@ -108,6 +108,8 @@ class Metric(StrEnum):
     """What a bargain may cost. More of each is worse, but of the cache, where less is."""
 
     TOKEN_TIME_P95 = "token_time_p95_ms"
+    TOKEN_TIME_MEAN = "token_time_mean_ms"
+    WALL_TIME = "wall_ms_per_token"
     DEVICE_TIME = "device_ms_per_token"
     PREEMPTIONS = "preemptions_per_request"
     CACHE = "cache_tokens"

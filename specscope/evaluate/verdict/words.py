@@ -109,6 +109,8 @@ FLAGS: Mapping[Flag, FlagWords] = {
 
 METRICS: Mapping[Metric, tuple[str, str]] = {
     Metric.TOKEN_TIME_P95: ("95th percentile of time per token", "ms"),
+    Metric.TOKEN_TIME_MEAN: ("mean time per token of a request", "ms"),
+    Metric.WALL_TIME: ("time per output token of the whole batch", "ms"),
     Metric.DEVICE_TIME: ("busy device time per output token", "ms"),
     Metric.PREEMPTIONS: ("preemptions per request", ""),
     Metric.CACHE: ("room of the key-value cache", "tokens"),
