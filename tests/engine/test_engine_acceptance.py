@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from engine.plain_decoding import decode_plainly, letters
-from engine.test_engine_drafters import plain_search
+from engine.test_engine_drafters import check_rates, plain_search
 from engine.tiny_models import TINY, Record, near, prompts, random_gate, run, tiny_model
 
 import specscope.engine.decode.verify as verify
@@ -80,14 +80,7 @@ def test_replay_has_its_rates_at_any_depth(target, depth, graphs):
     record = run(target, drafter, texts, params, gate=4, slots=9, depth=depth, graphs=graphs)
 
     assert record.texts == plain.texts
-    tried, kept = [0] * 4, [0] * 4
-    for report in record.rounds:
-        for k, accepted in zip(report.k, report.accepted, strict=True):
-            for place in range(min(accepted + 1, k)):
-                tried[place] += 1
-                kept[place] += accepted > place
-    for rate, some, total in zip(rates, kept, tried, strict=True):
-        assert abs(some / total - rate) < 4 * (rate * (1 - rate) / total) ** 0.5
+    check_rates(record, rates)
 
 
 class Watched(NgramDrafter):
@@ -176,67 +169,6 @@ def test_a_draft_that_reads_a_long_prompt_late_accepts_as_one_that_read_it_at_on
     pairs = list(zip(drafted, at_once.rounds, strict=False))
     assert len(pairs) > 5
     assert all(a.accepted == b.accepted for a, b in pairs if a.ends == b.ends == ["none"])
-
-
-class Stepping:
-    """A clock that only the work advances."""
-
-    def __init__(self):
-        self.now = 0
-
-    def monotonic_ns(self):
-        return self.now
-
-    def unix_ns(self):
-        return 1_790_000_000_000_000_000 + self.now
-
-    def wait(self, microseconds):
-        self.now += round(1e3 * microseconds)
-
-
-def slowed(model, clock, monkeypatch, microseconds):
-    """Each forward pass of `model` takes that long a token by `clock`."""
-    forward = model.forward
-
-    def timed(tokens, *rest):
-        clock.wait(microseconds * len(tokens))
-        return forward(tokens, *rest)
-
-    monkeypatch.setattr(model, "forward", timed)
-
-
-def test_recorded_times_are_what_the_work_took(monkeypatch):
-    target, clock, record = tiny_model(0, LONG), Stepping(), Record()
-    slowed(target, clock, monkeypatch, 10.0)
-    drafter = ReplayDrafter({"0": [1] * 40, "1": [2] * 40}, (1.0,) * 4, 61, 100.0, wait=clock.wait)
-    engine = Engine(
-        target, drafter, k_max=4, slots=2, capacity=500, gate=fixed_gate(3), observers=[record],
-        clock=clock, prefill_tokens=64,
-    )  # fmt: skip
-    lengths = {"0": 5, "1": 400}
-    for id, length in lengths.items():
-        engine.submit(id, prompts((length,))[0], SamplingParams(max_new_tokens=30))
-    while engine.step():
-        pass
-
-    for report in record.rounds:
-        tokens = sum(k + 1 for k in report.k)
-        assert report.prefill_us == 10.0 * report.prefill_tokens
-        assert report.draft_us == 100.0 * max(report.k)
-        assert report.verify_us == 10.0 * tokens
-        assert report.idle_us == report.sample_us == report.catchup_us == 0
-        assert report.wall_us == report.prefill_us + report.draft_us + report.verify_us
-    for before, after in zip(record.rounds, record.rounds[1:], strict=False):
-        assert after.started_at - before.started_at == 1e3 * before.wall_us
-    for id, end in record.ends.items():
-        # A round's prefill delays every prompt that was read in it.
-        reading = [r for r in record.rounds if r.prefill_tokens]
-        own = reading[:1] if id == "0" else reading
-        assert end.prefill_ms == pytest.approx(1e-3 * sum(r.prefill_us for r in own))
-        walls = [r for r in record.rounds if id in r.requests]
-        assert end.decode_ms == pytest.approx(1e-3 * sum(r.wall_us for r in walls[1:]))
-        assert end.e2e_ms == pytest.approx(end.ttft_ms + end.decode_ms)
-    assert len(reading) > 4
 
 
 def test_the_end_of_text_comes_before_a_stop_string_that_the_same_token_completes(target):

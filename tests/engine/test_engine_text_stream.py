@@ -40,6 +40,16 @@ def test_the_cost_of_a_chunk_does_not_grow_with_the_answer():
     assert decoded < 8 * len(text.encode())
 
 
+def test_a_token_whose_text_depends_on_the_one_before_is_decoded_after_it():
+    words = [" one", " two", " three"]
+    # As many tokenizers do: a text does not begin with the space of its first word.
+    stream = Detokenizer(lambda ids: "".join(words[id] for id in ids).removeprefix(" "), ())
+
+    pieces = [stream.feed(ids) for ids in ([0], [1, 2], [0])]
+
+    assert pieces == ["one", " two three", " one"]
+
+
 @given(
     st.text("ab→", max_size=20),
     st.lists(st.text("ab→", min_size=1, max_size=4), max_size=2),
