@@ -27,6 +27,7 @@ from mutants import MUTANTS  # noqa: E402
 from waiting import PATIENCE_S  # noqa: E402
 
 PACE_S = 0.35
+SETTLING = 3  # patiences: an upgrade on a full disk, and pauses of a sidecar that double
 QUIET_S = 20.0  # in which a sidecar reads whatever can be read
 
 
@@ -99,7 +100,7 @@ class Episode(Faulty):
         return True
 
     def _wait(self, condition, otherwise: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + SETTLING * PATIENCE_S
         while not condition():
             if time.monotonic() > deadline:
                 left = [str(p) for p in (*self.spool.glob("*/*"), *self.rings.iterdir())]

@@ -295,6 +295,27 @@ def test_after_the_last_pair_the_fallback_holds_whoever_is_left_to_say_so(rig):
     assert rig.blocks.k("chat", 1, 1, 1, 1) == 3
 
 
+@pytest.mark.parametrize("stepped_ns", [-(10**15), 10**15])
+def test_a_wall_clock_that_is_stepped_neither_ends_a_policy_nor_starts_it_again(rig, stepped_ns):
+    two = [{"name": "k0"}, {"name": "k4"}]
+    first = rig.clock.unix_ns() // 2_000_000_000 + 1
+    policy = blocks(arms=two, first_pair=first, last_pair=first, fallback={"default_k": 6})
+    rig.reader.control_write(json.dumps(policy))
+    rig.blocks.turn()
+    rig.clock.now_ns += first * 2_000_000_000 - rig.clock.unix_ns()
+    pairs = [rig.arm_now()[1]]
+
+    rig.clock.offset_ns += stepped_ns
+    for _ in range(3):
+        pairs.append(rig.arm_now()[1])
+        rig.clock.pass_ms(1000)
+    rig.clock.offset_ns -= stepped_ns
+    pairs.append(rig.arm_now()[1])
+
+    assert pairs == [first, first, first, 0, 0]
+    assert rig.blocks.k("chat", 1, 1, 1, 1) == 6
+
+
 def test_a_policy_that_has_ended_before_it_arrives_puts_its_fallback_in_force_at_once(rig):
     policy = blocks(first_pair=1, last_pair=2, fallback={"default_k": 6})
     rig.reader.control_write(json.dumps(policy))
