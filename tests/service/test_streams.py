@@ -26,6 +26,7 @@ from specscope.service.writer import Writer
 from specscope.settings import ServiceSettings
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.channel import Security
+from specscope_agent.sealed import sealed
 from specscope_agent.telemetry_pb2_grpc import TelemetryStub
 
 OURS = Security(ca=CERTIFICATES / "ours-ca.pem")
@@ -320,3 +321,23 @@ def test_a_sidecar_that_comes_back_waits_for_what_its_stream_before_left_with_th
 
     assert raised.value.code().name == "ABORTED"
     assert resume([answer]) == {SOURCE: (batch.number, batch.next_seq)}
+
+
+def test_a_message_that_was_damaged_on_its_way_ends_the_stream_and_is_not_stored(tmp_path):
+    batch = next(iter(Traffic().messages()))
+    raw = bytearray(sealed(wire.FromAgent(batch=batch)))
+    raw[len(raw) // 2] ^= 4  # within an Arrow stream, which has no check of its own
+
+    with (
+        service(f"chdb://{tmp_path}/store") as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+    ):
+        publish = channel.stream_stream("/specscope.v1.Telemetry/Publish")
+        messages = iter([sealed(hello()), bytes(raw)])
+        with pytest.raises(grpc.RpcError) as raised:
+            list(publish(messages, timeout=PATIENCE_S))
+        down = exchange(running.port, [batch])
+
+    assert raised.value.code() is grpc.StatusCode.DATA_LOSS
+    assert resume(down)["r0", "b0"] == (0, 0)
+    assert acknowledged(down) == [batch.number]
