@@ -6,6 +6,7 @@ import fcntl
 import logging
 import os
 import stat
+import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from pathlib import Path
 from specscope_agent.loss import rows_table
 from specscope_agent.origin import Origin
 from specscope_agent.source import Source
+from specscope_hook import layout
+from specscope_hook.columns import READABLE_VERSIONS
 from specscope_hook.errors import CorruptRing, RingError
 from specscope_hook.ring import RingReader
 
@@ -67,7 +70,7 @@ class Rings:
         for path, since in list(self._damaged_at.items()):
             if path not in self._refused:
                 del self._damaged_at[path]
-            elif now - since >= UNFINISHED_S and _nobody_holds(path):
+            elif now - since >= UNFINISHED_S and _beyond_reading(path):
                 del self._damaged_at[path]
                 replica, _, boot = path.stem.rpartition("-")
                 try:
@@ -209,8 +212,9 @@ class Rings:
         self._unlock()
 
 
-def _nobody_holds(path: Path) -> bool:
-    """Whether it is a file that no process has locked."""
+def _beyond_reading(path: Path) -> bool:
+    """Whether it is a file that no process has locked, and not a ring of a version that another
+    sidecar may know."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             return False
@@ -219,11 +223,12 @@ def _nobody_holds(path: Path) -> bool:
         return False
     try:
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        magic, version = struct.unpack("<QQ", os.pread(file, 16, 0).ljust(16, b"\0"))
     except OSError:
         return False
     finally:
         os.close(file)
-    return True
+    return magic != layout.MAGIC or version in READABLE_VERSIONS
 
 
 def _made_at(path: Path) -> float:

@@ -16,7 +16,7 @@ from specscope_agent.agent import Agent
 from specscope_agent.settings import AgentSettings
 from specscope_agent.source import Source
 from specscope_agent.wire import decode
-from specscope_hook.layout import BOOT, DATA, W_CAPACITY, W_WRITE
+from specscope_hook.layout import BOOT, DATA, W_CAPACITY, W_VERSION, W_WRITE
 from specscope_hook.recorder import Recorder
 
 HERE = Path(__file__).parent
@@ -155,13 +155,14 @@ def test_one_sick_ring_never_stops_the_others(tmp_path):
 def test_a_ring_that_nobody_can_read_is_a_loss_and_set_aside(tmp_path, monkeypatch):
     rings = tmp_path / "rings"
     rings.mkdir()
-    dead, living = (ring_at(rings, a_boot(name), 1 << 16) for name in ("dead", "living"))
+    dead, living, newer = (ring_at(rings, a_boot(n), 1 << 16) for n in ("dead", "living", "newer"))
     one_round(Recorder(dead, salt=b"s"))
     dead.close()
-    for ring in (dead, living):
+    newer.close()
+    for ring, place in ((dead, BOOT + 30), (living, BOOT + 30), (newer, W_VERSION * 8)):
         with ring.path.open("r+b") as file:
-            file.seek(BOOT + 30)
-            file.write(b"\0")
+            file.seek(place)
+            file.write(b"\x7f")
     agent = Agent(AgentSettings(rings=rings, spool=tmp_path / "spool", spool_bytes=1 << 30))
     monkeypatch.setattr("specscope_agent.rings.UNFINISHED_S", 0.0)
 
@@ -174,4 +175,4 @@ def test_a_ring_that_nobody_can_read_is_a_loss_and_set_aside(tmp_path, monkeypat
     assert [(row["replica"], row["reason"], row["first_seq"]) for row in losses] == [
         ("dead", "tail_unknown", 1)
     ]
-    assert [path.suffix for path in sorted(rings.iterdir())] == [".damaged", ".ring"]
+    assert [path.suffix for path in sorted(rings.iterdir())] == [".damaged", ".ring", ".ring"]
