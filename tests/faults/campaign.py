@@ -63,12 +63,10 @@ class Episode(Faulty):
         for name in ("agent", "service"):
             self.end(name)
             self._wait(lambda name=name: not self.alive(name), f"the {name} does not end")
+        mutant = self.mutant if self.mutant.startswith("service") else ""
         subprocess.run(
-            [sys.executable, "-c", "import sys; from specscope.store.connection import Store;"
-             "from specscope.store.roll import Roller;"
-             "store = Store.open(sys.argv[1], min_free=0); roller = Roller(store);"
-             "roller.recover(); roller.tick(everything=True); store.close()", self.store],
-            check=True, timeout=PATIENCE_S,
+            [sys.executable, str(HERE / "roll.py"), self.store],
+            env=self.environment | {"MUTANT": mutant}, check=True, timeout=PATIENCE_S,
         )  # fmt: skip
         self._recount()
 
