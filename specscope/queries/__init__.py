@@ -44,6 +44,7 @@ from specscope.queries.speculation import (
     acceptance_by_position,
     acceptance_rate,
     accepted_lengths,
+    tokens_by_class,
     tokens_per_round,
 )
 
@@ -55,6 +56,6 @@ __all__ = [
     "losses_by_minute", "output_count", "outputs", "policies", "policies_followed",
     "pooled_blocks", "pooled_classes", "pooled_parts", "reconciliation", "replicas",
     "request_latency", "residence", "round_time", "round_time_by_k", "silence", "starts",
-    "stored_rounds", "stored_rows", "throughput", "throughput_by_arm", "tokens_per_round",
-    "verdicts",
+    "stored_rounds", "stored_rows", "throughput", "throughput_by_arm", "tokens_by_class",
+    "tokens_per_round", "verdicts",
 ]  # fmt: skip

@@ -5,6 +5,18 @@ from __future__ import annotations
 from specscope.queries.delivery import EVERYTHING
 
 
+def tokens_by_class(where: str = EVERYTHING) -> str:
+    """Output tokens of each class and context, and the hours that they span. [tokens]
+
+    Table `hour`, time `hour`. `hours`: from the first hour of any class to the last.
+    """
+    return f"""
+        SELECT class, context_bucket, sum(emitted) AS emitted,
+            (SELECT dateDiff('hour', min(hour), max(hour)) + 1 FROM hour WHERE {where}) AS hours
+        FROM hour FINAL WHERE {where}
+        GROUP BY class, context_bucket ORDER BY class, context_bucket"""
+
+
 def tokens_per_round(where: str = EVERYTHING) -> str:
     """Tokens that came out for a sequence in a round, by minute and class. [tokens]
 

@@ -7,7 +7,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-from specscope.arguments import add_judgement
+from specscope.arguments import add_judgement, positive
 from specscope.errors import ExitCode
 from specscope.evaluate.verdict.verdict import Action
 
@@ -22,6 +22,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--store", help="destination; SPECSCOPE_STORE by default")
     add_judgement(parser)
     parser.add_argument("--out", type=Path, default=Path("report"), help="folder to write to")
+    parser.add_argument(
+        "--price-per-hour",
+        type=positive,
+        help="of a replica, in your currency; instead of the prices that engines were started with",
+    )
     parser.add_argument("--json", action="store_true", help="print report.json too")
     parser.set_defaults(run=run)
 
@@ -46,6 +51,7 @@ def run(args: Namespace) -> int:
             default_k=args.default_k,
             allowances=dict(args.tpot_ms),
             closed_loop=args.closed_loop,
+            price_per_hour=args.price_per_hour,
         )
     page = write(report, args.out)
     console = Console()

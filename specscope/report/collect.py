@@ -5,7 +5,9 @@ Only block rollups decide; everything else says what was measured and what was l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,8 +17,11 @@ from specscope.evaluate.outputs.copies import worst
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.fleet import fleet_verdict, segment_names
 from specscope.evidence.read import read
+from specscope.gate.recommend import recommend
+from specscope.policy.stored import history
 from specscope.queries.period import since_condition
 from specscope.report import model
+from specscope.report.actions import change_rows, how, tokens_a_week
 from specscope.report.views import (
     fleet_row,
     headline,
@@ -29,6 +34,10 @@ from specscope.report.views import (
 from specscope.store.connection import Store
 from specscope_hook.records import LOSS_REASONS
 
+IN_FORCE_UNKNOWN = (
+    "no table is in force, so the changes are told from target-only: --default-k says which draft "
+    "length the engines run by themselves"
+)
 SILENCE_S = 900.0  # a sidecar that lives says something of its devices every minute
 
 
@@ -42,23 +51,34 @@ def collect(
     allowances: Mapping[str, float] | None = None,
     notes: Sequence[str] = (),
     closed_loop: bool = False,
+    price_per_hour: float | None = None,
 ) -> model.Report:
     """A report on what began since a time, ns since 1970.
 
     Verdicts on open traffic rest on their whole epoch (`period.evidence_condition`).
     load_names: words for the load buckets of an experiment whose loads have names. default_k: the
     draft length in force if no table is. allowances: see `assess.assess`. closed_loop: clients
-    wait for their answers, in every experiment.
+    wait for their answers, in every experiment. price_per_hour: of a replica, instead of the
+    prices that the engines were started with.
+
     Raises StoreError where the store cannot be read.
     """
     names = load_names or {}
     evidence = read(store, since)
+    if price_per_hour is not None:
+        epochs = {boot["epoch"] for boot in evidence.boots}
+        evidence = replace(evidence, of_hour=dict.fromkeys(epochs, price_per_hour))
     judged = assess_in_force(evidence, default_k, allowances, closed_loop=closed_loop)
     verdicts = judged.verdicts
     called = segment_names(((v.epoch, v.segment) for v in verdicts), names)
     fleet = fleet_verdict(verdicts, names)
     blocks = [*evidence.blocks, *(b for one in evidence.crossings for b in one.blocks)]
     ran = {(block.replica, block.boot) for block in blocks if block.first_at >= since}
+    advised = recommend(
+        judged, history(evidence.policies), now=time.time_ns(), default_k=default_k or 0
+    )
+    if advised.changes and evidence.table is None and default_k is None:
+        notes = [*notes, IN_FORCE_UNKNOWN]
     return model.Report(
         title=title,
         created_at=datetime.now(UTC),
@@ -84,8 +104,31 @@ def collect(
         outputs=[output_row(check) for check in judged.outputs],
         untried=[untried_row(one) for one in judged.untried],
         fleet=[fleet_row(one) for one in judged.ratios],
+        changes=change_rows(advised, called, _tokens(store, since), _gpus(evidence.boots)),
+        how=how(advised, [boot["engine"] for boot in evidence.boots]),
+        events=[_event(row) for row in store.rows(queries.events(since_condition("at", since)))],
         findings=turned_around(judged.ratios),
         notes=[*notes, *judged.notes],
+    )
+
+
+def _tokens(store: Store, since: int) -> Mapping[tuple[str, str], float]:
+    rows = store.rows(queries.tokens_by_class(since_condition("hour", since)))
+    return tokens_a_week(rows, rows[0]["hours"]) if rows else {}
+
+
+def _gpus(boots: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Devices of a replica by epoch; what a boot does not name is left out."""
+    return {boot["epoch"]: len(boot["gpu_uuids"]) for boot in boots if boot["gpu_uuids"]}
+
+
+def _event(row: Mapping[str, Any]) -> model.EventRow:
+    return model.EventRow(
+        at=datetime.fromtimestamp(row["at"] / 1e9, UTC),
+        kind=row["kind"],
+        replica=row["replica"],
+        author=row["author"] or "",
+        note=row["note"] or row["subject"],
     )
 
 

@@ -245,6 +245,71 @@ class UntriedRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """A quantity with its interval; low and high are None if unknown."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a change gains, at the traffic of the report's period scaled to a week.
+
+    throughput: the new length's over the old one's. tokens_per_second: more of them, of one busy
+    replica. token_time_p95_ms: 95th percentile of time per token before and after; None if
+    unknown. replica_hours, gpu_hours: that a week's tokens no longer need; money: their price.
+    """
+
+    throughput: Interval
+    tokens_per_second: Interval | None
+    token_time_p95_ms: tuple[float | None, float | None]
+    replica_hours: Interval | None
+    gpu_hours: Interval | None
+    money: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """A change of the gate's table that the evidence asks for, and its worth.
+
+    rule: enable, raise, lower, disable or route. cell: the cell of the table, in words.
+    """
+
+    segment: str
+    rule: str
+    old_k: int
+    new_k: int
+    grade: str
+    confidence: str
+    pairs: int
+    cell: str
+    worth: Worth | None
+
+
+@dataclass(frozen=True, slots=True)
+class HowRow:
+    """How the changes are made: lines of the table's difference, the command, and by engine the
+    settings of those that read a table at their start."""
+
+    diff: list[str]
+    command: str
+    engine_flags: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """A change of the gate, a deploy, a guardrail or an experiment in the period."""
+
+    at: datetime
+    kind: str
+    replica: str
+    author: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaRow:
     """What was measured: one boot of one serving process."""
 
@@ -304,5 +369,8 @@ class Report:
     would_change: list[str] = field(default_factory=list)
     fleet: list[FleetRow] = field(default_factory=list)
     untried: list[UntriedRow] = field(default_factory=list)
+    changes: list[ChangeRow] = field(default_factory=list)
+    how: HowRow | None = None
+    events: list[EventRow] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -5,9 +5,12 @@ Each takes plain numbers and returns one `<svg>` element; none knows where they 
 
 from __future__ import annotations
 
+import hashlib
 import io
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,7 +19,11 @@ if TYPE_CHECKING:
 
 INK = "#1f2933"
 FAINT = "#c8d0d8"
-WIN, LOSS, UNCLEAR = "#1a7f5a", "#b3382c", "#7b8794"
+WIN, LOSS, UNCLEAR = "#1a7f5a", "#b3382c", "#5b6875"
+PAGE_COLOURS = {
+    INK: "--ink", FAINT: "--line", WIN: "--win", LOSS: "--loss", UNCLEAR: "--soft",
+}  # fmt: skip
+"""Colours that the page names, so that they change with it between light and dark."""
 SERIES = ("#2b6cb0", "#b7791f", "#6b46c1", "#1a7f5a", "#b3382c", "#4a5568", "#0987a0", "#97266d")
 PARTS = {
     "draft": "#b7791f",
@@ -77,7 +84,11 @@ def speedups(contrasts: Sequence[Contrast]) -> str:
     axes.set_yticks(ticks, labels)
     axes.set_xlabel("speedup, target-only = 1")
     axes.grid(axis="x", color=FAINT, lw=0.5)
-    return _svg(figure, "Speedup of each draft length against target-only")
+    return _svg(
+        figure,
+        "Speedup of each draft length against target-only",
+        "; ".join(f"{row.segment} {row.arm} {row.value:.2f}" for row in contrasts),
+    )
 
 
 def survival(curves: Sequence[Curve]) -> str:
@@ -93,8 +104,15 @@ def survival(curves: Sequence[Curve]) -> str:
     axes.set_ylabel("share of rounds that keep it")
     axes.grid(color=FAINT, lw=0.5)
     if curves:
-        axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return _svg(figure, "Acceptance by draft position")
+        axes.legend(frameon=False, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return _svg(
+        figure,
+        "Acceptance by draft position",
+        "; ".join(
+            f"{curve.name} {', '.join(f'{share:.0%}' for share in curve.survival)}"
+            for curve in curves
+        ),
+    )
 
 
 def time_parts(bars: Sequence[Bar]) -> str:
@@ -118,6 +136,7 @@ def time_parts(bars: Sequence[Bar]) -> str:
         handles,
         used,
         frameon=False,
+        labelcolor=INK,
         ncols=len(used) or 1,
         loc="lower center",
         bbox_to_anchor=(0.45, 1.0),
@@ -125,7 +144,13 @@ def time_parts(bars: Sequence[Bar]) -> str:
     axes.set_yticks(ticks, labels)
     axes.set_xlabel("milliseconds an output token")
     axes.grid(axis="x", color=FAINT, lw=0.5)
-    return _svg(figure, "Where the time of a round goes")
+    return _svg(
+        figure,
+        "Where the time of a round goes",
+        "; ".join(
+            f"{bar.segment} {bar.arm} {sum(bar.parts.values()):.2f} ms a token" for bar in bars
+        ),
+    )
 
 
 def _figure(width: float, height: float) -> tuple[Figure, Axes]:
@@ -135,7 +160,10 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width, height), layout="constrained")
     axes = figure.add_subplot()
     axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(INK)
     axes.tick_params(labelsize=9, colors=INK)
+    axes.xaxis.label.set_color(INK)
+    axes.yaxis.label.set_color(INK)
     return figure, axes
 
 
@@ -145,14 +173,26 @@ def _patch(colour: str) -> Any:
     return Patch(color=colour)
 
 
-def _svg(figure: Figure, title: str) -> str:
-    """The element alone, with a title for those who do not see it."""
+def _svg(figure: Figure, title: str, text: str) -> str:
+    """The element alone, with a title and a text for those who do not see it.
+
+    Its colours are the page's, so that it is readable on a dark page too.
+    """
     from matplotlib import rc_context
 
-    text = io.StringIO()
+    file = io.StringIO()
     with rc_context({"svg.fonttype": "none", "font.family": "sans-serif", "svg.hashsalt": title}):
-        figure.savefig(text, format="svg", metadata={"Date": None, "Title": title})
-    return text.getvalue()[text.getvalue().index("<svg") :]
+        figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True)
+    drawn = file.getvalue()[file.getvalue().index("<svg") :]
+    for colour, name in PAGE_COLOURS.items():
+        drawn = drawn.replace(colour, f"var({name})")
+    # Identifiers of one page are unique; those of two pictures are not.
+    salt = hashlib.sha256(title.encode()).hexdigest()[:8]
+    drawn = re.sub(r'id="([^"]+)"', rf'id="{salt}-\1"', drawn)
+    drawn = re.sub(r'(href="#|url\(#)([^")]+)', rf"\g<1>{salt}-\g<2>", drawn)
+    names = f"<title>{escape(title)}</title><desc>{escape(text)}</desc>"
+    head, rest = drawn.split(">", 1)
+    return f'{head} role="img" aria-label="{escape(title)}">{names}{rest}'
 
 
 def _by_segment(rows: Iterable[Any]) -> Iterable[tuple[str, list[Any]]]:

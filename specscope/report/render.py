@@ -11,7 +11,16 @@ from typing import Any
 from specscope.evaluate.verdict import cause_words, words
 from specscope.evaluate.verdict.verdict import Action, Why
 from specscope.report import plots
-from specscope.report.model import SCHEMA, ArmRow, FleetRow, LossCauses, Report, SegmentRow
+from specscope.report.model import (
+    SCHEMA,
+    ArmRow,
+    ChangeRow,
+    FleetRow,
+    Interval,
+    LossCauses,
+    Report,
+    SegmentRow,
+)
 
 # Said of every arm; the table has room for the deciding one's.
 ABOUT_ARMS = frozenset({Why.BREAK_EVEN, Why.THIN, Why.WORSENS})
@@ -67,6 +76,51 @@ def why(segment: SegmentRow) -> str:
     if best and best.held_equal:
         sentences.append(f"{best.held_equal} held equal, as it came {number(best.unadjusted)}")
     return "; ".join(sentences)
+
+
+CHANGES = {
+    "enable": "switch speculation on",
+    "raise": "draft longer",
+    "lower": "draft shorter",
+    "disable": "switch speculation off",
+    "route": "route it to a pool of its own",
+}
+
+
+def change_said(change: ChangeRow) -> str:
+    """A change of the gate in words."""
+    return f"{CHANGES[change.rule]}: k = {change.old_k} to k = {change.new_k}"
+
+
+def worth_said(change: ChangeRow) -> list[str]:
+    """What a change is worth, a line a quantity; the deciding one first."""
+    worth = change.worth
+    if worth is None:
+        return ["what it is worth was not measured"]
+    lines = [f"{_percent(worth.throughput)} output tokens per second"]
+    before, after = worth.token_time_p95_ms
+    if before is not None and after is not None:
+        lines.append(f"p95 of time per token {number(before, 1)} to {number(after, 1)} ms")
+    hours, unit = worth.gpu_hours or worth.replica_hours, "GPU" if worth.gpu_hours else "replica"
+    if hours is not None:
+        lines.append(f"saves {_quantity(hours)} {unit}-hours a week")
+    if worth.money is not None:
+        lines.append(f"saves {_quantity(worth.money)} a week, in the currency of your price")
+    return lines
+
+
+def _percent(ratio: Interval) -> str:
+    span = (
+        ""
+        if ratio.low is None or ratio.high is None
+        else f" ({100 * (ratio.low - 1):+.1f} to {100 * (ratio.high - 1):+.1f})"
+    )
+    return f"{100 * (ratio.value - 1):+.1f} %{span}"
+
+
+def _quantity(one: Interval) -> str:
+    span = "" if one.low is None or one.high is None else f" ({one.low:.3g} to {one.high:.3g})"
+    return f"{one.value:.3g}{span}"
 
 
 def why_it_loses(report: Report) -> list[tuple[str, LossCauses]]:
@@ -230,6 +284,8 @@ def _template(name: str) -> Any:
         odds=odds,
         percent=percent,
         need=cause_words.need,
+        change_said=change_said,
+        worth_said=worth_said,
         verdict=verdict,
         deciding_arm=deciding_arm,
         why=why,

@@ -24,7 +24,11 @@ FUNCTIONS = {
     if not name.startswith("_")
 }
 
-NOBODY = {"policies": "policy = 99", "verdicts": "epoch = 'nobody'"}
+NOBODY = {
+    "policies": "policy = 99",
+    "tokens_by_class": "class = 'nobody'",
+    "verdicts": "epoch = 'nobody'",
+}
 """A condition that nothing meets, where the table has no replica."""
 
 

@@ -1,0 +1,172 @@
+"""What to do this week: the gate's moves, each with its worth at the fleet's traffic.
+
+The gate decides which moves there are; this room only counts what they are worth. A worth is a
+ratio with its interval, times what the fleet runs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.experiment.segments import Segment
+from specscope.evaluate.experiment.summary import ArmSummary
+from specscope.evaluate.verdict.verdict import Verdict
+from specscope.gate.export import ENGINES, export
+from specscope.gate.recommend import Recommendation
+from specscope.gate.rules import Move
+from specscope.gate.show import diff_lines
+from specscope.report import model
+
+MOST = 5
+WEEK_H = 7 * 24.0
+
+Names = Mapping[tuple[str, Segment], str]
+Tokens = Mapping[tuple[str, str], float]
+"""Output tokens a week, by class and bucket of context."""
+
+
+def change_rows(
+    found: Recommendation, names: Names, tokens: Tokens, gpus: Mapping[str, int]
+) -> list[model.ChangeRow]:
+    """At most MOST changes, those that are worth most first.
+
+    names: of segments, as the report calls them. tokens: that the fleet yields. gpus: of a
+    replica, by epoch.
+    """
+    shares = _shares(found.verdicts)
+    rows = []
+    for move in found.changes:
+        verdict = move.place.verdict
+        weekly = _weekly(verdict.segment, tokens)
+        share = shares[_kind(verdict.segment)].get(verdict.segment, 1.0)
+        rows.append(
+            model.ChangeRow(
+                segment=names[verdict.epoch, verdict.segment],
+                rule=move.rule,
+                old_k=move.old_k,
+                new_k=move.new_k,
+                grade=verdict.grade,
+                confidence=verdict.confidence,
+                pairs=verdict.pairs,
+                cell=str(move.place.with_k(move.new_k)),
+                worth=_worth(
+                    move,
+                    None if weekly is None else weekly * share,
+                    gpus.get(verdict.epoch, 0),
+                    found.assessment.of_hour.get(verdict.epoch),
+                ),
+            )
+        )
+    return sorted(rows, key=_importance, reverse=True)[:MOST]
+
+
+def how(found: Recommendation, engines: Sequence[str]) -> model.HowRow | None:
+    """The change of the table, the command that makes it, and flags of engines that read a table
+    at their start; None if nothing changes. engines: names of engines in the fleet."""
+    if not found.changes:
+        return None
+    flags = {}
+    for engine in sorted(set(engines) & set(ENGINES)):
+        flags[engine] = dict(export(engine, found.new, found.moves).settings)
+    return model.HowRow(
+        diff=diff_lines(found.old, found.new),
+        command="specscope gate apply --note 'weekly report'",
+        engine_flags=flags,
+    )
+
+
+def tokens_a_week(rows: Sequence[Mapping[str, Any]], hours: float) -> Tokens:
+    """Output tokens a week. rows: of `queries.tokens_by_class`; hours: that they span."""
+    scale = WEEK_H / max(hours, 1.0)
+    return {(row["class"], row["context_bucket"]): scale * row["emitted"] for row in rows}
+
+
+def _importance(row: model.ChangeRow) -> float:
+    worth = row.worth
+    if worth is None:
+        return 0.0
+    return worth.replica_hours.value if worth.replica_hours else worth.throughput.value - 1.0
+
+
+def _worth(move: Move, tokens: float | None, gpus: int, price: float | None) -> model.Worth | None:
+    """What a move gains; None if no contrast of the new length with the old one was measured."""
+    ratio = _ratio(move)
+    if ratio is None:
+        return None
+    arms = {arm.arm: arm for arm in move.place.verdict.arms}
+    old, new = arms.get(f"k{move.old_k}"), arms.get(f"k{move.new_k}")
+    hours = None
+    if tokens is not None and old is not None and old.tokens_per_s > 0:
+        now_h = tokens / old.tokens_per_s / 3600.0
+        hours = _each(ratio, lambda r: now_h * (1.0 - 1.0 / r))
+    return model.Worth(
+        throughput=ratio,
+        tokens_per_second=None if old is None else _each(ratio, _more_tokens(old)),
+        token_time_p95_ms=(_p95(old), _p95(new)),
+        replica_hours=hours,
+        gpu_hours=None if hours is None or not gpus else _each(hours, lambda h: gpus * h),
+        money=None if hours is None or price is None else _each(hours, lambda h: price * h),
+    )
+
+
+def _more_tokens(old: ArmSummary) -> Callable[[float], float]:
+    return lambda ratio: old.tokens_per_s * (ratio - 1.0)
+
+
+def _each(one: model.Interval, of: Callable[[float], float]) -> model.Interval:
+    """A rising function of a quantity and of both ends of its interval."""
+    return model.Interval(
+        of(one.value),
+        None if one.low is None else of(one.low),
+        None if one.high is None else of(one.high),
+    )
+
+
+def _ratio(move: Move) -> model.Interval | None:
+    """The new length's throughput over the old one's."""
+    one: Estimate | None = move.evidence
+    if one is None:
+        return None
+    if one.arm == f"k{move.new_k}":
+        return model.Interval(one.value, one.low, one.high)
+    if move.new_k == 0 and one.arm == f"k{move.old_k}":  # a loss that ends is the gain
+        low = None if one.high is None else 1.0 / one.high
+        high = None if one.low is None else 1.0 / one.low
+        return model.Interval(1.0 / one.value, low, high)
+    return None
+
+
+def _p95(arm: ArmSummary | None) -> float | None:
+    return arm.tpot_p95_ms.value if arm is not None and arm.tpot_p95_ms is not None else None
+
+
+def _kind(segment: Segment) -> tuple[str | None, str | None]:
+    return segment.class_, segment.context
+
+
+def _shares(
+    verdicts: Sequence[Verdict],
+) -> dict[tuple[str | None, str | None], dict[Segment, float]]:
+    """How the tokens of a class and context divide over output lengths and loads, as the blocks
+    of its segments yielded them."""
+    yielded: dict[tuple[str | None, str | None], dict[Segment, float]] = defaultdict(dict)
+    for verdict in verdicts:
+        emitted = float(sum(arm.emitted for arm in verdict.arms))
+        yielded[_kind(verdict.segment)][verdict.segment] = emitted
+    return {
+        kind: {segment: tokens / (sum(of.values()) or 1.0) for segment, tokens in of.items()}
+        for kind, of in yielded.items()
+    }
+
+
+def _weekly(segment: Segment, tokens: Tokens) -> float | None:
+    """Output tokens a week of a class and context; of all if it holds for every class."""
+    chosen = [
+        amount
+        for (class_, context), amount in tokens.items()
+        if segment.class_ in (None, class_) and segment.context in (None, context)
+    ]
+    return sum(chosen) if chosen else None
