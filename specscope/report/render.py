@@ -170,6 +170,11 @@ def interval(low: float | None, high: float | None) -> str:
     return "–" if low is None or high is None else f"{low:.2f} – {high:.2f}"
 
 
+def milliseconds(value: float | None) -> str:
+    """A time for a person, in whole milliseconds; a dash if it is not known."""
+    return "–" if value is None else f"{value:.0f} ms"
+
+
 def percent(value: float | None) -> str:
     """A share for a person; a dash if it is not known."""
     return "–" if value is None else f"{value:.0%}".replace("%", " %")
@@ -283,6 +288,7 @@ def _template(name: str) -> Any:
         moment=moment,
         odds=odds,
         percent=percent,
+        milliseconds=milliseconds,
         need=cause_words.need,
         change_said=change_said,
         worth_said=worth_said,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from planted_rounds import Cohort, Engine, blocks_of, without
 
+from specscope.evaluate.causes.diagnosis import CauseOdds, standing
 from specscope.evaluate.causes.draws import DRAWS, MOST_UNITS, Draws, totals
 from specscope.evaluate.causes.odds import ALIKE, odds_of
 from specscope.evaluate.verdict.decide import decide
@@ -26,6 +27,23 @@ def test_the_odds_are_the_share_of_draws_and_leave_out_the_evidence_as_it_came()
     first = np.array([9.0, *[0.5] * 75, *[0.3] * 25])
 
     assert of([first, 0.4]).odds == pytest.approx([0.75, 0.25])
+
+
+@pytest.mark.parametrize(
+    ("odds", "names"),
+    [
+        ([0.06, 0.94], ["b"]),
+        ([0.90, 0.10], ["a"]),
+        ([0.11, 0.89], ["b", "a"]),
+        ([0.94, None], ["a", "b"]),
+        ([1.0], ["a"]),
+        ([], []),
+    ],
+)
+def test_a_cause_stands_alone_from_nine_draws_of_ten_and_beside_no_open_one(odds, names):
+    rivals = [CauseOdds(name, one, 1.1) for name, one in zip("ab", odds, strict=False)]
+
+    assert [one.cause for one in standing(rivals)] == names
 
 
 def test_no_single_fix_has_odds_too():

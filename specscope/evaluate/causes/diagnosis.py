@@ -91,16 +91,28 @@ def diagnose(facts: Facts, causes: Sequence[Cause]) -> Diagnosis:
     return Diagnosis(
         arm=facts.arm.arm,
         speedup=measured,
-        primary=rivals[0].cause if _alone(rivals) else None,
+        primary=rivals[0].cause if _named(rivals) else None,
         cause_odds=rivals,
         repairs=tuple(sorted(repairs, key=lambda repair: -repair.speedup)),
         unseen=tuple(Unseen(cause.code, found.needs) for cause, found in missing.items()),
     )
 
 
-def _alone(rivals: Sequence[CauseOdds]) -> bool:
-    """Whether one cause is named: surely the largest, and every other one surely smaller."""
-    return len(rivals) == 1 and rivals[0].odds is not None and rivals[0].odds >= NAMED
+def _named(rivals: Sequence[CauseOdds]) -> bool:
+    return len(rivals) == 1 and (rivals[0].odds or 0.0) >= NAMED
+
+
+def standing(rivals: Sequence[CauseOdds]) -> tuple[CauseOdds, ...]:
+    """The one that is named alone, surely the largest with no other one open; else all rivals, the
+    likeliest first."""
+    ordered = sorted(rivals, key=lambda one: -(one.odds or 0.0))
+    if (
+        ordered
+        and (ordered[0].odds or 0.0) >= NAMED
+        and all(one.odds is not None for one in rivals)
+    ):
+        return (ordered[0],)
+    return tuple(ordered)
 
 
 def _there(cause: Cause, found: Seen, facts: Facts) -> bool:
@@ -136,7 +148,7 @@ def _rivals(
             )
     if found.none >= RIVAL:
         rivals.append(CauseOdds(NO_SINGLE_FIX, found.none, None))
-    return tuple(sorted(rivals, key=lambda one: -(one.odds or 0.0)))
+    return standing(rivals)
 
 
 def _within(part: Cause, credit: Array, seen: Mapping[Cause, Seen]) -> Cause:

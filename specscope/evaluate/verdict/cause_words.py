@@ -10,13 +10,17 @@ from typing import Any
 
 Numbers = Mapping[str, Any]
 
-NO_SINGLE_FIX = "no_single_fix"
+# A break-even beyond this is none: no number of tokens pays.
+NEVER = 1e6
 
 
 def _acceptance(n: Numbers) -> str:
-    text = f"{n['tokens']:.2f} tokens a round, break-even at {n['break_even']:.2f}"
+    text = f"{n['tokens']:.2f} tokens a round, "
+    if n["break_even"] >= NEVER:
+        return text + "and prompts alone take as long as target-only"
+    text += f"break-even at {n['break_even']:.2f}"
     if n["reach"] < n["break_even"]:
-        text += f"; half the refusals less would give {n['reach']:.2f}"
+        text += f"; a draft with half the refusals would reach {n['reach']:.2f}"
     return text + (f"; {n['past']:.2f} in an earlier epoch" if "past" in n else "")
 
 
