@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from specscope.doctor import pipeline
+from specscope.doctor import deployment, pipeline
 from specscope.doctor.check import SEVERE, Check
 from specscope.errors import ExitCode
 
@@ -140,8 +140,29 @@ def _device() -> Check:
         return Check(what, "refused", f"NVML says error {code}", "load the driver, pass the device")
     count = ctypes.c_uint()
     library.nvmlDeviceGetCount_v2(ctypes.byref(count))
+    counters = sum(_has_counters(library, index) for index in range(count.value))
     library.nvmlShutdown()
-    return Check(what, "ok", f"{count.value} visible")
+    seen = f"{count.value} visible, {counters} with bandwidth counters (GPM)"
+    if counters < count.value:
+        remedy = "Hopper and newer have them; elsewhere the bandwidth stays unknown"
+        return Check(what, "warning", seen, remedy)
+    return Check(what, "ok", seen)
+
+
+class _GpmSupport(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint), ("supported", ctypes.c_uint))
+
+
+def _has_counters(library: ctypes.CDLL, index: int) -> bool:
+    """Whether a device lets this process read GPM's counters."""
+    device, support = ctypes.c_void_p(), _GpmSupport(version=1)
+    try:
+        if library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) != 0:
+            return False
+        code = library.nvmlGpmQueryDeviceSupport(device, ctypes.byref(support))
+    except AttributeError:  # a driver from before GPM
+        return False
+    return code == 0 and bool(support.supported)
 
 
 def _never_run(_: Environment) -> Iterator[Check]:
@@ -159,6 +180,8 @@ REGISTRY: tuple[Callable[[Environment], Iterator[Check]], ...] = (
     pipeline.spool,
     pipeline.service,
     pipeline.store,
+    deployment.store,
+    deployment.grafana,
     _devices,
     _never_run,
 )

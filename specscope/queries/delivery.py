@@ -175,7 +175,7 @@ def starts(where: str = EVERYTHING) -> str:
     """
     return f"""
         SELECT replica, boot, toUnixTimestamp64Nano(b.started_at) AS started_at, epoch, engine,
-            engine_version, target, draft, method, k_max, configuration_digest
+            engine_version, hook_version, target, draft, method, k_max, configuration_digest
         FROM (SELECT * FROM boot FINAL WHERE {where}) AS b
         ORDER BY started_at, replica, boot"""
 
