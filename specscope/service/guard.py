@@ -154,6 +154,9 @@ def _check_browsing(tokens: list[_Token], database: str) -> None:
 # A name of a subquery stands for all of it, and `*` for all columns: each level multiplies. The
 # engine plans without a limit of time, and could for hours.
 MOST_TABLES, MOST_ASTERISKS = 20, 12
+# A plan of n conditions takes n² steps. The largest query of ours has 121 functions.
+MOST_FUNCTIONS = 1000
+MOST_LEVELS = 100  # of an aggregate, as in quantiles(0.1, 0.2, …): each is a look at all values
 
 
 def check(tree: str, *, database: str, databases: frozenset[str]) -> None:
@@ -175,6 +178,8 @@ def check(tree: str, *, database: str, databases: frozenset[str]) -> None:
         seen[node.name] += 1
         if seen["TableIdentifier"] > MOST_TABLES or seen["Asterisk"] > MOST_ASTERISKS:
             raise QueryRefused(f"at most {MOST_TABLES} tables and {MOST_ASTERISKS} `*` in a query")
+        if seen["Function"] > MOST_FUNCTIONS:
+            raise QueryRefused(f"at most {MOST_FUNCTIONS} functions and operators in a query")
         waiting += [(child, node) for child in reversed(node.children)]
         if node.name not in allowed("nodes"):
             raise QueryRefused(f"{node.name} is not allowed here")
@@ -186,10 +191,20 @@ def check(tree: str, *, database: str, databases: frozenset[str]) -> None:
             _check_name(node.value, database, foreign, is_table=node.name == "TableIdentifier")
         elif node.name in ("Literal", "DataType") and STATE in node.value.lower():
             raise QueryRefused("a state of an aggregate cannot be made of text here")
+        elif node.name == "DataType":
+            _check_type(node.value)
 
 
 STATE = "aggregatefunction"
 """Part of the name of the types that are read from memory images in text."""
+
+_OPEN_TYPES = re.compile(r"\b(json|object|dynamic|variant)\b", re.ASCII | re.IGNORECASE)
+
+
+def _check_type(name: str) -> None:
+    """Refuse types that read a column of its own for each key of a text."""
+    if _OPEN_TYPES.search(name):
+        raise QueryRefused(f"values of type {name.strip(chr(39))[:40]} cannot be made here")
 
 
 def _check_function(node: _Node) -> None:
@@ -204,6 +219,10 @@ def _check_function(node: _Node) -> None:
         not arguments or arguments[-1].name != "Literal"
     ):
         raise QueryRefused(f"the type that {node.value} names must be a text")
+    if node.value.lower() in allowed("typed functions"):
+        _check_type(arguments[-1].value)
+    if any(len(levels.children) > MOST_LEVELS for levels in node.children[1:]):
+        raise QueryRefused(f"{node.value} takes at most {MOST_LEVELS} levels here")
     if node.value.lower() in allowed("pattern functions"):
         _check_repeats(node.value, _short_text(node.value, "pattern", arguments))
     if node.value.lower() in allowed("needle functions"):
@@ -247,6 +266,8 @@ def _check_table_function(node: _Node) -> None:
     for argument in node.children[0].children if name.endswith("values") else ():
         if argument.name == "Function" and argument.value != "tuple":
             raise QueryRefused(f"{node.value} takes rows of values here, and nothing computed")
+        if argument.name == "Literal":
+            _check_type(argument.value)
 
 
 def _check_name(name: str, database: str, foreign: frozenset[str], *, is_table: bool) -> None:

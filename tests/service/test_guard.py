@@ -215,6 +215,13 @@ ESCAPES = {
     "a computed separator": "SELECT splitByString(repeat('a', 8), repeat('a', 9))",
     "very many needles": "SELECT multiSearchAny('a', range(9)::Array(String))",
     "a fold, which no limit interrupts": "SELECT arrayFold((a, x) -> a + x, range(9), 0)",
+    "a value with a column for each key": "SELECT '{}'::JSON",
+    "the same by a name": "SELECT CAST('{}', 'Array(JSON(max_dynamic_paths=9999))')",
+    "the same of a row": "SELECT * FROM values('a Dynamic', 1)",
+    "the same from JSON": "SELECT JSONExtract('{}', 'a', 'Variant(String, UInt8)')",
+    "conditions whose plan takes minutes": "SELECT 1 WHERE "
+    + " AND ".join(f"(1 = {i} OR 1 = {i + 1})" for i in range(400)),
+    "very many levels": f"SELECT quantilesExact({','.join(['0.5'] * 101)})(1)",
     "a log line": "SELECT logTrace('x')",
     "the processes": "SELECT * FROM system.processes",
     "the processes behind quotes": 'SELECT * FROM "system"."processes"',
@@ -305,6 +312,9 @@ ALLOWED = {
         "7\t[1]\t1\n"
     ),
     "SELECT * FROM values('a UInt8, b String', (1, 'x'), (2, 'y'))": "1\tx\n2\ty\n",
+    "SELECT 'json', 'dynamic', quantiles(0.1, 0.9)(number) FROM numbers(1)": (
+        "json\tdynamic\t[0,0]\n"
+    ),
     "SELECT match('ab', '^a{1,3}b$'), 'a_b' LIKE 'a__', extract('k4', 'k([0-9]+)')": ("1\t1\t4\n"),
     "SHOW DATABASES LIKE 'spec%'": "specscope\n",
     "SHOW TABLES LIKE 'hour'": "hour\n",
