@@ -16,11 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import socket
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import clickhouse_connect
 import pyarrow as pa
@@ -33,6 +35,7 @@ from specscope.store.ownership import Owner
 from specscope.store.room import MIN_FREE_BYTES, Room
 
 DATABASE = "specscope"
+ADDRESSES = "a store is chdb:///path, clickhouse://user@host/db or http://host:8123"
 PORTS = {"clickhouse": 8123, "clickhouses": 8443, "http": 8123, "https": 8443}
 
 # Strings as strings in Arrow, and every time in UTC whatever the machine's own zone is.
@@ -200,25 +203,43 @@ def _embedded(path: Path, settings: Mapping[str, str] | None = None) -> Any:
 
 
 def _server(dsn: str, settings: Mapping[str, str] | None = None) -> Any:
-    parts = urlsplit(dsn)
-    if parts.scheme not in PORTS or not parts.hostname:
-        # Without what it holds: a mistyped scheme may come with a password.
-        raise UsageError(
-            f"{parts.scheme or 'no scheme'}: a store is chdb:///path, clickhouse://user@host/db "
-            "or http://host:8123"
-        )
+    scheme, host, port, user, password, query = _address(dsn)
     return _connect(
-        f"{parts.scheme}://{parts.hostname}",  # without the password
+        f"{scheme}://{host}:{port}",  # without the password
         settings,
-        interface="https" if parts.scheme.endswith("s") else "http",
-        host=parts.hostname,
-        port=parts.port or PORTS[parts.scheme],
-        username=unquote(parts.username or "default"),
-        password=unquote(parts.password or ""),
+        interface="https" if scheme.endswith("s") else "http",
+        host=host,
+        port=port,
+        username=user,
+        password=password,
         # Sessions would forbid two queries at once.
         autogenerate_session_id=False,
-        **_certificates(dsn, parts.query),
+        **_certificates(dsn, query),
     )
+
+
+def _address(dsn: str) -> tuple[str, str, int, str, str, str]:
+    """Scheme, host, port, user, password and what follows a question mark."""
+    parts = _split(dsn)
+    if parts.scheme not in PORTS or not parts.hostname:
+        # Without what it holds: a mistyped scheme may come with a password.
+        raise UsageError(f"{parts.scheme or 'no scheme'}: {ADDRESSES}")
+    user, password = unquote(parts.username or "default"), unquote(parts.password or "")
+    port = parts.port or PORTS[parts.scheme]
+    return parts.scheme, parts.hostname, port, user, password, parts.query
+
+
+def _split(dsn: str) -> SplitResult:
+    try:
+        parts = urlsplit(dsn)
+        _ = parts.hostname, parts.port  # which are read here
+    except ValueError:
+        # Not in the words of the library: a port that is none may be part of a password.
+        raise UsageError(
+            f"an address that cannot be read: {ADDRESSES}; a user or password with / # ? @ or : "
+            "in it is written with %"
+        ) from None
+    return parts
 
 
 def _certificates(dsn: str, query: str) -> dict[str, Any]:
@@ -246,7 +267,7 @@ def _connect(name: str, settings: Mapping[str, str] | None, **arguments: Any) ->
         # In this order, since one that makes the connection read-only comes last.
         return clickhouse_connect.get_client(settings={**SETTINGS, **(settings or {})}, **arguments)
     except (ClickHouseError, OSError) as error:
-        raise _named(error, f"open {name}") from error
+        raise _unreachable(error, name) or _named(error, f"open {name}") from error
 
 
 def _path(dsn: str) -> Path:
@@ -259,7 +280,31 @@ def _path(dsn: str) -> Path:
 def _database(dsn: str) -> str:
     if dsn.startswith("chdb:"):
         return DATABASE
-    return unquote(urlsplit(dsn).path.strip("/")) or DATABASE
+    return unquote(_split(dsn).path.strip("/")) or DATABASE
+
+
+def _unreachable(error: Exception, name: str) -> StoreError | None:
+    """Why nothing of a store was there to answer; None if a store did."""
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        reason = getattr(cause, "reason", None)  # urllib3 hides the cause there
+        cause = reason if isinstance(reason, Exception) else cause.__cause__ or cause.__context__
+    for cause in causes:
+        if isinstance(cause, ssl.SSLError):
+            why = cause.reason.replace("_", " ").lower() if cause.reason else "no TLS there"
+            return StoreError(f"{name}: TLS failed ({why}); check the scheme, ca, cert and key")
+        if isinstance(cause, socket.gaierror):
+            return StoreError(f"{name}: no such host; check its name")
+        if isinstance(cause, ConnectionRefusedError):
+            return StoreError(f"{name}: nothing listens there; check host and port, or start it")
+        if isinstance(cause, TimeoutError):
+            return StoreError(f"{name}: no answer in time; check host, port and firewall")
+    answered = "HTTP status" in str(error)
+    if answered and getattr(error, "code", None) is None and "Code: " not in str(error):
+        return StoreError(f"{name}: what answers there is no ClickHouse; check host and port")
+    return None
 
 
 def _named(error: Exception, what: str) -> StoreError:

@@ -5,8 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
@@ -270,13 +273,43 @@ def test_a_mistyped_destination_does_not_show_its_password():
     assert "secret" not in str(raised.value)
 
 
-def test_a_server_that_does_not_answer_is_one_line_without_the_password():
-    with pytest.raises(StoreError) as raised:
-        Store.open("clickhouse://someone:secret@127.0.0.1:1/db")
+@pytest.mark.parametrize("port", ["99999", "secret", "secret:8123"])
+def test_an_address_that_cannot_be_read_is_wrong_use_and_does_not_show_its_password(port):
+    with pytest.raises(UsageError, match="written with %") as raised:
+        Store.open(f"clickhouse://someone:{port}", create=False)
 
-    assert "127.0.0.1" in str(raised.value)
     assert "secret" not in str(raised.value)
-    assert "\n" not in str(raised.value)
+
+
+@pytest.fixture
+def web_server():
+    """Something that answers HTTP, and is no ClickHouse."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        server.RequestHandlerClass.log_message = lambda *_: None
+        threading.Thread(target=server.serve_forever).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("dsn", "why"),
+    [
+        ("clickhouse://someone:secret@127.0.0.1:1/db", "nothing listens"),
+        ("https://any:secret@127.0.0.1:1", "nothing listens"),
+        ("clickhouse://someone:secret@no-such-host.invalid/db", "no such host"),
+        ("http://any:secret@127.0.0.1:{port}", "no ClickHouse"),
+        ("clickhouse://someone:secret@127.0.0.1:{port}/db", "no ClickHouse"),
+        ("https://any:secret@127.0.0.1:{port}", "TLS failed"),
+    ],
+)
+def test_a_server_that_cannot_be_read_is_one_line_of_what_to_look_at(web_server, dsn, why):
+    with pytest.raises(StoreError, match=why) as raised:
+        Store.open(dsn.format(port=web_server))
+
+    text = str(raised.value)
+    assert urlsplit(dsn.format(port=web_server)).hostname in text
+    for word in ("secret", "\n", "Pool", "retries", "DOCTYPE", "Error"):
+        assert word not in text
 
 
 def test_the_statements_for_a_cluster_are_ones_that_the_engine_parses(store):
