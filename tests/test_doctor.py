@@ -10,6 +10,7 @@ import pytest
 from specscope.cli import main
 from specscope.doctor.check import SEVERE, STATES
 from specscope_hook.boot import new_boot
+from specscope_hook.recorder import Recorder
 from specscope_hook.ring import Ring
 from specscope_hook.settings import HookSettings
 
@@ -63,6 +64,21 @@ def test_a_hook_that_detached_is_named_with_its_reason(rings, capsys):
     assert (after[0], after[1]["hook bad"], after[1]["hook good"]) == (1, "failed", "ok")
     good.close()
     bad.close()
+
+
+def test_requests_without_a_class_are_counted(rings, capsys):
+    states = []
+    for labels in (("sql", "chat"), ("sql", "")):
+        ring = Ring.create(rings / f"{len(states)}.ring", BOOT, 1 << 16)
+        recorder = Recorder(ring, salt="x")
+        for number, label in enumerate(labels):
+            class_ = recorder.class_id(label)
+            recorder.admitted(request=number + 1, class_=class_, prompt_tokens=3)
+        recorder.flush()
+        states.append(examined(capsys)[1][f"classes of {len(states)}"])
+        ring.close()
+
+    assert states == ["ok", "warning"]
 
 
 def test_folders_of_spool_and_store_are_looked_at(rings, tmp_path, capsys, monkeypatch):

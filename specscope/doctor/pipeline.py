@@ -10,12 +10,17 @@ import shutil
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from specscope.doctor import embedded
 from specscope.doctor.check import Check
 
+if TYPE_CHECKING:
+    from specscope_hook.peek import RingPeek
+
 PATIENCE_S = 3.0
+LOOKED_AT = 1 << 20  # bytes of a ring's newest records
 SPOOL_ROOM = 1 << 30  # the sidecar's default; below it an outage loses rows sooner
 
 
@@ -37,10 +42,29 @@ def hooks(environment: Mapping[str, str]) -> Iterator[Check]:
                 yield Check(f"hook {path.stem}", "failed", f"detached: {fault}", remedy)
             elif ring.writer_alive:
                 yield Check(f"hook {path.stem}", "ok", f"attached, {ring.dropped} records dropped")
+                yield from _classes(path.stem, ring)
             else:
                 yield Check(f"hook {path.stem}", "ok", "its engine has ended")
         finally:
             ring.close()
+
+
+def _classes(name: str, ring: RingPeek) -> Iterator[Check]:
+    """Whether the newest requests on a ring have a class."""
+    from specscope_hook.layout import NAME_CLASS
+    from specscope_hook.payload import decode
+    from specscope_hook.ring_records import RingRequest
+
+    records, _ = ring.look(ring.newest(LOOKED_AT))
+    requests = [each for each in map(decode, records) if isinstance(each, RingRequest)]
+    names = ring.names(NAME_CLASS)
+    without = sum(names.get(request.class_) == "unlabelled" for request in requests)
+    if without:
+        remedy = "name their classes with SPECSCOPE_CLASSES, or in the request"
+        detail = f"{without} of the newest {len(requests)} request records have none"
+        yield Check(f"classes of {name}", "warning", detail, remedy)
+    elif requests:
+        yield Check(f"classes of {name}", "ok", f"the newest {len(requests)} request records")
 
 
 def spool(environment: Mapping[str, str]) -> Iterator[Check]:

@@ -108,7 +108,7 @@ def collect(
         how=how(advised, [boot["engine"] for boot in evidence.boots]),
         events=[_event(row) for row in store.rows(queries.events(since_condition("at", since)))],
         findings=turned_around(judged.ratios),
-        notes=[*notes, *judged.notes],
+        notes=[*notes, *judged.notes, *_unlabelled(store, since)],
     )
 
 
@@ -176,6 +176,19 @@ def _silent(store: Store, since: int) -> list[model.LossRow]:
         )
         for row in rows
         if row["ending"] == "open" and row["silence"] > SILENCE_S
+    ]
+
+
+def _unlabelled(store: Store, since: int) -> list[str]:
+    """The share of the traffic that no class rule caught, if there is any."""
+    rows = store.rows(queries.tokens_by_class(since_condition("hour", since)))
+    without = sum(row["emitted"] for row in rows if row["class"] == "unlabelled")
+    if not without:
+        return []
+    share = without / sum(row["emitted"] for row in rows)
+    return [
+        f"{share:.0%} of the output tokens belong to requests without a class; a verdict treats "
+        "them as one class, unlabelled. Name classes with SPECSCOPE_CLASSES, or in the request."
     ]
 
 
