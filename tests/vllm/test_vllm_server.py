@@ -1,13 +1,19 @@
 """vLLM's OpenAI server under concurrent load: our rounds against its /metrics page."""
 
+import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from vllm_checks import NGRAM
 from vllm_rings import CORES, read_ring, read_rings
 from vllm_server import complete, counters, server
 
 from specscope_hook.columns import End
+from specscope_hook.errors import HookError
+from specscope_hook.layout import Cursor
+from specscope_hook.reader import RingReader
 
 
 def send(address, number):
@@ -90,3 +96,80 @@ def test_each_data_parallel_rank_has_a_ring_and_together_they_equal_the_metrics_
     assert len({run.boot["boot"] for run in runs}) == 2
     assert all(run.rounds for run in runs)
     assert_equal_to_the_page(runs, usage, page, 4)
+
+
+def cut(path):
+    os.truncate(path, 0)
+
+
+def overwritten(path):
+    path.write_bytes(os.urandom(1 << 16))
+
+
+def replaced(path):
+    other = path.with_suffix(".other")
+    other.write_bytes(b"another file")
+    other.rename(path)
+
+
+def test_a_ring_that_is_damaged_under_load_fails_no_request_and_is_made_anew(
+    vllm_python, models, tmp_path
+):
+    rings, log, over = tmp_path / "rings", tmp_path / "log", threading.Event()
+    rings.mkdir()
+    settings = {"SPECSCOPE_RING_BYTES": str(1 << 22), "VLLM_CPU_OMP_THREADS_BIND": str(CORES[0])}
+    arguments = ("--shutdown-timeout", "60")
+
+    def load(address, client):
+        """Requests one after the other: how many tokens came back of each."""
+        tokens = []
+        while not over.is_set():
+            tokens.append(send(address, client))
+        return tokens
+
+    def whole(path):
+        """Whether it is a ring again, with rounds of ours on it."""
+        try:
+            reader = RingReader.open(path)
+        except (HookError, OSError):
+            return False
+        try:
+            return bool(reader.pull(Cursor(), 1 << 40)[0])
+        finally:
+            reader.close()
+
+    with (
+        server(
+            vllm_python,
+            models / "target",
+            NGRAM,
+            rings,
+            log,
+            settings=settings,
+            arguments=arguments,
+        ) as address,
+        ThreadPoolExecutor(8) as clients,
+    ):
+        (path,) = rings.glob("*.ring")
+        loads = [clients.submit(load, address, client) for client in range(8)]
+        for damage in (cut, Path.unlink, overwritten, replaced):
+            wait_until(lambda: whole(path), 120)
+            damage(path)
+            assert not whole(path)
+        wait_until(lambda: whole(path), 120)
+        over.set()
+        usage = [tokens for each in loads for tokens in each.result()]  # a refusal would raise
+
+    assert len(usage) > 8
+    assert min(usage) > 0
+    assert "made anew" in log.read_text()
+    run = read_ring(rings)
+    assert (run.fault, run.ended) == ("", True)
+    assert run.total("emitted") > 0
+
+
+def wait_until(true, seconds):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.2)
