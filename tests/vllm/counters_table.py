@@ -35,6 +35,7 @@ SPECULATION = "vllm:spec_decode_num_"
 
 # --- what both sides counted -----------------------------------------------------------------
 
+LOOSE = ("request-rounds", "tokens", "requests")
 COUNTS = ("drafts", "proposed", "accepted", "by position", "request-rounds", "tokens", "requests")
 Counts = dict[str, Any]
 
@@ -164,7 +165,7 @@ def faults(results: dict[str, list[dict[str, Any]]]) -> list[str]:
     for name, rows in results.items():
         for row in rows:
             for count in COUNTS if row["ours"] else ():
-                loose = row["throws_away"] and count in ("tokens", "request-rounds")
+                loose = row["throws_away"] and count in LOOSE
                 if row["ours"][count] != row["theirs"][count] and not loose:
                     found.append(f"{name}, {row['traffic']}: {count} differ")
             if row["wanted_classes"] and row["classes"] != row["wanted_classes"]:
@@ -182,7 +183,8 @@ def page(results: dict[str, list[dict[str, Any]]]) -> str:
         "A single number is the same on both sides. If two stand in a cell, the first is ours.",
         "",
         "If a client gives up a request, or a stop string ends it, the front end throws away",
-        "tokens that the engine has computed. The hook records these, and the two sides differ.",
+        "tokens that the engine has computed, and it does not count a request that was given up as",
+        "a success. The hook records all that the engine computed, so the two sides differ there.",
         "",
         "| server | traffic | " + " | ".join(COUNTS) + " |",
         "|---|---|" + "---|" * len(COUNTS),
