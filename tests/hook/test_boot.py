@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from specscope_hook.adapters.vllm_boot import _schedule, loaded_bytes_per_weight
+from specscope_hook.adapters.vllm_boot import _schedule, configuration, loaded_bytes_per_weight
 from specscope_hook.attach import attach
 from specscope_hook.boot import epoch_of, new_boot
 from specscope_hook.errors import RingError
@@ -31,6 +31,26 @@ def test_a_batch_size_schedule_is_told_in_the_engine_s_own_words():
     assert _schedule(SimpleNamespace(num_speculative_tokens_per_batch_size=None)) is None
     assert _schedule(SimpleNamespace()) is None  # of a version that has none
     assert _schedule(None) is None  # without speculation
+
+
+def test_the_settings_of_adaptive_verification_are_in_the_configuration(monkeypatch):
+    monkeypatch.setenv("VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN", "4096")
+    settings = []
+    for adapts in (True, False):
+        spec = SimpleNamespace(method="dspark", enable_adaptive_verification=adapts)
+        config = SimpleNamespace(
+            speculative_config=spec,
+            parallel_config=SimpleNamespace(
+                tensor_parallel_size=1, pipeline_parallel_size=1, data_parallel_size=1
+            ),
+            model_config=SimpleNamespace(dtype="float32", quantization=None),
+        )
+        settings.append(configuration(config, "0.33.0"))
+
+    on, off = settings
+    assert on["speculative"]["enable_adaptive_verification"] is True
+    assert on["adaptive_verification_context"] == "4096"
+    assert "adaptive_verification_context" not in off
 
 
 def test_two_starts_of_the_same_thing_share_the_epoch_and_nothing_else():

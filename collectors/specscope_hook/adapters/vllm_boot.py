@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from specscope_hook.boot import new_boot
@@ -64,9 +65,11 @@ def configuration(config: Any, version: str) -> dict[str, Any]:
     spec, parallel = config.speculative_config, config.parallel_config
     scheduler = getattr(config, "scheduler_config", None)
     graphs = getattr(getattr(config, "compilation_config", None), "cudagraph_mode", None)
+    profile = os.environ.get(_PROFILE) if _adapts(spec) else None
     return {
         "engine": f"vllm {version}",
         "speculative": {} if spec is None else _plain_fields(spec),
+        **({} if profile is None else {"adaptive_verification_context": profile}),
         "target_dtype": str(config.model_config.dtype).removeprefix("torch."),
         "quantization": config.model_config.quantization,
         "tensor_parallel": parallel.tensor_parallel_size,
@@ -76,6 +79,14 @@ def configuration(config: Any, version: str) -> dict[str, Any]:
         "async_scheduling": getattr(scheduler, "async_scheduling", None),
         "v2_model_runner": getattr(config, "use_v2_model_runner", None),
     }
+
+
+_PROFILE = "VLLM_ADAPTIVE_VERIFICATION_PROFILE_CONTEXT_LEN"
+"""Adaptive verification decides by costs that it measured at this context; a variable of vLLM's."""
+
+
+def _adapts(spec: Any) -> bool:
+    return bool(getattr(spec, "enable_adaptive_verification", False))
 
 
 def _plain_fields(spec: Any) -> dict[str, Any]:
