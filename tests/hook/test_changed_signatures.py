@@ -47,8 +47,6 @@ RUNNER = {
     "execute_model": ["scheduler_output", "intermediate_tensors"],
     "sample_tokens": ["grammar_output"],
     "_model_forward": ["input_ids"],
-    "_sample": ["logits", "metadata"],
-    "_bookkeeping_sync": ["output"],
     "propose_draft_token_ids": ["output"],
 }
 

@@ -478,28 +478,22 @@ def test_rounds_are_written_together_and_at_once_where_nothing_runs(scheduler):
     assert written(scheduler) == 72
 
 
-def test_a_finished_requests_rounds_are_written_while_the_next_step_is_computed(scheduler):
-    started(scheduler, "a", "b")
-    scheduler.finish_step(scheduler.plan({"a": 1, "b": 1}))
-    scheduler.finish_step(scheduler.plan({"a": 1, "b": 1}), ended={"a": 1})
-    before = written(scheduler)
-    scheduler.plan({"b": 1})
-
-    assert (before, written(scheduler)) == (0, 3)
-
-
-def test_slow_steps_are_written_within_a_tenth_of_a_second(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("ended", "within_ms"), [({}, 250), ({"a": 1}, 100)])
+def test_steps_are_written_within_a_time_and_sooner_once_a_request_has_ended(
+    tmp_path, monkeypatch, ended, within_ms
+):
     clock = ManualClock()
     for name in ("monotonic_ns", "unix_ns"):
         monkeypatch.setattr(SystemClock, name, staticmethod(getattr(clock, name)))
     scheduler = Scheduler(tmp_path)
-    started(scheduler, "a")
-    for _ in range(4):
-        clock.pass_ms(40)
-        scheduler.finish_step(scheduler.plan({"a": 0}))
-    scheduler.plan({"a": 0})
+    started(scheduler, "a", "b")
+    scheduler.finish_step(scheduler.plan({"a": 1, "b": 1}), ended=ended)
+    while not written(scheduler):
+        clock.pass_ms(10)
+        scheduler.finish_step(scheduler.plan({"b": 0}))
+        scheduler.plan({"b": 0})
 
-    assert written(scheduler) >= 4
+    assert clock.now_ns - 1_000_000_000 == within_ms * 1_000_000
 
 
 def test_an_engine_that_asks_for_no_bitmask_writes_all_the_same(scheduler):

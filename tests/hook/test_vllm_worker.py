@@ -311,4 +311,4 @@ def test_another_manager_is_left_alone_and_times_are_taken_all_the_same(clock, c
 
     assert runner.adaptive_verification.reallocate_drafts is print
     assert len(caplog.records) == 1
-    assert runner.sample.__name__ == "timed"
+    assert runner.sample_tokens.__name__ == "timed"

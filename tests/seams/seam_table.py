@@ -33,14 +33,11 @@ _V1_RUNNER: Methods = {
     "execute_model": ("scheduler_output",),
     "sample_tokens": (),
     "_model_forward": (),
-    "_sample": (),
-    "_bookkeeping_sync": (),
     "propose_draft_token_ids": (),
 }
 _V2_RUNNER: Methods = {
     "execute_model": ("scheduler_output", "dummy_run"),
     "sample_tokens": (),
-    "sample": (),
 }
 
 VLLM = (

@@ -27,6 +27,7 @@ from specscope_hook.adapters.vllm_pending import PendingRounds
 from specscope_hook.adapters.vllm_requests import Requests
 from specscope_hook.adapters.vllm_rows import RowReader
 from specscope_hook.adapters.vllm_steps import (
+    ENDED_NS,
     TOGETHER,
     TOGETHER_NS,
     TOGETHER_SEQUENCES,
@@ -70,6 +71,7 @@ class SchedulerProbe:
         self._steps: list[Taken] = []
         self._marks: dict[int, Mark] = {}  # the block that each planned step belongs to
         self._lengths_out = b""
+        self._ended = False  # whether a request has, in one of them
         self._last_end = 0  # 0 while the engine is idle
         self._scheduled_at = 0
         self._now = SystemClock.monotonic_ns
@@ -193,12 +195,14 @@ class SchedulerProbe:
             if not last_end:
                 self.watching = self._blocks.active
             self._last_end = now
-            waiting = len(steps)
+            if turns and any(each.finish_reason is not None for each in turns):
+                self._ended = True
+            waiting, age = len(steps), now - steps[0].ended
             if (
                 waiting >= TOGETHER
                 or waiting * scheduled >= TOGETHER_SEQUENCES
-                or now - steps[0].ended >= TOGETHER_NS
-                or (turns and any(each.finish_reason is not None for each in turns))
+                or age >= TOGETHER_NS
+                or (self._ended and age >= ENDED_NS)
             ):
                 self.due = True
                 if waiting >= 2 * TOGETHER:  # nobody asks for a bitmask here
@@ -208,7 +212,7 @@ class SchedulerProbe:
 
     def flush(self) -> None:
         """Read and write what is on the list, and look for a policy."""
-        self.due = False
+        self.due = self._ended = False
         try:
             self._read_steps()
             self._rounds.write()

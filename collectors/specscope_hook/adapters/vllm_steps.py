@@ -15,7 +15,8 @@ from specscope_hook.timers import Sealed
 
 TOGETHER = 32  # steps that are read and written at once
 TOGETHER_SEQUENCES = 512  # or as many as have so many sequences together: half a millisecond
-TOGETHER_NS = 100_000_000  # and no later than this after the first of them
+TOGETHER_NS = 250_000_000  # and no later than this after the first of them
+ENDED_NS = 100_000_000  # or than this, once a request has ended
 
 
 Carried = tuple[int, list[Sealed], int, str, dict[str, int] | None]

@@ -61,26 +61,20 @@ class WorkerProbe:
     def _wrap_runner(self) -> None:
         runner = self._runner
         second = hasattr(runner, "speculator")  # the V2 runner
-        if second:
-            targets = [(runner, "execute_model"), (runner, "sample_tokens"), (runner, "sample")]
-            if runner.speculator is not None:
-                targets.append((runner.speculator, "propose"))
-        else:
-            names = ("execute_model", "sample_tokens", "_model_forward", "_sample")
-            targets = [(runner, name) for name in (*names, "_bookkeeping_sync")]
-            targets.append((runner, "propose_draft_token_ids"))
+        targets = [(runner, "execute_model"), (runner, "sample_tokens")]
+        if not second:
+            targets += [(runner, "_model_forward"), (runner, "propose_draft_token_ids")]
+        elif runner.speculator is not None:
+            targets.append((runner.speculator, "propose"))
         originals = [getattr(owner, name) for owner, name in targets]  # all, or none is wrapped
         if self._follows and not second:
             originals[-1] = skip_at_zero(runner, originals[-1])
         wrappers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
             "execute_model": self._around_execute_v2 if second else self._around_execute,
             "sample_tokens": self._around_sample_tokens,
-            "_model_forward": self._opening(Part.VERIFY),
-            "_sample": self._around(Part.SAMPLE),
-            "sample": self._around(Part.SAMPLE),
-            "_bookkeeping_sync": self._around(Part.SAMPLE),
-            "propose_draft_token_ids": self._around(Part.DRAFT),
-            "propose": self._around(Part.DRAFT),
+            "_model_forward": self._before_forward,
+            "propose_draft_token_ids": self._around_draft,
+            "propose": self._around_draft,
         }
         wrapped = [
             wrappers[name](original) for (_, name), original in zip(targets, originals, strict=True)
@@ -88,45 +82,42 @@ class WorkerProbe:
         for (owner, name), wrapper in zip(targets, wrapped, strict=True):
             setattr(owner, name, wrapper)
 
-    # HOT PATH. A few of these a step: two clock readings or two events each.
+    # HOT PATH. Four of these a step: six clock readings or as many events. What `sample_tokens`
+    # does besides drafting is sampling, acceptance and bookkeeping.
 
-    def _around(self, part: Part) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def _around_draft(self, original: Callable[..., Any]) -> Callable[..., Any]:
         opens, closes = self._timer.open, self._timer.close
 
-        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-            def timed(*args: Any, **kwargs: Any) -> Any:
-                if not self._stepping:  # a warm-up, a graph capture or a dummy batch
-                    return original(*args, **kwargs)
-                try:
-                    opens(part)
-                except Exception as error:
-                    self._fail(error)
-                result = original(*args, **kwargs)
-                try:
-                    closes(part)
-                except Exception as error:
-                    self._fail(error)
-                return result
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if not self._stepping:  # a warm-up, a graph capture or a dummy batch
+                return original(*args, **kwargs)
+            try:
+                closes(Part.SAMPLE)
+                opens(Part.DRAFT)
+            except Exception as error:
+                self._fail(error)
+            result = original(*args, **kwargs)
+            try:
+                closes(Part.DRAFT)
+                opens(Part.SAMPLE)
+            except Exception as error:
+                self._fail(error)
+            return result
 
-            return timed
+        return timed
 
-        return wrap
-
-    def _opening(self, part: Part) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def _before_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         opens = self._timer.open
 
-        def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
-            def timed(*args: Any, **kwargs: Any) -> Any:
-                if self._stepping:
-                    try:
-                        opens(part)
-                    except Exception as error:
-                        self._fail(error)
-                return original(*args, **kwargs)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if self._stepping:
+                try:
+                    opens(Part.VERIFY)
+                except Exception as error:
+                    self._fail(error)
+            return original(*args, **kwargs)
 
-            return timed
-
-        return wrap
+        return timed
 
     def _around_execute(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """V1: verification runs from the forward pass to the logits, where this returns."""
@@ -183,11 +174,20 @@ class WorkerProbe:
             self._tag += 1
 
     def _around_sample_tokens(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        opens, closes = self._timer.open, self._timer.close
+
         def timed(*args: Any, **kwargs: Any) -> Any:
+            if self._stepping:
+                try:
+                    opens(Part.SAMPLE)
+                except Exception as error:
+                    self._fail(error)
             output = original(*args, **kwargs)
             if self._stepping or self._fault:
-                self._stepping = False
                 try:
+                    if self.on:
+                        closes(Part.SAMPLE)
+                    self._stepping = False
                     self._carry(output)
                 except Exception as error:
                     self._fail(error)
