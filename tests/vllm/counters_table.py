@@ -200,8 +200,8 @@ def page(results: dict[str, list[dict[str, Any]]]) -> str:
     lines += [
         "",
         f"Outputs of the {count} plain requests at temperature 0 are "
-        f"{'the same' if equal else 'NOT the same'} on {len(texts)} servers, one of which runs "
-        "without the hook.",
+        f"{'the same' if equal else 'NOT the same'} on {len(texts)} servers.",
+        "One of these runs without the hook.",
         "",
         "Requests by class: "
         + "; ".join(
