@@ -21,11 +21,20 @@ def add_parser(subparsers: Any) -> None:
 
 
 def train(args: Namespace) -> int:
-    """Rebuild the pair from text on this machine."""
-    from specscope.engine.train.build import build_pair
+    """Rebuild the pair, or a pair's draft head, from text on this machine."""
+    import torch
+
+    from specscope.engine.pair import check_hashes
+    from specscope.engine.train.build import build_head, build_pair
     from specscope.engine.train.corpus import collect, own_documents
 
-    build_pair(collect(args.docs, args.stdlib), own_documents(), args.out, _say)
+    documents = collect(args.docs, args.stdlib)
+    if args.head_of is None:
+        build_pair(documents, own_documents(), args.out, _say)
+    else:
+        check_hashes(args.head_of)
+        torch.set_num_threads(args.threads)
+        build_head(documents, args.head_of, args.out, _say)
     _print(f"wrote {args.out}")
     return 0
 
@@ -38,14 +47,37 @@ def bench(args: Namespace) -> int:
     from specscope.engine.bench.bench import bench as measure
 
     torch.set_num_threads(args.threads)
+    if args.acceptance:
+        return _bench_acceptance(args)
+    pair = _pair(args)
     plan = Plan(
-        tuple(args.batch), tuple(args.context), tuple(args.k), tuple(args.drafter),
+        tuple(args.batch), tuple(args.context), tuple(args.k), tuple(args.drafter or pair.drafters),
         tuple(args.label), args.tokens, args.temperature, args.repeats,
     )  # fmt: skip
-    result = measure(_pair(args), plan, args.device, args.graphs)
+    result = measure(pair, plan, args.device, args.graphs)
     if args.out:
         args.out.write_text(json.dumps(result, indent=2) + "\n")
     _print(json.dumps(result) if args.json else table(result))
+    return 0
+
+
+def _bench_acceptance(args: Namespace) -> int:
+    from dataclasses import asdict
+
+    from specscope.engine.bench.acceptance import acceptance_table, measure
+    from specscope.engine.pair import bundled_prompts
+
+    pair, cells = _pair(args), []
+    for label in args.label:
+        prompts = [prompt for prompt in bundled_prompts() if prompt.label == label]
+        for drafter in args.drafter or pair.drafters:
+            if drafter == "none":
+                continue
+            cells += measure(pair, prompts[: max(args.batch)], args.k, drafter)
+    result = [asdict(cell) for cell in cells]
+    if args.out:
+        args.out.write_text(json.dumps(result, indent=2) + "\n")
+    _print(json.dumps(result) if args.json else acceptance_table(cells))
     return 0
 
 
@@ -69,7 +101,7 @@ def serve(args: Namespace) -> int:
 
 
 def _add_train(commands: Any) -> None:
-    parser = commands.add_parser("train", help="rebuild the bundled pair, ten minutes or more")
+    parser = commands.add_parser("train", help="rebuild the bundled pair, half an hour or more")
     parser.add_argument("--out", type=Path, required=True, help="folder to write the pair into")
     parser.add_argument(
         "--docs",
@@ -79,6 +111,17 @@ def _add_train(commands: Any) -> None:
     )
     parser.add_argument(
         "--stdlib", type=Path, default=Path("/usr/lib/python3.11"), help="Python's library"
+    )
+    parser.add_argument(
+        "--head-of", type=Path, metavar="PAIR",
+        help="train only a draft head, for the target of the pair in this folder; started again "
+        "with the same --out, an interrupted training goes on",
+    )  # fmt: skip
+    parser.add_argument(
+        "--threads",
+        type=_count,
+        default=1,
+        help="CPU threads that train the head; its bits depend on their number",
     )
     parser.set_defaults(run=train)
 
@@ -90,13 +133,20 @@ def _add_bench(commands: Any) -> None:
     parser.add_argument("--batch", type=_count, default=[1, 8, 32], **many)
     parser.add_argument("--context", type=_count, default=[64], help="prompt tokens", **many)
     parser.add_argument("--k", type=_natural, default=[2, 4], help="draft lengths", **many)
-    parser.add_argument("--drafter", default=["model", "ngram"], help="model, ngram", **many)
+    parser.add_argument(
+        "--drafter", help="model, eagle, ngram; all that the pair has, if not given", **many
+    )
     parser.add_argument(
         "--label", default=["prose", "python", "sql", "json"], help="classes of prompts", **many
     )
     parser.add_argument("--tokens", type=_count, default=64, help="new tokens a request")
     parser.add_argument("--temperature", type=float, default=1.0)
     parser.add_argument("--repeats", type=_count, default=2)
+    parser.add_argument(
+        "--acceptance", action="store_true",
+        help="measure acceptance instead of speed, on as many held-out prompts a class as the "
+        "largest --batch says; temperature, tokens and context are fixed",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, help="also write the JSON here")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(run=bench)
@@ -120,7 +170,10 @@ def _add_serve(commands: Any) -> None:
         help="tokens that all sequences together may hold; fewer than slots need puts the "
         "youngest back into the queue when it is full",
     )  # fmt: skip
-    parser.add_argument("--drafter", choices=("model", "ngram", "none"), default="model")
+    parser.add_argument(
+        "--drafter", choices=("model", "eagle", "ngram", "none"), default="model",
+        help="a draft model, a draft head on the target's hidden states, n-gram lookup, or none",
+    )  # fmt: skip
     parser.add_argument(
         "--class-header", default="x-specscope-class", help="header that names a request's class"
     )

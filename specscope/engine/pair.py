@@ -9,27 +9,31 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from specscope.engine.decode.checks import check_pair
+from specscope.engine.decode.checks import check_head, check_pair
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
 from specscope.engine.decode.drafters.drafter import Drafter, NoDrafter
+from specscope.engine.decode.drafters.eagle import EagleDrafter
 from specscope.engine.decode.drafters.ngram import NgramDrafter
 from specscope.engine.errors import BadCheckpoint, BadSetting, IncompatiblePair
-from specscope.engine.model.checkpoint import load_checkpoint, load_model
+from specscope.engine.model.checkpoint import load_checkpoint, load_head, load_model
 from specscope.engine.model.config import read_config
 from specscope.engine.model.decoder import Decoder
+from specscope.engine.model.eagle_head import EagleHead
 
 K_MAX = 8
-DRAFTERS = ("none", "model", "ngram")
-"""Names that `Pair.drafter` knows."""
+DRAFTERS = ("none", "model", "eagle", "ngram")
+"""Names that `Pair.drafter` knows: target only, a draft model, a draft head, n-gram lookup."""
 END = "<|end|>"
 """The end-of-text token of the bundled tokenizer."""
 HASHES = "SHA256SUMS"
 """The file that lists the SHA-256 of every other file of a pair."""
+HEAD_FILES = ("head.json", "head.safetensors")
+"""The files of a draft head; a pair may lack them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Target and draft over one vocabulary."""
+    """A target, and the draft model and draft head that can draft for it."""
 
     target: Decoder
     draft: Decoder | None
@@ -37,16 +41,27 @@ class Pair:
     k_max: int
     eos: tuple[int, ...]
     name: str
+    head: EagleHead | None = None
+
+    @property
+    def drafters(self) -> tuple[str, ...]:
+        """The names that `drafter` knows for this pair."""
+        models = {"model": self.draft, "eagle": self.head}
+        return tuple(name for name in DRAFTERS if models.get(name, self) is not None)
 
     def drafter(self, name: str) -> Drafter:
-        """A drafter by name; raises BadSetting if there is none, or no draft model for it."""
+        """A drafter by name; raises BadSetting if there is none, or the pair lacks its model."""
         if name not in DRAFTERS:
             raise BadSetting(f"unknown drafter {name!r}; there are {', '.join(DRAFTERS)}")
-        if name != "model":
-            return NgramDrafter() if name == "ngram" else NoDrafter()
-        if self.draft is None:
-            raise BadSetting("there is no draft model; name one with --draft, or use prompt lookup")
-        return ModelDrafter(self.draft)
+        if name == "model" and self.draft is not None:
+            return ModelDrafter(self.draft)
+        if name == "eagle" and self.head is not None:
+            return EagleDrafter(self.head, self.target)
+        if name in ("model", "eagle"):
+            lacking = "draft model" if name == "model" else "draft head"
+            usable = ", ".join(self.drafters)
+            raise BadSetting(f"{self.name} has no {lacking}; its drafters are {usable}")
+        return NgramDrafter() if name == "ngram" else NoDrafter()
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`. Other threads run meanwhile, as only a batch releases the GIL."""
@@ -81,15 +96,29 @@ def load_bundled(dtype: torch.dtype = torch.float32, device: str = "cpu") -> Pai
 
 def load_pair(directory: Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Pair:
     """A pair as `specscope engine train` writes it; raises as `load_bundled` does."""
-    check_hashes(directory)
+    hashes = check_hashes(directory)
     target, draft = (
         load_model(directory / f"{name}.json", [directory / f"{name}.safetensors"], dtype, device)
         for name in ("target", "draft")
     )
     check_pair(target.config, draft.config)
+    head = None
+    if HEAD_FILES[0] in hashes:
+        head = _load_head(directory, target, hashes.get("target.safetensors"), dtype, device)
     tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
     eos = (tokenizer.get_vocab()[END],)
-    return Pair(target, draft, tokenizer, K_MAX, eos, "specscope-bundled")
+    return Pair(target, draft, tokenizer, K_MAX, eos, "specscope-bundled", head)
+
+
+def _load_head(
+    directory: Path, target: Decoder, sha256: str | None, dtype: torch.dtype, device: str
+) -> EagleHead:
+    config, weights = (directory / name for name in HEAD_FILES)
+    head, trained_for = load_head(config, weights, dtype, device)
+    check_head(target.config, head.config)
+    if trained_for != sha256:
+        raise IncompatiblePair(f"the head in {directory} was trained for another target")
+    return head
 
 
 def load_checkpoints(
@@ -154,37 +183,48 @@ def bundled_prompts() -> list[Prompt]:
     return [Prompt(entry["label"], entry["text"]) for entry in entries]
 
 
-def check_hashes(directory: Path) -> None:
-    """Compare every file with the list written beside it; raises BadCheckpoint."""
+def check_hashes(directory: Path) -> dict[str, str]:
+    """Compare every file with the list beside it; the SHA-256 by name. Raises BadCheckpoint."""
     listing = directory / HASHES
     if not listing.exists():
         raise BadCheckpoint(f"no {HASHES} in {directory}")
+    hashes = {}
     for line in listing.read_text().splitlines():
         expected, name = line.split("  ")
         path = directory / name
         if not path.exists():
             raise BadCheckpoint(f"{path} is missing")
-        if hashlib.sha256(path.read_bytes()).hexdigest() != expected:
+        if file_sha256(path) != expected:
             raise BadCheckpoint(f"{path} is not the file that was shipped: its SHA-256 differs")
+        hashes[name] = expected
+    return hashes
 
 
-def model_card(pair: Pair) -> dict[str, dict[str, float | int]]:
-    """For `target` and, where there is one, `draft`.
+def file_sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def model_card(pair: Pair, drafter: str = "model") -> dict[str, dict[str, float | int]]:
+    """For `target` and, if `drafter` runs a model, `draft`.
 
     parameters and active_parameters (equal, as nothing is sparse), bytes_per_weight,
-    kv_bytes_per_token over all layers, layers, experts (0).
+    kv_bytes_per_token over all layers, layers, experts (0). A draft head's parameters include the
+    output projection that it borrows from the target, since every draft step reads it.
     """
     card = {"target": card_of(pair.target)}
-    if pair.draft is not None:
+    if drafter == "model" and pair.draft is not None:
         card["draft"] = card_of(pair.draft)
+    if drafter == "eagle" and pair.head is not None:
+        card["draft"] = card_of(pair.head, pair.target.lm_head.weight.numel())
     return card
 
 
-def card_of(model: Decoder) -> dict[str, float | int]:
-    """One model's entry."""
+def card_of(model: Decoder | EagleHead, borrowed: int = 0) -> dict[str, float | int]:
+    """One model's entry; `borrowed`: parameters of another model that its passes read as well."""
     config = model.config
     size = model.dtype.itemsize
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    parameters = borrowed + sum(parameter.numel() for parameter in model.parameters())
     return {
         "parameters": parameters,
         "active_parameters": parameters,

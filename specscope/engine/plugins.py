@@ -21,8 +21,9 @@ class EngineInfo:
 
     target: str
     draft: str
+    """Empty if no model drafts."""
     method: str
-    """model, ngram or none."""
+    """model, eagle, ngram or none."""
     k: int
     """Draft length where no gate says another."""
     k_max: int

@@ -22,7 +22,7 @@ def test_every_cell_of_the_plan_is_measured(pair):
     result = bench(pair, PLAN)
 
     places = {(c["drafter"], c["batch"], c["context"], c["k"]) for c in result["cells"]}
-    arms = [("none", 0), ("model", 2), ("ngram", 2)]
+    arms = [("none", 0), ("model", 2), ("eagle", 2), ("ngram", 2)]
     assert places == {(name, b, c, k) for b in (1, 2) for c in (12, 20) for name, k in arms}
     assert set(result["cells"][0]) == set(Cell.__dataclass_fields__)
     assert result["plan"] == asdict(PLAN)

@@ -102,7 +102,7 @@ def ask(pair, settings, bodies, headers=None):
     return answers, record
 
 
-@pytest.mark.parametrize("drafter", ["model", "ngram", "none"])
+@pytest.mark.parametrize("drafter", ["model", "eagle", "ngram", "none"])
 def test_any_drafter_serves_the_same_text_and_plug_ins_are_told_which(pair, monkeypatch, drafter):
     told = []
     monkeypatch.setattr(service_module, "attach_plugins", lambda *a: told.append(a) or ([], a[1]))
@@ -115,6 +115,9 @@ def test_any_drafter_serves_the_same_text_and_plug_ins_are_told_which(pair, monk
     assert any(sum(report.k) for report in record.rounds) == (drafter != "none")
     info = told[0][0]
     assert (info.method, info.k_max, info.slots, info.cache_tokens) == (drafter, 2, 3, 3 * 67)
+    drafting = {"model": 446_848, "eagle": 820_224 + 2048 * 256}.get(drafter)
+    assert info.card.get("draft", {}).get("parameters") == drafting
+    assert bool(info.draft) == (drafting is not None)
 
 
 def test_the_header_that_was_set_names_the_class_of_a_request(pair):

@@ -1,4 +1,4 @@
-"""Measures acceptance on held-out text, by class, sampling mode and k."""
+"""Measures acceptance on held-out text, by drafter, class, sampling mode and k."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,6 @@ from specscope.engine.api import (
     SamplingParams,
     fixed_gate,
 )
-from specscope.engine.decode.drafters.draft_model import ModelDrafter
-from specscope.engine.decode.drafters.drafter import Drafter
 from specscope.engine.decode.engine import Engine
 from specscope.engine.pair import Pair, Prompt
 
@@ -22,13 +20,22 @@ SETTINGS: tuple[tuple[Mode, float], ...] = (("greedy", 0.0), ("rejection", 1.0),
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """One cell: acceptance per proposed token, and tokens per round, rounds cut short left out."""
+    """One cell; rounds that the text's end cut short are left out.
 
+    A drafter may propose fewer than k tokens, or none. So `first` and `prefix` count all rounds,
+    and only `per_token` counts proposals.
+    """
+
+    drafter: str
     label: str
     mode: str
     k: int
+    first: float
+    """Share of rounds that accepted their first proposal."""
+    prefix: float
+    """Mean of the proposals that a round accepted; tokens per round are 1 more."""
     per_token: float
-    tokens_per_round: float
+    """Accepted proposals over all proposals."""
     rounds: int
 
 
@@ -36,7 +43,7 @@ class _Tally:
     """Counts whole rounds; one that the text's end cut short would pull the mean down."""
 
     def __init__(self) -> None:
-        self.rounds = self.proposed = self.accepted = 0
+        self.rounds = self.proposed = self.accepted = self.first = 0
 
     def round_begins(self) -> None:
         """Nothing to note."""
@@ -48,6 +55,7 @@ class _Tally:
                 self.rounds += 1
                 self.proposed += k
                 self.accepted += accepted
+                self.first += accepted > 0
 
     def admitted(self, request: RequestInfo) -> None:
         """Nothing to note."""
@@ -60,9 +68,12 @@ def measure(
     pair: Pair,
     prompts: Sequence[Prompt],
     ks: Sequence[int] = (1, 2, 4, 8),
-    drafter: Drafter | None = None,
+    drafter: str = "model",
 ) -> list[Acceptance]:
-    """Every class, mode and k over all `prompts` of the class, 96 new tokens each."""
+    """Every class, mode and k over all `prompts` of the class, 96 new tokens each.
+
+    Raises BadSetting if the pair has no such drafter.
+    """
     cells = []
     for label in dict.fromkeys(prompt.label for prompt in prompts):
         texts = [pair.encode(prompt.text) for prompt in prompts if prompt.label == label]
@@ -72,8 +83,8 @@ def measure(
                 rounds = max(1, tally.rounds)
                 cells.append(
                     Acceptance(
-                        label, mode, k, tally.accepted / max(1, tally.proposed),
-                        1 + tally.accepted / rounds, tally.rounds,
+                        drafter, label, mode, k, tally.first / rounds, tally.accepted / rounds,
+                        tally.accepted / max(1, tally.proposed), tally.rounds,
                     )
                 )  # fmt: skip
     return cells
@@ -85,16 +96,13 @@ def _tally(
     mode: Mode,
     temperature: float,
     k: int,
-    drafter: Drafter | None,
+    drafter: str,
 ) -> _Tally:
     tally = _Tally()
     capacity = max(map(len, texts)) + NEW_TOKENS + 1
-    if drafter is None:
-        assert pair.draft is not None
-        drafter = ModelDrafter(pair.draft)
     engine = Engine(
-        pair.target, drafter, k_max=k, slots=16, capacity=capacity, gate=fixed_gate(k),
-        observers=[tally],
+        pair.target, pair.drafter(drafter), k_max=k, slots=16, capacity=capacity,
+        gate=fixed_gate(k), observers=[tally],
     )  # fmt: skip
     for index, text in enumerate(texts):
         params = SamplingParams(
@@ -104,3 +112,15 @@ def _tally(
     while engine.step():
         pass
     return tally
+
+
+def acceptance_table(cells: Sequence[Acceptance]) -> str:
+    """The cells as text, one line each."""
+    head = f"{'class':8}{'mode':11}{'k':>2} {'drafter':8}{'first':>6}{'prefix':>8}"
+    lines = [f"{head}{'per token':>11}{'rounds':>8}"]
+    for c in sorted(cells, key=lambda c: (c.label, c.mode, c.k)):
+        lines.append(
+            f"{c.label:8}{c.mode:11}{c.k:2} {c.drafter:8}{c.first:6.2f}{c.prefix:8.2f}"
+            f"{c.per_token:11.2f}{c.rounds:8}"
+        )
+    return "\n".join(lines)

@@ -12,9 +12,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from specscope.engine.errors import BadCheckpoint
-from specscope.engine.model.config import read_config
+from specscope.engine.model.config import read_config, write_config
 from specscope.engine.model.decoder import Decoder
 from specscope.engine.model.device import check_device
+from specscope.engine.model.eagle_head import EagleHead
 
 
 def load_checkpoint(
@@ -55,10 +56,38 @@ def load_model(
     return model.settle().to(device).ready()
 
 
+HEAD_KIND = "SpecscopeEagleHead"
+"""What a draft head's configuration names as its architecture."""
+
+
+def load_head(
+    config: Path, weights: Path, dtype: torch.dtype = torch.float32, device: str = "cpu"
+) -> tuple[EagleHead, str]:
+    """A draft head, and the SHA-256 of the weights of the target that it was trained for.
+
+    Raises UnsupportedModel and BadCheckpoint as `load_checkpoint` does.
+    """
+    check_device(device)
+    shape = read_config(config)
+    raw = json.loads(config.read_text())
+    if raw.get("architectures") != [HEAD_KIND] or "target_sha256" not in raw:
+        raise BadCheckpoint(f"{config} describes no draft head")
+    with torch.device("meta"):
+        head = EagleHead(shape)
+    head.load_state_dict(_fit(head, _read(weights), dtype), strict=False, assign=True)
+    return head.settle().to(device).ready(), str(raw["target_sha256"])
+
+
+def save_head(head: EagleHead, config: Path, weights: Path, target_sha256: str) -> None:
+    """Write a draft head in float16, as `load_head` reads it."""
+    save_weights(head, weights, torch.float16)
+    write_config(head.config, config, architectures=[HEAD_KIND], target_sha256=target_sha256)
+
+
 _BY_TOKEN = ("embed_tokens.weight", "lm_head.weight")
 
 
-def save_weights(model: Decoder, path: Path, dtype: torch.dtype) -> None:
+def save_weights(model: Decoder | EagleHead, path: Path, dtype: torch.dtype) -> None:
     """Write `model` under Hugging Face's names, tied weights once."""
     tensors = {
         _outer(name): tensor.detach().to("cpu", dtype).contiguous()
@@ -90,10 +119,12 @@ def _read(path: Path) -> dict[str, Tensor]:
         raise BadCheckpoint(f"{path} is damaged: {error}") from error
 
 
-def _fit(model: Decoder, tensors: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]:
+def _fit(
+    model: Decoder | EagleHead, tensors: dict[str, Tensor], dtype: torch.dtype
+) -> dict[str, Tensor]:
     wanted = {name: tensor.shape for name, tensor in model.state_dict().items()}
     if model.config.tied:
-        wanted.pop("lm_head.weight")
+        wanted.pop("lm_head.weight", None)
         tensors.pop("lm_head.weight", None)
     # Older checkpoints carry the rotary frequencies, which follow from the configuration.
     found = {n: t for n, t in tensors.items() if not n.endswith("rotary_emb.inv_freq")}

@@ -63,16 +63,16 @@ class Service:
     def __init__(self, pair: Pair, settings: Settings, device: str) -> None:
         self.pair, self.settings, self.exposition = pair, settings, EngineMetrics()
         k_max = max(settings.k, 1)
-        drafts = {"model": f"{pair.name}-draft", "none": ""}
+        drafts = {"model": f"{pair.name}-draft", "eagle": f"{pair.name}-head"}
         info = EngineInfo(
             target=pair.name,
-            draft=drafts.get(settings.drafter, settings.drafter),
+            draft=drafts.get(settings.drafter, ""),
             method=settings.drafter,
             k=settings.k,
             k_max=k_max,
             dtype=str(pair.target.dtype).removeprefix("torch."),
             device=device,
-            card=model_card(pair),
+            card=model_card(pair, settings.drafter),
             slots=settings.slots,
             cache_tokens=budget_of(settings.slots, settings.capacity, k_max, settings.cache_tokens),
         )

@@ -1,18 +1,19 @@
-"""Builds the files of a pair from text: tokenizer, two models, held-out prompts, hashes."""
+"""Builds the files of a pair from text: tokenizer, models, draft head, prompts, hashes."""
 
-import hashlib
 import json
 import random
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from specscope.engine.model.checkpoint import save_weights
+from specscope.engine.model.checkpoint import load_model, save_head, save_weights
 from specscope.engine.model.config import write_config
-from specscope.engine.pair import END, HASHES
+from specscope.engine.pair import END, HASHES, HEAD_FILES, file_sha256
 from specscope.engine.train.corpus import Document
+from specscope.engine.train.head import HeadRecipe, train_head, windows_of
 from specscope.engine.train.training import (
     VOCAB,
     Say,
@@ -40,12 +41,16 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     return tokenizer
 
 
+PAIR_FILES = (
+    "target.safetensors", "target.json", "draft.safetensors", "draft.json", "tokenizer.json",
+    "prompts.jsonl",
+)  # fmt: skip
 PROMPTS_PER_CLASS = 64
 PROMPT_TOKENS = 64
 
 
 def build_pair(documents: list[Document], own: list[Document], out: Path, say: Say) -> None:
-    """Train tokenizer, target and draft on `documents` and write everything into `out`.
+    """Train tokenizer, target, draft and head on `documents` and write everything into `out`.
 
     Prompts are cut from `own` documents and from held-out generated ones.
     """
@@ -63,6 +68,29 @@ def build_pair(documents: list[Document], own: list[Document], out: Path, say: S
         write_config(recipe.config, out / f"{recipe.name}.json", eos_token_id=end, bos_token_id=end)
         losses = held_out_loss(model, tokens_in_flight)
         say(f"{recipe.name} held out, nats per token: {losses}")
+    build_head(documents, out, out, say)
+
+
+def build_head(
+    documents: list[Document], pair: Path, out: Path, say: Say, recipe: HeadRecipe | None = None
+) -> None:
+    """Train a draft head for the target in `pair` and write the pair with it into `out`.
+
+    A training that was interrupted goes on if it is started again with the same `out`.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    if pair.resolve() != out.resolve():
+        for name in PAIR_FILES:
+            shutil.copyfile(pair / name, out / name)
+    weights, partial = out / "target.safetensors", out / "head.partial"
+    target = load_model(out / "target.json", [weights])
+    tokenizer = Tokenizer.from_file(str(out / "tokenizer.json"))
+    seen = encode(documents, tokenizer, False)
+    head = train_head(target, seen, recipe or HeadRecipe(), partial, say)
+    config, file = (out / name for name in HEAD_FILES)
+    save_head(head, config, file, file_sha256(weights))
+    for kept in (partial, windows_of(partial)):
+        kept.unlink(missing_ok=True)
     write_hashes(out)
 
 
@@ -96,9 +124,8 @@ def held_out_prompts(documents: list[Document], tokenizer: Tokenizer) -> list[di
 
 def write_hashes(out: Path) -> None:
     """SHA-256 of every file that loading a pair depends on."""
-    names = ("target.safetensors", "target.json", "draft.safetensors", "draft.json",
-             "tokenizer.json", "prompts.jsonl")  # fmt: skip
-    lines = [f"{hashlib.sha256((out / n).read_bytes()).hexdigest()}  {n}\n" for n in names]
+    names = (*PAIR_FILES, *(name for name in HEAD_FILES if (out / name).exists()))
+    lines = [f"{file_sha256(out / name)}  {name}\n" for name in names]
     (out / HASHES).write_text("".join(lines))
 
 

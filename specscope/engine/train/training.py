@@ -64,18 +64,18 @@ def train(recipe: Recipe, tokens: Tokens, say: Say) -> Decoder:
     torch.manual_seed(recipe.seed)
     model = Decoder(recipe.config)
     _initialise(model)
-    optimizers = _optimizers(model)
+    trained = optimizers(model)
     batches = _batches(tokens, recipe.seed)
     threads = _Threads()
     began, smooth = time.perf_counter(), 0.0
     for step in range(recipe.steps):
         with threads:
-            rate = _schedule(step, recipe.steps)
+            rate = rate_at(step, recipe.steps)
             with torch.autocast("cpu", torch.bfloat16):
                 loss = _loss(model, next(batches))
             loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            for optimizer, base in optimizers:
+            for optimizer, base in trained:
                 optimizer.param_groups[0]["lr"] = base * rate
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
@@ -111,7 +111,8 @@ def _initialise(model: Decoder) -> None:
             nn.init.normal_(parameter, std=0.02 * depth if out else 0.02)
 
 
-def _optimizers(model: Decoder) -> list[tuple[torch.optim.Optimizer, float]]:
+def optimizers(model: nn.Module) -> list[tuple[torch.optim.Optimizer, float]]:
+    """Muon for the layers' matrices, AdamW for the rest, each with its learning rate."""
     matrices = [p for n, p in model.named_parameters() if p.dim() == 2 and "layers" in n]
     rest = [p for n, p in model.named_parameters() if not (p.dim() == 2 and "layers" in n)]
     muon = torch.optim.Muon(matrices, lr=MUON_RATE, weight_decay=0.0, momentum=0.95)
@@ -121,7 +122,7 @@ def _optimizers(model: Decoder) -> list[tuple[torch.optim.Optimizer, float]]:
     ]
 
 
-def _schedule(step: int, steps: int) -> float:
+def rate_at(step: int, steps: int) -> float:
     """Warm up, stay, fall to zero in a line."""
     if step < WARM_UP:
         return (step + 1) / WARM_UP

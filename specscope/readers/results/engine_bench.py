@@ -12,7 +12,7 @@ from specscope.readers.source import Source
 _SCHEMA = b'"specscope.engine.bench.bench/1"'
 _TITLE = re.compile(rb"^copy bandwidth [\d.]+ GB/s; times in ms a round\s*$", re.MULTILINE)
 _ROW = re.compile(
-    r"^(\S+) +(none|model|ngram) +(\d+) +(\d+) +(\d+) +([\d.]+) +(?:[\d.]+x +)?([\d.]+) "
+    r"^(\S+) +(none|model|eagle|ngram) +(\d+) +(\d+) +(\d+) +([\d.]+) +(?:[\d.]+x +)?([\d.]+) "
 )
 
 
