@@ -65,11 +65,14 @@ def _bench_acceptance(args: Namespace) -> int:
     from dataclasses import asdict
 
     from specscope.engine.bench.acceptance import acceptance_table, measure
+    from specscope.engine.errors import BadSetting
     from specscope.engine.pair import bundled_prompts
 
     pair, cells = _pair(args), []
     for label in args.label:
         prompts = [prompt for prompt in bundled_prompts() if prompt.label == label]
+        if not prompts:
+            raise BadSetting(f"unknown class {label!r}")
         for drafter in args.drafter or pair.drafters:
             if drafter == "none":
                 continue

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from engine.head_plants import random_head
 from engine.plain_decoding import decode_plainly, letters
 from engine.tiny_models import Record, near, prompts, random_gate, tiny_model
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ import specscope.engine.decode.scheduler as budgets
 from specscope.engine.api import SamplingParams, fixed_gate
 from specscope.engine.decode import round as round_module
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.eagle import EagleDrafter
 from specscope.engine.decode.drafters.ngram import NgramDrafter
 from specscope.engine.decode.drafters.replay import ReplayDrafter
 from specscope.engine.decode.engine import Engine
@@ -25,6 +27,7 @@ from specscope.engine.decode.verify import verify_proposals
 CAPACITY = 60
 TARGET = tiny_model(0)
 DRAFT = near(TARGET, 0.05)
+HEAD = random_head()
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def engine_settings(draw):
     k_max = draw(st.integers(1, 5))
     alone = CAPACITY + k_max + 1
     return Setting(
-        drafter=draw(st.sampled_from(("draft", "itself", "ngram", "replay"))),
+        drafter=draw(st.sampled_from(("draft", "itself", "head", "ngram", "replay"))),
         k_max=k_max,
         k=draw(st.none() | st.integers(0, k_max)),
         slots=draw(st.integers(1, 5)),
@@ -98,6 +101,7 @@ def drafter_of(name, truth):
     return {
         "draft": lambda: ModelDrafter(DRAFT),
         "itself": lambda: ModelDrafter(TARGET),
+        "head": lambda: EagleDrafter(HEAD, TARGET),
         "ngram": lambda: NgramDrafter(3, 1),
     }[name]()
 

@@ -188,7 +188,7 @@ def test_a_pair_may_lack_a_head_and_says_so_when_it_is_asked_for(own_pair):
     pair = load_pair(own_pair)
 
     assert pair.head is None
-    assert pair.drafters == ("model", "ngram")
+    assert pair.drafters == ("none", "model", "ngram")
     with pytest.raises(BadSetting, match="no draft head"):
         pair.drafter("eagle")
     with pytest.raises(BadSetting, match="no draft model"):
@@ -224,7 +224,7 @@ def test_a_head_is_trained_for_a_pair_and_loads_with_it(own_pair, tmp_path):
     build_head(documents, own_pair, out, lines.append, HeadRecipe(ff=32, steps=1, windows=2))
 
     pair = load_pair(out)
-    assert pair.drafters == ("model", "eagle", "ngram")
+    assert pair.drafters == ("none", "model", "eagle", "ngram")
     assert pair.head.config.ff == 32
     assert sorted(path.name for path in out.iterdir()) == sorted([*PAIR_FILES, *HEAD_FILES, HASHES])
     assert torch.equal(pair.target.embedding, load_bundled().target.embedding)

@@ -10,12 +10,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from engine.head_plants import random_head
 from engine.tiny_models import TINY, near, run, tiny_model
 from scipy import stats
 
 import specscope.engine.decode.verify as verify
 from specscope.engine.api import SamplingParams
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.eagle import EagleDrafter
 from specscope.engine.decode.drafters.ngram import NgramDrafter
 from specscope.engine.decode.engine import Engine
 from specscope.engine.decode.sampler import DRAFT, RESIDUAL, gumbel, key
@@ -78,6 +80,13 @@ LAWS = {
 @pytest.mark.parametrize("mode", ["rejection", "coupled"])
 def test_speculation_leaves_the_targets_law(settings, mode):
     assert chi_square_p(ModelDrafter(DRAFTS), replace(LAWS[settings], mode=mode)) > 1e-3
+
+
+@pytest.mark.parametrize("mode", ["rejection", "coupled"])
+def test_a_draft_head_leaves_the_targets_law(mode):
+    drafter = EagleDrafter(random_head(replace(CONFIG, layers=1)), TARGET)
+
+    assert chi_square_p(drafter, replace(LAWS["nucleus"], mode=mode)) > 1e-3
 
 
 @pytest.mark.parametrize("mode", ["rejection", "coupled"])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from engine.head_plants import HEAD
 from engine.plain_decoding import decode_plainly
 from engine.tiny_models import TINY, near, prompts, random_gate, run, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -13,12 +14,14 @@ from specscope.engine.api import RequestInfo, SamplingParams
 from specscope.engine.decode import in_flight, model_runner
 from specscope.engine.decode.batch import Batch, BatchState, sampling_needs
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.eagle import EagleDrafter
 from specscope.engine.decode.graphs import EagerReplay, Graphs
 from specscope.engine.decode.model_runner import ModelRunner
 from specscope.engine.decode.round import run_round
 from specscope.engine.decode.timing import HostTimer
 from specscope.engine.model import layers as attention
 from specscope.engine.model.decoder import Decoder
+from specscope.engine.model.eagle_head import EagleHead
 from specscope.engine.model.kv_cache import KVCache
 from specscope.engine.model.layers import FusedNorm
 from specscope.engine.model.layout import Buckets
@@ -33,8 +36,9 @@ MIXED = [
 def meta_round(ks, params=MIXED, drafter_class=ModelDrafter, forced=None, graphs=None):
     with torch.device("meta"):
         models = [Decoder(TINY).ready() for _ in range(2)]
-        state = BatchState(4, 64, 4, "meta")
-    drafter = drafter_class(models[1])
+        head, state = EagleHead(HEAD).ready(), BatchState(4, 64, 4, "meta")
+    heads = drafter_class is EagleDrafter
+    drafter = EagleDrafter(head, models[0]) if heads else drafter_class(models[1])
     drafter.open(4, 64, 4, "meta")
     for row in range(3):
         drafter.admitted(row, [1] * 9)
@@ -44,12 +48,15 @@ def meta_round(ks, params=MIXED, drafter_class=ModelDrafter, forced=None, graphs
         needs |= sampling_needs(own)
     infos = [RequestInfo(str(row), "", 9, own, 0) for row, own in enumerate(params)]
     batch = Batch(state, needs, infos, [[1] * 9] * 3, 10, graphs)
-    return run_round(ModelRunner(models[0], cache), drafter, batch, ks, HostTimer(), forced)
+    return run_round(
+        ModelRunner(models[0], cache, drafter.features), drafter, batch, ks, HostTimer(), forced
+    )
 
 
+@pytest.mark.parametrize("drafter", [ModelDrafter, EagleDrafter])
 @pytest.mark.parametrize("ks", [(0, 0, 0), (4, 4, 4), (0, 3, 1)])
-def test_no_part_of_a_round_waits_for_the_device(ks):
-    outcome = meta_round(ks)
+def test_no_part_of_a_round_waits_for_the_device(ks, drafter):
+    outcome = meta_round(ks, drafter_class=drafter)
 
     assert outcome.result.is_meta
     assert outcome.result.shape == (3, max(ks) + 3)

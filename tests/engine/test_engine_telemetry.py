@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 import pytest
+from engine.head_plants import random_head
 from engine.tiny_models import Record, prompts
 from hook.hook_fakes import drained
 
 from specscope.engine.api import SamplingParams, fixed_gate
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.eagle import EagleDrafter
 from specscope.engine.decode.engine import Engine
 from specscope.engine.pair import card_of
 from specscope.engine.plugins import EngineInfo
@@ -39,18 +41,21 @@ NEVER = {
 }
 
 
-@pytest.fixture
-def told(target, draft, tmp_path):
+@pytest.fixture(params=["model", "eagle"])
+def told(target, draft, tmp_path, request):
     """A tight engine's life inside one block: its own record, and the rows that were made of it."""
     settings = HookSettings.from_env({"SPECSCOPE_RINGS": str(tmp_path)})
-    card = {"target": card_of(target), "draft": card_of(draft)}
-    info = EngineInfo("tiny", "tiny-draft", "model", 3, 4, "float64", "cpu", card, 4, 130)
+    head = random_head()
+    models = {"model": (ModelDrafter(draft), draft), "eagle": (EagleDrafter(head, target), head)}
+    drafter, drafting = models[request.param]
+    card = {"target": card_of(target), "draft": card_of(drafting)}
+    info = EngineInfo("tiny", "tiny-draft", request.param, 3, 4, "float64", "cpu", card, 4, 130)
     ring, recorder = attach(settings, boot_of(info, settings))
     reader = RingReader.open(ring.path)
     recorder.block(1, 7, "k4")
     record = Record()
     engine = Engine(
-        target, ModelDrafter(draft), k_max=4, slots=4, capacity=100, gate=fixed_gate(3),
+        target, drafter, k_max=4, slots=4, capacity=100, gate=fixed_gate(3),
         observers=[record, ReferenceObserver(recorder)], cache_tokens=130, prefill_tokens=16,
     )  # fmt: skip
     for index, text in enumerate(prompts((20, 30, 40, 5, 25, 9))):

@@ -79,7 +79,7 @@ def cell(drafter, k, tok_s, tokens):
 def test_cells_of_the_benchmark_are_compared_with_the_drafter_none(
     form, tok_s, tokens, action, k, tmp_path
 ):
-    cells = [cell("none", 0, 100.0, 1.0), cell("model", 4, float(tok_s), tokens)]
+    cells = [cell("none", 0, 100.0, 1.0), cell("eagle", 4, float(tok_s), tokens)]
     result = {"schema": "specscope.engine.bench.bench/1", "copy_gb_s": 10.0, "cells": cells}
     text = bench.table(result) if form == "table" else json.dumps(result, indent=2)
     found = analysed(tmp_path, b_txt=text)
