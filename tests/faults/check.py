@@ -158,6 +158,8 @@ class Boot:
                 self.wrong(f"its unknown tail begins at {self.tail}, its batches end at {self.end}")
             if self.closed and not self.hurt:
                 self.wrong("it ended as it should, and its tail is said to be unknown")
+        elif not self.closed:
+            self.wrong("it was killed, and nothing says that its tail is unknown")
         left = self.last + 1 - self.end
         if self.closed and not self.hurt and left:
             self.wrong(f"{left} records after the last batch")
