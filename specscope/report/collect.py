@@ -108,7 +108,7 @@ def collect(
         how=how(advised, [boot["engine"] for boot in evidence.boots]),
         events=[_event(row) for row in store.rows(queries.events(since_condition("at", since)))],
         findings=turned_around(judged.ratios),
-        notes=[*notes, *judged.notes, *_unlabelled(store, since)],
+        notes=[*notes, *judged.notes, *unlabelled(store, since)],
     )
 
 
@@ -179,7 +179,7 @@ def _silent(store: Store, since: int) -> list[model.LossRow]:
     ]
 
 
-def _unlabelled(store: Store, since: int) -> list[str]:
+def unlabelled(store: Store, since: int) -> list[str]:
     """The share of the traffic that no class rule caught, if there is any."""
     rows = store.rows(queries.tokens_by_class(since_condition("hour", since)))
     without = sum(row["emitted"] for row in rows if row["class"] == "unlabelled")

@@ -17,7 +17,7 @@ from rich.console import Console
 from specscope.evaluate.experiment.segments import load_bucket
 from specscope.evidence.read import read
 from specscope.gate.recommend import recommendation
-from specscope.report.collect import collect
+from specscope.report.collect import collect, unlabelled
 from specscope.report.render import to_html, to_json
 from specscope.report.terminal import show
 from specscope.store.connection import Store
@@ -275,3 +275,14 @@ def test_a_whole_block_row_is_what_the_record_says():
     }
     assert dataclasses.is_dataclass(ROLLUPS["block_time"])
     assert [load_bucket(n) for n in (1, 2, 4, 256, 257)] == ["1", "2-4", "2-4", "65-256", "257+"]
+
+
+@pytest.mark.parametrize(
+    ("emitted", "share"), [({"sql": 60, "unlabelled": 20}, ["25%"]), ({"sql": 60}, []), ({}, [])]
+)
+def test_traffic_without_a_class_is_said_with_its_share(emitted, share):
+    class Rows:
+        def rows(self, sql):
+            return [{"class": name, "emitted": tokens} for name, tokens in emitted.items()]
+
+    assert [note.split()[0] for note in unlabelled(Rows(), 0)] == share

@@ -101,12 +101,16 @@ def test_a_policy_cuts_the_drafts_of_the_requests_that_it_names(run, models, tmp
 
 def test_at_k_0_ngram_lookup_is_not_called_and_tokens_stay_the_same(run):
     plugin = (
-        "from vllm.v1.spec_decode.ngram_proposer import NgramProposer as lookup\n"
-        "propose = lookup.propose\n"
-        "def at_least_1(self, num_speculative_tokens, *args, **kwargs):\n"
-        "    assert num_speculative_tokens, 'called for nothing'\n"
-        "    return propose(self, num_speculative_tokens, *args, **kwargs)\n"
-        "lookup.propose = at_least_1\n"
+        "import specscope_hook.adapters.vllm_worker as module\n"
+        "attach = module.WorkerProbe.attach\n"
+        "def with_a_picky_lookup(worker, **kwargs):\n"
+        "    propose = worker.model_runner.drafter.propose\n"
+        "    def at_least_1(k, *args, **more):\n"
+        "        assert k, 'called for nothing'\n"
+        "        return propose(k, *args, **more)\n"
+        "    worker.model_runner.drafter.propose = at_least_1\n"
+        "    attach(worker, **kwargs)\n"
+        "module.WorkerProbe.attach = with_a_picky_lookup\n"
     )
     policy = {"policy": 7, "kind": "table", "table": [], "default_k": 0}
 
