@@ -247,3 +247,42 @@ Output token throughput (tok/s):         6306.39
 """
 
     assert actions(judged(tmp_path, text)) == ["collect_baseline"]
+
+
+def test_an_acceptance_behind_its_speed_tells_that_a_column_speculates(tmp_path):
+    table = "| Model | No MTP | This PR |\n|---|---|---|\n"
+    rows = (
+        "| 27B | 35.0 tok/s | **55.1 tok/s @ 69-78%** |\n| 35B | 89.6 tok/s | 80.4 tok/s @ 83% |\n"
+    )
+
+    found = judged(tmp_path, table + rows)
+
+    assert {round(c["speedup"], 3) for c in found["comparisons"]} == {1.574, 0.897}
+    assert all("69" not in str(w["acceptance_rate"]) for w in found["windows"])
+
+
+def test_columns_of_one_speed_each_are_workloads_beside_rows_that_name_arms(tmp_path):
+    table = "| Config | Synthetic (t/s) | ShareGPT (t/s) |\n|---|---:|---:|\n"
+    rows = "| baseline | 21.5 | 48.2 |\n| mtp | 25.0 | 81.7 |\n"
+
+    found = judged(tmp_path, table + rows)
+
+    assert sorted(c["speedup"] for c in found["comparisons"]) == pytest.approx([1.163, 1.695], 1e-3)
+    assert actions(found) == ["keep", "keep"]
+
+
+def test_counts_in_words_are_counted(tmp_path):
+    text = "```\n68,159 accepted / 281,960 drafted / 40,280 steps\n```\n"
+
+    total = judged(tmp_path, text)["totals"]
+
+    assert (total["accepted"], total["proposed"], total["drafts"]) == (68159, 281960, 40280)
+
+
+def test_an_engine_with_its_commit_is_the_same_engine(tmp_path):
+    table = "| Engine | Mode | tok/s |\n|---|---|---|\n"
+    rows = "| llama.cpp `e8f19cc` | AR | 225 |\n| llama.cpp | MTP, n-max 3 | 262 |\n"
+
+    assert [c["speedup"] for c in judged(tmp_path, table + rows)["comparisons"]] == [
+        pytest.approx(262 / 225)
+    ]

@@ -33,6 +33,15 @@ _POSITION = re.compile(rf"acceptance (?:rate )?at token (\d{{1,3}}){_VALUE}", re
 _REQUEST = re.compile(
     r"(\S+)\s+pred=\s*(\d{1,9})\s+draft=\s*(\d{1,9})\s+acc=\s*(\d{1,9})\s+rate=\S+\s+tok/s=\s*([\d.]{1,12})"
 )
+_COUNTED_WORDS = re.compile(
+    r"([\d,]{1,15}) (accepted|drafted|proposed|steps|rounds|drafts)\b", re.IGNORECASE
+)
+_OF_WORD = {
+    "accepted": "accepted", "drafted": "proposed", "proposed": "proposed",
+    "steps": "drafts", "rounds": "drafts", "drafts": "drafts",
+}  # fmt: skip
+"""`68,159 accepted / 281,960 drafted / 40,280 steps`."""
+
 _OTHERS = ("metrics:", "draft acceptance", "normalized")
 """Lines that other parsers read, and a length of another kind."""
 
@@ -52,6 +61,7 @@ class SpecSummary:
         b"umber of accepted tokens:",
         b"accepted_drafts",
         b"pred=",
+        b" accepted / ",
     )
     marks = (
         b"num_drafts",
@@ -61,6 +71,7 @@ class SpecSummary:
         b"draft tokens",
         b"ccepted tokens:",
         b"accepted_drafts",
+        b" accepted / ",
         b"cycles=",
         b"drafted=",
         b"emitted=",
@@ -89,6 +100,12 @@ class SpecSummary:
             self._off = True  # a block of `bench serve`, which says the same in its own words
         if self._off or torn or any(word in text for word in _OTHERS):
             return ()
+        counts = {
+            _OF_WORD[word.lower()]: float(number.replace(",", "") or 0)
+            for number, word in _COUNTED_WORDS.findall(text)
+        }
+        if {"accepted", "proposed", "drafts"} <= counts.keys():
+            return [self._counted(counts, [])]
         request = _REQUEST.search(text)
         if request:
             return [_request(self._input, *request.groups())]

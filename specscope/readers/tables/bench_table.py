@@ -55,6 +55,7 @@ _BASELINE_SAID = re.compile(
     r"|target[- ]only|non-spec)|(?:^|_)(?:ar|none|baseline|base)(?:_|$)",
     re.IGNORECASE,
 )
+_COMMIT = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b")
 _SPEECH = ("accepted", "mean_length", "acceptance_rate")
 
 
@@ -210,7 +211,10 @@ class _Rows:
         settings = {name: row[name] for name in schema.settings if row.get(name)}
         drafter = next((settings[name] for name in headers.DRAFTER if settings.get(name)), "")
         counted = [name for name in ("accepted", "proposed") if metrics.get(name)]
-        kept = metrics.get("mean_length", 0) > 1 or (metrics.get("acceptance_rate") or 0) > 0
+        beside = any(read(row.get(c)).accepts for p in schema.metrics.values() for c, _ in p)
+        kept = (
+            beside or metrics.get("mean_length", 0) > 1 or (metrics.get("acceptance_rate") or 0) > 0
+        )
         sign = Sign(
             arm,
             k,
@@ -336,6 +340,8 @@ def _conditions(schema: Schema, row: Row) -> dict[str, int | float | str]:
         text = next((row[alias] for alias in aliases if row.get(alias)), None)
         if text is None:
             continue
+        if dimension in ("engine", "label"):
+            text = _COMMIT.sub("", text).strip() or text
         value = quantity(text)
         words = dimension in ("label", "engine", "version")
         if value is None or words or value.unit:

@@ -27,6 +27,9 @@ _RATIO = re.compile(
     r"(?P<plain>\d+(?:\.\d+)?)\s*[x×](?![a-z0-9])|(?P<percent>[+\-−–]\d+(?:\.\d+)?)\s*%"
 )
 _ACCEPTED = re.compile(r"(\d+(?:\.\d+)?)\s*%\s*(?:draft\s*)?acc", re.IGNORECASE)
+_AT = re.compile(r"@\s*(\d+(?:\.\d+)?)(?:\s*[-–]\s*\d+(?:\.\d+)?)?\s*%")
+"""An acceptance behind a speed (`118.8 t/s @ 52.1%`), or its range."""
+
 _FRACTION = re.compile(
     r"(?<![\d./])(\d{1,3}(?:,\d{3})+|\d{1,12})\s*(?:/|of|out "
     r"of)\s*(\d{1,3}(?:,\d{3})+|\d{1,12})(?![\d./]*\d)"
@@ -74,6 +77,8 @@ class Cell:
     """A speedup beside the value, 1 is even."""
     rate: float | None = None
     """An acceptance beside the value, 0..1."""
+    accepts: bool = False
+    """An acceptance, or a range of it, stands beside the value."""
     first_position: bool = False
     """The cell speaks of one draft position only."""
 
@@ -99,9 +104,9 @@ def read(text: str | None) -> Cell:
         return Cell()  # of which arm would the number be?
     text = sides[0] if sides else ""
     remarks = " ; ".join(a or b for a, b in _BRACKETS.findall(text))
-    plain = _BRACKETS.sub(" ", text).replace("−", "-").strip()
+    plain = _AT.sub(" ", _BRACKETS.sub(" ", text)).replace("−", "-").strip()
     found = _fraction(plain) or _fraction(remarks)
-    rate = _ACCEPTED.search(text)
+    rate, at = _ACCEPTED.search(text), _AT.search(text)
     spread = None
     parts = _SPREAD.split(plain, maxsplit=1)
     if len(parts) == 2:
@@ -125,6 +130,7 @@ def read(text: str | None) -> Cell:
         found,
         ratio_of(remarks),
         float(rate.group(1)) / 100 if rate and not text.startswith(rate.group(0)) else None,
+        bool(at),
         bool(_FIRST.search(text)),
     )
 

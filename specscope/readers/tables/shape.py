@@ -63,7 +63,7 @@ _NO_CLASS = set(
     words(
         "mean median avg average p50 p90 p95 p99 min max std total output input gen generation "
         "decode prompt prefill aggregate per stream request user peak raw e2e wall overall "
-        "number of num the"
+        "number of num the accepted drafted draft verify ttft"
     )
 )
 """Words before a measure that say which statistic or which tokens, not which class."""
@@ -260,7 +260,19 @@ def _grouped_columns(table: Table) -> dict[str, tuple[str, str]]:
     for rest, measure in found.values():
         measures[rest].add(measure)
     alike = len({frozenset(own) for own in measures.values()}) == 1
-    return found if len(measures) > 1 and alike and len(next(iter(measures.values()))) > 1 else {}
+    if len(measures) < 2 or not alike:
+        return {}
+    several = len(next(iter(measures.values()))) > 1
+    return found if several or _one_speed_a_class(table, found) else {}
+
+
+def _one_speed_a_class(table: Table, found: Mapping[str, tuple[str, str]]) -> bool:
+    """Whether columns of one speed each are workloads: rows name the arms, and no header does."""
+    schema = resolve([name for name in table.names if name not in found], table.rows)
+    measure = headers.metric_of(next(iter(found.values()))[1])
+    states = {named(rest.replace("_", " ")).state for rest, _ in found.values()}
+    arms = {named(row.get(schema.arm, "")).state for row in table.rows} if schema.arm else set()
+    return measure in headers.SPEEDS and states == {""} and (bool(schema.k) or ON in arms)
 
 
 def _by_group(
@@ -292,7 +304,7 @@ def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
         n
         for n in table.names[0 if lone else 1 :]
         if (n not in used and not headers.is_delta(n) and not set(n.split("_")) & _QUANTITIES
-        and named(table.said(n)).state in (ON, OFF, K0, WORD)) or n.startswith("with_")
+        and named(table.said(n)).state in (ON, OFF, K0, WORD)) or n.startswith("with_") or _accepts(table, n)
         or n in pair
     ]  # fmt: skip
     numeric = [
@@ -313,6 +325,12 @@ def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
         return {name: (f"{name} speculation", measure) for name in numeric}
     return {name: (_MEASURE_IN_NAME.sub("", table.said(name)).strip(" -_,"), measure)
             for name in numeric}  # fmt: skip
+
+
+def _accepts(table: Table, name: str) -> bool:
+    """Whether the cells of a column give an acceptance behind their speed."""
+    cells = [read(row.get(name)) for row in table.rows]
+    return 2 * sum(cell.accepts and bool(cell.values) for cell in cells) > len(cells)
 
 
 def _with_and_without(table: Table) -> tuple[str, ...]:
