@@ -333,6 +333,8 @@ def _without_baseline(
             own, found = _against(group, arm, reference)
             comparisons += own
             findings += found
+    if not comparisons:
+        return comparisons, None, findings  # nothing but acceptance, which its windows say
     reasons = [
         Reason(
             "no target-only arm: arms are compared with each other, nothing is said of speculation"

@@ -304,8 +304,8 @@ def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
         n
         for n in table.names[0 if lone else 1 :]
         if (n not in used and not headers.is_delta(n) and not set(n.split("_")) & _QUANTITIES
-        and named(table.said(n)).state in (ON, OFF, K0, WORD)) or n.startswith("with_") or _accepts(table, n)
-        or n in pair
+        and named(table.said(n)).state in (ON, OFF, K0, WORD)) or n.startswith("with_")
+        or n in pair or _accepts(table, n)
     ]  # fmt: skip
     numeric = [
         n
