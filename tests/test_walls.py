@@ -1,8 +1,10 @@
 """The walls of the house: who may import whom, and what the serving image must never see."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -180,3 +182,14 @@ def test_no_file_of_the_evaluator_or_the_gate_is_long():
     long = {str(path.relative_to(ROOT)) for path in files if path.read_text().count("\n") > 400}
 
     assert long == set()
+
+
+def test_no_class_name_stands_twice_outside_engine_and_readers():
+    names = Counter(
+        match.group(1)
+        for path in sorted((ROOT / "specscope").rglob("*.py"))
+        if path.relative_to(ROOT / "specscope").parts[0] not in ("engine", "readers")
+        for match in re.finditer(r"^class (\w+)", path.read_text(), re.MULTILINE)
+    )
+
+    assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from specscope.analyze.conclude import conclude
-from specscope.analyze.evidence import Evidence
 from specscope.analyze.normalise import normalise
 from specscope.analyze.pool import Pool
+from specscope.analyze.readings import Readings
 from specscope.analyze.result import Analysis, InputInfo
 from specscope.analyze.scrapes import Scrapes
 from specscope.errors import InputError
@@ -56,7 +56,7 @@ class Collector:
     """Takes inputs in, one after the other."""
 
     def __init__(self) -> None:
-        self._evidence = Evidence()
+        self._readings = Readings()
         self._scrapes = Scrapes()
 
     def read(self, source: Source) -> None:
@@ -79,7 +79,7 @@ class Collector:
 
     def _read_whole(self, source: Source, reader: Reader | None) -> None:
         info = InputInfo(source.name)
-        self._evidence.inputs.append(info)
+        self._readings.inputs.append(info)
         if reader is None:
             self._not_recognised(info, source)
             return
@@ -88,51 +88,51 @@ class Collector:
             for record in reader.read(source):
                 self._take(info, record)
         except InputError as error:
-            self._evidence.findings.add(Finding("UNREADABLE", str(error)), info.path)
+            self._readings.findings.add(Finding("UNREADABLE", str(error)), info.path)
         if info.records == 0 and info.unparsed_lines == 0:
             self._not_recognised(info, source)
 
     def take(self, name: str, format: str, records: Iterable[Record]) -> None:
         """Take in records that do not come from a file."""
         info = InputInfo(name, format)
-        self._evidence.inputs.append(info)
+        self._readings.inputs.append(info)
         for record in records:
             self._take(info, record)
 
     def unreadable(self, name: str, reason: str) -> None:
         """Note a file that could not be opened."""
-        self._evidence.inputs.append(InputInfo(name))
-        self._evidence.findings.add(Finding("UNREADABLE", reason), name)
+        self._readings.inputs.append(InputInfo(name))
+        self._readings.findings.add(Finding("UNREADABLE", reason), name)
 
     def result(self) -> Analysis:
         """Everything together. Raises InputError where no input gave a record."""
-        inputs = self._evidence.inputs
+        inputs = self._readings.inputs
         by_path = {info.path: info for info in inputs}
         for record in self._scrapes.records():
             owner = getattr(record, "input", None) or inputs[-1].path
             self._take(by_path[owner], record)
         if not any(info.records for info in inputs):
             raise InputError(self._nothing())
-        return conclude(self._evidence)
+        return conclude(self._readings)
 
     def _take(self, info: InputInfo, record: Record) -> None:
         match record:
             case Window():
                 window, findings = normalise(record)
                 for finding in findings:
-                    self._evidence.findings.add(finding, info.path)
-                pool = self._evidence.pools.get(info.path)
+                    self._readings.findings.add(finding, info.path)
+                pool = self._readings.pools.get(info.path)
                 if pool is None:
-                    pool = self._evidence.pools[info.path] = Pool()
+                    pool = self._readings.pools[info.path] = Pool()
                 pool.add(window)
                 if window.proposed is not None and window.drafts is None:
-                    self._evidence.findings.add(
+                    self._readings.findings.add(
                         Finding("INCOMPLETE_COUNTS", "a window without a number of drafts"),
                         info.path,
                     )
                 info.engine = _engines(info.engine, window.engine)
             case Finding():
-                self._evidence.findings.add(record, info.path)
+                self._readings.findings.add(record, info.path)
                 if record.code in _NOTHING_READ:
                     return
             case Origin():
@@ -154,14 +154,14 @@ class Collector:
                 self._scrapes.add(record)
             case Arm():
                 (
-                    self._evidence.scraped
+                    self._readings.scraped
                     if record.settings.get("scope") == "inputs"
-                    else self._evidence.arms
+                    else self._readings.arms
                 ).append(record)
             case TimeParts():
-                self._evidence.times.add(record)
+                self._readings.times.add(record)
             case DeviceSample():
-                self._evidence.devices.append(record)
+                self._readings.devices.append(record)
         info.records += 1
 
     def _not_recognised(self, info: InputInfo, source: Source) -> None:
@@ -172,10 +172,10 @@ class Collector:
             named = " and ".join(f"{known.name} (`{known.mark}`)" for known in near)
             text += f"; the nearest formats are {named}"
         evidence = {"nearest": [known.name for known in near]}
-        self._evidence.findings.add(Finding("NOT_RECOGNISED", text, evidence), info.path)
+        self._readings.findings.add(Finding("NOT_RECOGNISED", text, evidence), info.path)
 
     def _nothing(self) -> str:
-        inputs, findings = self._evidence.inputs, self._evidence.findings
+        inputs, findings = self._readings.inputs, self._readings.findings
         if not inputs:
             return "no files found"
         first = inputs[0]

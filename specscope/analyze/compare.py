@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from specscope.analyze.arms import Group, Trials, output_tokens, ratio
 from specscope.analyze.differences import BAND, adds, loads, settings, tax, unlike_arms
-from specscope.analyze.result import Comparison, Reason, Verdict
+from specscope.analyze.result import ClassVerdict, Sentence, Speedup
 from specscope.evaluate.verdict.verdict import Action, Confidence, Grade
 from specscope.readers.records import Finding
 from specscope.readers.tables.names import ON, named, unlike
@@ -61,7 +61,7 @@ class Result:
         )
 
 
-def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding]]:
+def judged(group: Group) -> tuple[list[Speedup], ClassVerdict | None, list[Finding]]:
     """One class: every comparison that its arms allow, and what follows."""
     baselines = group.of_role("target_only")
     speculative = group.of_role("speculative")
@@ -69,10 +69,10 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
         return _as_printed(group, speculative)
     if not baselines:
         return _without_baseline(group, speculative)
-    comparisons: list[Comparison] = []
+    comparisons: list[Speedup] = []
     findings: list[Finding] = []
     results: list[Result] = []
-    apart: list[Reason] = []
+    apart: list[Sentence] = []
     disagree = False
     bases = _told_apart(baselines, findings)
     for arm in group.of_role("speculative", "k0", "unknown"):
@@ -85,7 +85,7 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
         if arm.role != "speculative":
             continue
         usable = [c for c in own if c.comparable]
-        apart += [Reason.of(f) for f in found if own and not usable]
+        apart += [Sentence.of(f) for f in found if own and not usable]
         if not usable:
             continue
         first = usable[0]
@@ -112,13 +112,13 @@ def judged(group: Group) -> tuple[list[Comparison], Verdict | None, list[Finding
         verdict = None
         if apart:
             reasons = tuple(dict.fromkeys(apart))
-            verdict = Verdict(group.klass, Action.NOT_COMPARABLE, Confidence.HIGH, reasons)
+            verdict = ClassVerdict(group.klass, Action.NOT_COMPARABLE, Confidence.HIGH, reasons)
         return comparisons, verdict, findings
     findings += settings([(r.arm, r.speedup, r.interval) for r in results])
     why = [
         _said(c) for c in comparisons if c.comparable and c.metric == _first_metric(comparisons, c)
     ]
-    why += [Reason.of(f) for f in findings if f.code in _REASONS]
+    why += [Sentence.of(f) for f in findings if f.code in _REASONS]
     weak = [f for f in findings if f.code in _WEAKENS]
     return comparisons, _verdict(group, results, why, disagree, bool(weak)), findings
 
@@ -133,7 +133,7 @@ _REASONS = (
 _WEAKENS = ("CONFIG_DIFFERS", "ARMS_DIFFER", "SEVERAL_BASELINES", "OUTPUTS_DIFFER")
 
 
-def _first_metric(comparisons: list[Comparison], one: Comparison) -> str:
+def _first_metric(comparisons: list[Speedup], one: Speedup) -> str:
     return next(c.metric for c in comparisons if c.arm == one.arm and c.comparable)
 
 
@@ -180,7 +180,7 @@ def _is_beyond_tokens(arm: Trials, speedup: float) -> bool:
 
 def _as_printed(
     group: Group, speculative: list[Trials]
-) -> tuple[list[Comparison], Verdict | None, list[Finding]]:
+) -> tuple[list[Speedup], ClassVerdict | None, list[Finding]]:
     """Speedups that the table prints over a baseline that it does not show."""
     comparisons = []
     results = []
@@ -188,7 +188,7 @@ def _as_printed(
         speedup = arm.mean(PRINTED)
         if speedup:
             comparisons.append(
-                Comparison(
+                Speedup(
                     group.klass,
                     arm.name,
                     "baseline (as printed)",
@@ -203,11 +203,11 @@ def _as_printed(
     finding = Finding(
         "SPEEDUP_AS_PRINTED", "speedups are the table's own: their baseline is not in it"
     )
-    reasons = [_said(c) for c in comparisons] + [Reason.of(finding)]
+    reasons = [_said(c) for c in comparisons] + [Sentence.of(finding)]
     return comparisons, _verdict(group, results, reasons, False, True), [finding]
 
 
-def varying(verdicts: list[Verdict]) -> Iterator[Finding]:
+def varying(verdicts: list[ClassVerdict]) -> Iterator[Finding]:
     """Whether the verdict depends on the class, and on which dimension of it."""
     dimensions: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for verdict in verdicts:
@@ -223,7 +223,7 @@ def varying(verdicts: list[Verdict]) -> Iterator[Finding]:
             )
 
 
-def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Comparison], list[Finding]]:
+def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Speedup], list[Finding]]:
     findings: list[Finding] = []
     ours, theirs = output_tokens(arm), output_tokens(base)
     differ = ours is not None and theirs is not None and abs(math.log(ours / theirs)) > TENTH
@@ -252,7 +252,7 @@ def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Comparison],
             continue
         per_request = metric not in PER_TOKEN
         comparisons.append(
-            Comparison(
+            Speedup(
                 group.klass,
                 arm.name,
                 base.name,
@@ -266,8 +266,8 @@ def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Comparison],
 
 
 def _verdict(
-    group: Group, results: list[Result], reasons: list[Reason], disagree: bool, weak: bool
-) -> Verdict:
+    group: Group, results: list[Result], reasons: list[Sentence], disagree: bool, weak: bool
+) -> ClassVerdict:
     best = max(results, key=lambda result: result.speedup)
     arm = best.arm
     losing = [r for r in results if r.speedup < 1 - BAND]
@@ -293,7 +293,7 @@ def _verdict(
     if grade is Grade.MODELLED:
         flag: Finding | None = arm.settings.get("flag")
         confidence = Confidence.LOW if flag else Confidence.MEDIUM
-        reasons = [*reasons, Reason.of(flag)] if flag else reasons
+        reasons = [*reasons, Sentence.of(flag)] if flag else reasons
         told.append(
             "arithmetic of phase times, not two runs: run both arms under one load to prove it"
         )
@@ -312,18 +312,18 @@ def _verdict(
     if action is Action.SET_K:
         worse = ", ".join(f"{other.name} (k = {other.k})" for other in other_k)
         told.append(f"k = {arm.k} pays where {worse} does not")
-    why = (*reasons, *(Reason(text) for text in told))
-    return Verdict(group.klass, action, confidence, why, k, grade)
+    why = (*reasons, *(Sentence(text) for text in told))
+    return ClassVerdict(group.klass, action, confidence, why, k, grade)
 
 
 def _without_baseline(
     group: Group, speculative: list[Trials]
-) -> tuple[list[Comparison], Verdict | None, list[Finding]]:
+) -> tuple[list[Speedup], ClassVerdict | None, list[Finding]]:
     """Arms against each other; no verdict on speculation follows."""
     in_engine = group.of_role("k0")
     # Arms are told apart by drafter or length; loads and outputs under one name are no arms.
     arms = in_engine + [t for t in speculative if t.k is not None or named(t.name).state == ON]
-    comparisons: list[Comparison] = []
+    comparisons: list[Speedup] = []
     findings: list[Finding] = []
     if len(arms) < 2:
         return comparisons, None, findings  # its own windows say what there is to say
@@ -336,18 +336,18 @@ def _without_baseline(
     if not comparisons:
         return comparisons, None, findings  # nothing but acceptance, which its windows say
     reasons = [
-        Reason(
+        Sentence(
             "no target-only arm: arms are compared with each other, nothing is said of speculation"
         )
     ]
     if in_engine:
         text = f"{reference.name} is k = 0 in a speculative engine, which is no baseline"
-        reasons.append(Reason(text))
+        reasons.append(Sentence(text))
     reasons += [_said(comparison) for comparison in comparisons if comparison.comparable][:4]
     findings.append(Finding("NO_BASELINE", "no arm ran without speculation"))
     return (
         comparisons,
-        Verdict(group.klass, Action.COLLECT_BASELINE, Confidence.HIGH, tuple(reasons)),
+        ClassVerdict(group.klass, Action.COLLECT_BASELINE, Confidence.HIGH, tuple(reasons)),
         findings,
     )
 
@@ -358,9 +358,9 @@ def _weakness(trials: Trials) -> float:
     return tok_s if tok_s is not None else -tpot if tpot is not None else 0.0
 
 
-def _said(comparison: Comparison) -> Reason:
+def _said(comparison: Speedup) -> Sentence:
     interval = f" ({comparison.ci[0]:.3f} to {comparison.ci[1]:.3f})" if comparison.ci else ""
-    return Reason(
+    return Sentence(
         f"{comparison.arm} is {comparison.speedup:.3f}x {comparison.baseline}{interval} by "
         f"{comparison.metric}"
     )

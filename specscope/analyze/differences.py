@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from specscope.analyze.arms import HIGHER_IS_BETTER, Trials
-from specscope.analyze.result import Comparison
+from specscope.analyze.result import Speedup
 from specscope.readers.records import Finding
 from specscope.readers.tables.names import is_drafter, one_sided, unlike
 
@@ -90,7 +90,7 @@ def _differ(ours: object, theirs: object) -> bool:
     return bool(ours and theirs) and str(ours).lower().split() != str(theirs).lower().split()
 
 
-def tax(klass: Mapping[str, Any], comparisons: Sequence[Comparison]) -> Iterator[Finding]:
+def tax(klass: Mapping[str, Any], comparisons: Sequence[Speedup]) -> Iterator[Finding]:
     """What an engine pays for speculation that drafts nothing."""
     for comparison in comparisons[:1]:
         cost = 1 / comparison.speedup - 1

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from specscope.analyze.layout import WIDTH, printable, short_names, table, wrapped
 from specscope.analyze.next_step import next_step
-from specscope.analyze.result import Analysis, Reason, Verdict
+from specscope.analyze.result import Analysis, ClassVerdict, Sentence
 from specscope.evaluate.verdict.verdict import Action, Grade
 from specscope.readers.codes import CODES
 from specscope.readers.records import TimeParts, Window
@@ -121,7 +121,7 @@ MOST_FULL = 2
 
 
 def _short_verdicts(
-    verdicts: Sequence[Verdict], files: Collection[str], limits: Limits
+    verdicts: Sequence[ClassVerdict], files: Collection[str], limits: Limits
 ) -> Iterator[str]:
     """One line a class, then what several of them say alike."""
     counts = Counter(reason for verdict in verdicts for reason in set(verdict.reasons))
@@ -139,7 +139,7 @@ def _short_verdicts(
         yield from wrapped(reason.text, "  - ", "    ")
 
 
-def _head(verdict: Verdict) -> str:
+def _head(verdict: ClassVerdict) -> str:
     head = _HEADLINES[verdict.action]
     if verdict.k is not None and verdict.action.gains:
         head += f" (k = {verdict.k})"
@@ -234,7 +234,7 @@ def _findings(analysis: Analysis, names: Mapping[str, str], limits: Limits) -> I
     entries = [
         entry
         for entry in analysis.findings
-        if entry.code not in _SHOWN_ELSEWHERE and Reason(entry.text, entry.code) not in repeated
+        if entry.code not in _SHOWN_ELSEWHERE and Sentence(entry.text, entry.code) not in repeated
     ]
     if not entries:
         return

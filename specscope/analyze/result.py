@@ -41,7 +41,7 @@ class InputInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Speedup:
     """One arm against its baseline on one metric; speedup above 1 means that the arm is better."""
 
     klass: Mapping[str, Any]
@@ -67,20 +67,20 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class Sentence:
     """A sentence behind a verdict; `code` names the finding that it repeats, if it repeats one."""
 
     text: str
     code: str | None = None
 
     @classmethod
-    def of(cls, finding: Finding) -> Reason:
+    def of(cls, finding: Finding) -> Sentence:
         """The sentence of a finding, with its code."""
         return cls(finding.text, finding.code)
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ClassVerdict:
     """The action for one class, the evidence behind it, and why.
 
     klass: dimensions of the class and their values. k: draft length to run; 0 for none, None when
@@ -90,7 +90,7 @@ class Verdict:
     klass: Mapping[str, Any]
     action: Action
     confidence: Confidence
-    reasons: tuple[Reason, ...]
+    reasons: tuple[Sentence, ...]
     k: int | None = None
     grade: Grade = Grade.NONE
 
@@ -112,10 +112,10 @@ class Analysis:
     inputs: list[InputInfo]
     windows: list[Window]
     totals: Window | None
-    comparisons: list[Comparison]
+    comparisons: list[Speedup]
     times: list[TimeParts]
     devices: list[DeviceSample]
-    verdicts: list[Verdict]
+    verdicts: list[ClassVerdict]
     findings: list[Entry] = field(default_factory=list)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from specscope.analyze.findings import Findings
-from specscope.analyze.result import InputInfo, Reason, Verdict
+from specscope.analyze.result import ClassVerdict, InputInfo, Sentence
 from specscope.evaluate.verdict.verdict import Action, Confidence, Grade
 from specscope.readers.records import Arm, TimeParts, Window
 
@@ -53,7 +53,7 @@ def alone(
     arms: list[Arm],
     findings: Findings,
     started: bool = False,
-) -> Verdict | None:
+) -> ClassVerdict | None:
     """The verdict of one input without a comparison; None for one that gave nothing.
 
     runs: a line for each run, where the input holds several that speculated; started: a command
@@ -67,33 +67,37 @@ def alone(
     if info.engine_version:
         klass["version"] = info.engine_version
     repeated = [findings.first(code, info.path) for code in _REPEATED]
-    reasons = [Reason.of(finding) for finding in repeated if finding]
+    reasons = [Sentence.of(finding) for finding in repeated if finding]
     if findings.has("SPEC_DEAD", info.path):
-        return Verdict(klass, Action.ENGINE_FAULT, Confidence.HIGH, tuple(reasons[:MOST_REASONS]))
+        return ClassVerdict(
+            klass, Action.ENGINE_FAULT, Confidence.HIGH, tuple(reasons[:MOST_REASONS])
+        )
     if findings.has("NO_ROOM", info.path) and total is not None:
-        reasons.insert(0, Reason(shown(total)))
+        reasons.insert(0, Sentence(shown(total)))
         first = tuple(dict.fromkeys(reasons[:MOST_REASONS]))
-        return Verdict(klass, Action.DISABLE, Confidence.MEDIUM, first, 0, Grade.MODELLED)
+        return ClassVerdict(klass, Action.DISABLE, Confidence.MEDIUM, first, 0, Grade.MODELLED)
     speculated = bool(runs) or any(arm.role == "speculative" for arm in arms)
     speculated = speculated or (total is not None and _speculates(total))
     if started and not speculated and arms:
         speculated = True
-        reasons.append(Reason("the engine was started with speculation, of which nothing is given"))
+        reasons.append(
+            Sentence("the engine was started with speculation, of which nothing is given")
+        )
     measured = any(time.rounds or time.parts_ms for time in times)
     if not speculated and not measured:
         if total is not None and total.throughput_tok_s is not None:
-            reasons.insert(0, Reason(f"{total.throughput_tok_s:.2f} tok/s"))
-        reasons.append(Reason(_nothing_seen(info, arms)))
-        return Verdict(klass, Action.NO_DATA, Confidence.HIGH, tuple(reasons[:MOST_REASONS]))
+            reasons.insert(0, Sentence(f"{total.throughput_tok_s:.2f} tok/s"))
+        reasons.append(Sentence(_nothing_seen(info, arms)))
+        return ClassVerdict(klass, Action.NO_DATA, Confidence.HIGH, tuple(reasons[:MOST_REASONS]))
     if runs:
         more = [f"{len(runs) - MOST_RUNS} more runs"] if len(runs) > MOST_RUNS else []
-        reasons[:0] = [Reason(line) for line in runs[:MOST_RUNS] + more]
+        reasons[:0] = [Sentence(line) for line in runs[:MOST_RUNS] + more]
     elif total is not None and _speculates(total):
-        reasons.insert(0, Reason(shown(total)))
-    unproven = Reason("no target-only run in this input: neither gain nor slowdown is proven")
+        reasons.insert(0, Sentence(shown(total)))
+    unproven = Sentence("no target-only run in this input: neither gain nor slowdown is proven")
     grade = Grade.MODELLED if findings.has("BREAK_EVEN", info.path) else Grade.NONE
     kept = tuple(dict.fromkeys([*reasons[: MOST_REASONS - 1], unproven]))
-    return Verdict(klass, Action.COLLECT_BASELINE, Confidence.HIGH, kept, grade=grade)
+    return ClassVerdict(klass, Action.COLLECT_BASELINE, Confidence.HIGH, kept, grade=grade)
 
 
 def _speculates(total: Window) -> bool:

@@ -12,7 +12,7 @@ from specscope.readers.records import Arm, DeviceSample
 
 
 @dataclass(slots=True)
-class Evidence:
+class Readings:
     """Inputs and what they hold; `scraped` are arms that whole scrapes stand for."""
 
     inputs: list[InputInfo] = field(default_factory=list)
