@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter, _SubParsersAction
 
@@ -11,12 +12,14 @@ from specscope.analyze.collect import analyze
 from specscope.analyze.live import watch
 from specscope.errors import ExitCode, UsageError
 from specscope.readers.codes import CODES
+from specscope_hook.settings import complaints
 
 _READS = """\
 reads, by content and through gzip: vLLM (V0, V1), SGLang and llama.cpp server logs;
 Prometheus text of vLLM, SGLang, llama.cpp, TensorRT-LLM and dcgm-exporter (one
 scrape, or two and their difference); TensorRT-LLM iteration JSON; results of
-`vllm bench serve`, SGLang bench_serving, guidellm and AIPerf; per-request metrics;
+`vllm bench serve`, SGLang bench_serving, guidellm and AIPerf; answer files of
+Spec-Bench and EAGLE; per-request metrics;
 PyTorch/Kineto traces; Nsight Systems sqlite and cuda_gpu_trace CSV; nvidia-smi CSV;
 a benchmark table as CSV, Markdown or text; a pasted issue; ClickHouse error lines.
 """
@@ -46,6 +49,8 @@ def run(args: Namespace) -> ExitCode:
     Returns UNSETTLED when no verdict settles anything, DONE otherwise.
     Raises InputError when nothing could be read, UsageError when the arguments mean nothing.
     """
+    for complaint in complaints(os.environ):  # it reads none of them, so it goes on
+        sys.stderr.write(f"specscope analyze: {complaint}\n")
     if args.codes:
         found = [{"code": name, **code._asdict()} for name, code in CODES.items()]
         sys.stdout.write(json.dumps(found, indent=1) + "\n" if args.json else render.codes())

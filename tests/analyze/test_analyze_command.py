@@ -404,3 +404,17 @@ def test_analyze_needs_the_standard_library_alone():
     )
 
     assert done.stdout.splitlines()[-1] == ""
+
+
+def test_a_mistyped_setting_is_warned_of_and_the_answer_is_given(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "table.md"
+    path.write_text("| config | tok/s |\n|---|---|\n| no spec | 10.0 |\n| MTP | 20.0 |\n")
+    monkeypatch.setenv("SPECSCOPE_RINGZ", "x")
+
+    code = cli.main(["analyze", "--json", str(path)])
+
+    written = capsys.readouterr()
+    assert code == 0
+    assert "SPECSCOPE_RINGZ" in written.err
+    assert "SPECSCOPE_RINGS" in written.err  # the nearest name
+    assert json.loads(written.out)["verdicts"][0]["action"] == "keep"
