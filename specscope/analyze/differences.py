@@ -10,6 +10,7 @@ from typing import Any
 from specscope.analyze.arms import HIGHER_IS_BETTER, Trials
 from specscope.analyze.result import Speedup
 from specscope.readers.records import Finding
+from specscope.readers.tables import headers
 from specscope.readers.tables.names import is_drafter, one_sided, unlike
 
 BAND = 0.02
@@ -39,10 +40,11 @@ def loads(arm: Trials, base: Trials) -> Finding | None:
 def unlike_arms(arm: Trials, base: Trials) -> Finding | None:
     """Another engine, precision, machine or size of model: given on both sides, or on one alone."""
     ours, theirs = (
-        " ".join([t.name, *(str(t.settings.get(n, "")) for n in _SETTINGS)]) for t in (arm, base)
+        " ".join([t.name, *(str(t.settings.get(n, "")) for n in headers.MACHINE)])
+        for t in (arm, base)
     )
     both, one = unlike(ours, theirs), one_sided(ours, theirs)
-    both += [n for n in _SETTINGS if _differ(arm.settings.get(n), base.settings.get(n))]
+    both += [n for n in headers.MACHINE if _differ(arm.settings.get(n), base.settings.get(n))]
     if not both and not one:
         return None
     said = f"{arm.name} and {base.name} give another {', '.join(both)}: not comparable"
@@ -52,19 +54,6 @@ def unlike_arms(arm: Trials, base: Trials) -> Finding | None:
     return Finding(
         "ARMS_DIFFER", said, {"arm": arm.name, "baseline": base.name, "both": both, "one": one}
     )
-
-
-_SETTINGS = (
-    "quantization",
-    "quant",
-    "dtype",
-    "precision",
-    "gpu",
-    "hardware",
-    "device",
-    "machine",
-    "model",
-)
 
 
 def adds(arm: Trials, base: Trials) -> Finding | None:

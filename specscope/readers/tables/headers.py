@@ -35,9 +35,14 @@ CLASS = {
     "engine": "engine backend",
     "version": "version engine_version build",
 }
-SETTINGS = words(
-    "topk top_k eagle_topk speculative_eagle_topk temperature quantization quant dtype "
-    "precision gpu hardware device machine model draft_model drafter"
+MACHINE = words("model quantization quant dtype precision gpu hardware device machine")
+"""Settings that are classes of their own if each stands in several rows, and that set arms apart if
+they differ between them."""
+
+SETTINGS = (
+    *words("topk top_k eagle_topk speculative_eagle_topk temperature"),
+    *MACHINE,
+    *words("draft_model drafter"),
 )
 DRAFTER = words("drafter draft_model draft draft_model_path speculative_model spec_model")
 """What drafted; blank in the rows of a baseline."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from specscope.readers.tables import headers
 from specscope.readers.tables.cells import Cell, quantity, rates, read
-from specscope.readers.tables.names import OFF, ON, is_drafter, is_planned, named
+from specscope.readers.tables.names import OFF, ON, is_drafter, is_planned, named, words
 
 Row = Mapping[str, str]
 
@@ -25,19 +25,6 @@ TOKEN_RATES = (
     "tok/s/user",
 )  # fmt: skip
 PER_ROUND = re.compile(r"^(?:tok|toks|tokens?)/(?:forward|round|step|pass|iter|verify|cycle)$")
-_CONDITIONS = {
-    "model",
-    "quantization",
-    "quant",
-    "dtype",
-    "precision",
-    "gpu",
-    "hardware",
-    "device",
-    "machine",
-}
-"""Settings that are classes of their own if each stands in several rows."""
-
 _COUNTED = ("", "k", "m", "b", "tokens", "tok", "users", "requests", "gpus", "gb", "gib")
 """Units of a condition; a time, a share or a speed is a result."""
 
@@ -52,20 +39,7 @@ _OF_MANY = {
 }
 """Of two columns that could be a metric, the one of these is not it."""
 
-_INDEX = {
-    "run",
-    "trial",
-    "seed",
-    "rep",
-    "repeat",
-    "repetition",
-    "iteration",
-    "iter",
-    "no",
-    "#",
-    "id",
-    "pass",
-}
+_INDEX = set(words("run trial seed rep repeat repetition iteration iter no # id pass"))
 
 
 @dataclass(slots=True)
@@ -319,7 +293,7 @@ def _labels(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
                 schema.arm = names[0]  # a table without a word for it names its arms first
             elif names[0] not in schema.settings:
                 schema.labels.append(names[0])  # or its classes, where they are no arms
-    used = _used(schema) - _CONDITIONS | {schema.arm or ""}
+    used = _used(schema) - {*headers.MACHINE} | {schema.arm or ""}
     for name in names:
         if name in used or headers.is_delta(name) or name in schema.labels:
             continue
