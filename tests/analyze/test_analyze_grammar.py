@@ -286,3 +286,12 @@ def test_an_engine_with_its_commit_is_the_same_engine(tmp_path):
     assert [c["speedup"] for c in judged(tmp_path, table + rows)["comparisons"]] == [
         pytest.approx(262 / 225)
     ]
+
+
+def test_arms_below_an_empty_header_are_arms(tmp_path):
+    table = "Numbers on one machine:\n\n| | decode tok/s | acceptance |\n|---|---|---|\n"
+    rows = "| no speculation | 100 | |\n| MTP, k=2 | 150 | 80% |\n"
+
+    found = judged(tmp_path, table + rows)
+
+    assert speedups(found) == {("MTP, k=2", "throughput_tok_s"): 1.5}

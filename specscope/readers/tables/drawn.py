@@ -266,7 +266,7 @@ def _as_line(name: str, value: str) -> str:
 def _made(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:
     printed: dict[str, str] = {}
     for place, cell in enumerate(header):
-        name = name_of(cell) or ("" if place == 0 else f"column_{place}")
+        name = name_of(cell) or ("row" if place == 0 else f"column_{place}")
         printed.setdefault(name, bare(cell))
     names = list(printed)
     if len(names) < len(header):  # two columns of one name cannot be told apart
