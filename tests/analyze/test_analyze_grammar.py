@@ -295,3 +295,15 @@ def test_arms_below_an_empty_header_are_arms(tmp_path):
     found = judged(tmp_path, table + rows)
 
     assert speedups(found) == {("MTP, k=2", "throughput_tok_s"): 1.5}
+
+
+def test_arms_below_an_empty_header_keep_their_names_when_loads_are_columns(tmp_path):
+    table = "Aggregate output tok/s:\n\n| | c1 | c8 | cold TTFT |\n|---|---|---|---|\n"
+    rows = "| build 7, no speculation | 196.6 | 729.5 | 2.70 s |\n| build 7, `--spec` | 270.0 | "
+
+    found = judged(tmp_path, table + rows + "766.5 | 2.71 s |\n")
+
+    assert sorted(c["speedup"] for c in found["comparisons"]) == pytest.approx(
+        [1.0507, 1.3733], 1e-3
+    )
+    assert actions(found) == ["keep", "inconclusive"]

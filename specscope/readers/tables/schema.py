@@ -288,7 +288,9 @@ def _labels(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
         free = names[0] in schema.settings or names[0] not in _used(schema)
         if free and "mean_length" in schema.metrics and all(map(quantity, first)):
             schema.labels.append(names[0])
-        if free and len(set(first)) == len(first) and not any(map(quantity, first)):
+        loads = [name for found in schema.dimensions.values() for name in found]
+        apart = {(cell, *map(row.get, loads)) for cell, row in zip(first, rows, strict=True)}
+        if free and len(apart) == len(first) and not any(map(quantity, first)):
             if any(named(cell).state for cell in first):
                 schema.arm = names[0]  # a table without a word for it names its arms first
             elif names[0] not in schema.settings:
