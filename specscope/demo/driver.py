@@ -18,11 +18,10 @@ import torch
 
 from specscope.demo.job import Job
 from specscope.demo.plan import LOADS, PlannedBlock, replicate
-from specscope.engine.api import SamplingParams
+from specscope.engine.api import EngineInfo, SamplingParams
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
 from specscope.engine.decode.engine import Engine
 from specscope.engine.pair import Pair, bundled_prompts, load_bundled, model_card
-from specscope.engine.plugins import EngineInfo
 from specscope_hook.adapters.reference import ReferenceObserver
 from specscope_hook.adapters.reference_plugin import boot_of
 from specscope_hook.attach import attach

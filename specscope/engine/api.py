@@ -1,8 +1,9 @@
-"""The engine's interface: sampling parameters, reports, observers, and the gate."""
+"""The engine's interface: sampling parameters, reports, observers, the gate, and plug-ins."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, get_args
+from importlib.metadata import entry_points
+from typing import Any, Literal, Protocol, get_args
 
 Mode = Literal["greedy", "rejection", "coupled"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -148,3 +149,46 @@ Gate = Callable[[Sequence[SequenceState], int], Sequence[int]]
 def fixed_gate(k: int) -> Gate:
     """The gate that answers `k` for every sequence."""
     return lambda sequences, _: [k] * len(sequences)
+
+
+PLUGINS = "specscope.engine_plugins"
+"""Entry point group. A package that wants to watch a served engine names a function here: it is
+given what defines the engine, and answers with what should be attached, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineInfo:
+    """What defines a served engine."""
+
+    target: str
+    draft: str
+    """Empty if no model drafts."""
+    method: str
+    """model, eagle, ngram or none."""
+    k: int
+    """Draft length where no gate says another."""
+    k_max: int
+    dtype: str
+    device: str
+    card: dict[str, dict[str, float | int]]
+    """See model_card."""
+    slots: int | None = None
+    """Sequences that it runs at once, at most."""
+    cache_tokens: int | None = None
+    """Tokens that all sequences together may hold."""
+
+
+Plugin = Callable[[EngineInfo], "tuple[Sequence[Observer], Gate | None] | None"]
+
+
+def attach_plugins(info: EngineInfo, gate: Gate) -> tuple[list[Observer], Gate]:
+    """All plug-ins' observers, and the last gate that one of them brought, or `gate`."""
+    observers: list[Observer] = []
+    for entry in entry_points(group=PLUGINS):
+        plugin: Any = entry.load()
+        answer = plugin(info)
+        if answer is not None:
+            found, own = answer
+            observers += found
+            gate = own or gate
+    return observers, gate

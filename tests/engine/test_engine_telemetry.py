@@ -7,12 +7,11 @@ from engine.head_plants import random_head
 from engine.tiny_models import Record, prompts
 from hook.hook_fakes import drained
 
-from specscope.engine.api import SamplingParams, fixed_gate
+from specscope.engine.api import EngineInfo, SamplingParams, fixed_gate
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
 from specscope.engine.decode.drafters.eagle import EagleDrafter
 from specscope.engine.decode.engine import Engine
 from specscope.engine.pair import card_of
-from specscope.engine.plugins import EngineInfo
 from specscope_agent.loss import Losses
 from specscope_agent.origin import Origin
 from specscope_agent.source import Source

@@ -9,9 +9,9 @@ from engine.tiny_models import tiny_model
 from hook_fakes import a_boot, drained
 
 from specscope.engine import api
+from specscope.engine.api import EngineInfo
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
 from specscope.engine.decode.engine import Engine
-from specscope.engine.plugins import EngineInfo
 from specscope_hook.adapters import reference_plugin
 from specscope_hook.adapters.reference import ReferenceObserver
 from specscope_hook.adapters.reference_plugin import PolicyGate, register

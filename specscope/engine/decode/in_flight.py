@@ -14,10 +14,10 @@ from torch import Tensor
 
 from specscope.engine.api import RoundReport
 from specscope.engine.decode.batch import Batch, BatchState, SamplingNeeds
-from specscope.engine.decode.drafters.drafter import Drafter
+from specscope.engine.decode.drafters.drafter import Drafter, DummyDrafter
 from specscope.engine.decode.graphs import MOST_SHAPES, Graphs, graphs_for
 from specscope.engine.decode.model_runner import ModelRunner
-from specscope.engine.decode.round import Outcome, rehearse_round, run_round
+from specscope.engine.decode.round import Outcome, run_round
 from specscope.engine.decode.scheduler import Decode, PrefillChunk, Request
 from specscope.engine.decode.timing import LAUNCH, Clock, Durations, Measured, Timer, timer_for
 from specscope.engine.model.decoder import Decoder
@@ -195,6 +195,8 @@ class RoundPipeline:
             return 0
         graphs, buckets = self.graphs, self.graphs.buckets
         self.state.clear()
+        for row in range(buckets.slots):
+            self.drafter.admitted(row, [0])
         sizes = sorted({buckets.rows(count) for count in rows}, reverse=True)
         for count, extent, needs in product(sizes, buckets.extents, sampling):
             for lengths in _mixtures(buckets, count, ks, self.drafter.draws):
@@ -208,10 +210,11 @@ class RoundPipeline:
 
     def _rehearse(self, batch: Batch, ks: Sequence[int], depth: int) -> None:
         """Run eagerly, then as often as its results may be unread: so many copies are captured."""
+        drafter = self.drafter if self.drafter.draws else DummyDrafter(self.state.device)
         launched = []
         for _ in range(1 + depth + 1):
             self.timer.begin(after_idle=True)
-            rehearse_round(self.target, self.drafter, batch, ks, self.timer, self.forced)
+            run_round(self.target, drafter, batch, ks, self.timer, self.forced)
             launched.append(self.timer.end())
         for measured in launched:
             _when_passed(measured)

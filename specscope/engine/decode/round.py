@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from specscope.engine.decode.batch import Batch, BatchState
-from specscope.engine.decode.drafters.drafter import Drafter, Proposal, host_proposal
+from specscope.engine.decode.drafters.drafter import Drafter, Proposal
 from specscope.engine.decode.graphs import Graphs
 from specscope.engine.decode.model_runner import ModelRunner
 from specscope.engine.decode.sampler import draw_noise
@@ -42,44 +42,6 @@ def run_round(
     if any(ks) and drafter.behind(ks):
         with timer.part("catchup"):
             drafter.catch_up(batch, ks)
-    return _run(target, drafter, batch, ks, timer, forced)
-
-
-@torch.inference_mode()
-def rehearse_round(
-    target: ModelRunner,
-    drafter: Drafter,
-    batch: Batch,
-    ks: Sequence[int],
-    timer: Timer,
-    forced: Tensor | None = None,
-) -> None:
-    """A warm-up round of empty rows, with all of its work and no result.
-
-    Drafters that read texts have none here, so their proposals are dummies.
-    """
-    stand_in = drafter if drafter.draws else _Dummy(batch.state.device)
-    _run(target, stand_in, batch, ks, timer, forced)
-
-
-class _Dummy(Drafter):
-    """Proposes token 0."""
-
-    def __init__(self, device: str) -> None:
-        self.device = device
-
-    def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:  # noqa: ARG002
-        return host_proposal([[0] * k for k in ks], self.device)
-
-
-def _run(
-    target: ModelRunner,
-    drafter: Drafter,
-    batch: Batch,
-    ks: Sequence[int],
-    timer: Timer,
-    forced: Tensor | None,
-) -> Outcome:
     state, graphs = batch.state, batch.graphs
     buckets = None if graphs is None else graphs.buckets
     proposal, packing = Proposal([0] * len(ks), None), None

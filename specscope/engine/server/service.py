@@ -14,14 +14,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from specscope.engine.api import SamplingParams, fixed_gate
+from specscope.engine.api import EngineInfo, SamplingParams, attach_plugins, fixed_gate
 from specscope.engine.decode.engine import Engine
 from specscope.engine.decode.scheduler import budget_of
 from specscope.engine.errors import BadRequest, EngineError
 from specscope.engine.pair import Pair, model_card
-from specscope.engine.plugins import EngineInfo, attach_plugins
 from specscope.engine.server.detokenizer import Detokenizer
-from specscope.engine.server.http import failed, first_or_none, read_body, refused
 from specscope.engine.server.metrics import EngineMetrics
 from specscope.engine.server.openai import (
     DONE,
@@ -37,6 +35,7 @@ from specscope.engine.server.worker import EngineStopped, Worker
 CLASS_LENGTH = 64
 LONG_BODY = 8192
 """Bytes of a body from which on it is parsed and tokenised in a thread."""
+BODY_BYTES = 16 << 20
 CLIENT_GONE = 499  # nginx's number; nobody is there to read it
 
 
@@ -287,3 +286,35 @@ async def events(reply: Reply, first: Piece, pieces: AsyncIterator[Piece]) -> As
 
 async def _directly(call: Callable[..., Any], *arguments: Any) -> Any:
     return call(*arguments)
+
+
+async def read_body(request: Request) -> bytes:
+    """The body whole; raises BadRequest where it is larger than any prompt that fits."""
+    raw = bytearray()
+    async for part in request.stream():
+        raw += part
+        if len(raw) > BODY_BYTES:
+            raise BadRequest(f"the body has more than {BODY_BYTES} bytes")
+    return bytes(raw)
+
+
+async def first_or_none(request: Request, items: AsyncIterator["Piece"]) -> "Piece | None":
+    """The first of `items`; None, with them closed, if the client goes away while it waits."""
+    item = asyncio.ensure_future(anext(items))
+    gone = asyncio.ensure_future(request.receive())  # the body is read: only the end can come
+    try:
+        await asyncio.wait({item, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return await item if item.done() else None
+    finally:
+        gone.cancel()
+        item.cancel()
+
+
+async def refused(_: Request, error: HTTPException) -> Response:
+    """A wrong path or method, told as all errors are."""
+    return JSONResponse(error_body(error.detail), error.status_code)
+
+
+async def failed(_: Request, __: Exception) -> Response:
+    """What nobody foresaw; the traceback is in the log."""
+    return JSONResponse(error_body("the server failed; its log says why", "server_error"), 500)

@@ -69,6 +69,17 @@ class NoDrafter(Drafter):
         return Proposal([0] * len(ks), None)
 
 
+class DummyDrafter(Drafter):
+    """Proposes token 0: stands in for drafters that read texts while there are none."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+
+    def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:  # noqa: ARG002
+        """k tokens for each row."""
+        return host_proposal([[0] * k for k in ks], self.device)
+
+
 def host_proposal(proposals: Sequence[Sequence[int]], device: str) -> Proposal:
     """Proposals that a host-side drafter made, as tensors; each was surely that token."""
     widths = [len(tokens) for tokens in proposals]
