@@ -1,6 +1,7 @@
 """Recorded times and counts are what the work took, by a clock that only the work advances."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from engine.tiny_models import TINY, Record, near, prompts, tiny_model
@@ -158,6 +159,24 @@ def test_a_request_that_goes_while_it_is_read_leaves_no_time_to_the_next(monkeyp
     assert first.requests == ["stays"]
     assert first.started_at > began
     assert first.wall_us == 10.0 * 10
+
+
+def test_what_observers_take_is_idle_time_of_the_next_round(monkeypatch):
+    target, clock, record = tiny_model(0), Stepping(), Record()
+    slowed(target, clock, monkeypatch, 10.0)
+    keep = record.round_ended
+    monkeypatch.setattr(record, "round_ended", lambda report: keep(report) or clock.wait(7.0))
+    engine = Engine(
+        target, ModelDrafter(target), k_max=2, slots=1, capacity=60, gate=fixed_gate(0),
+        observers=[record], clock=clock,
+    )  # fmt: skip
+    engine.submit("0", prompts((5,))[0], SamplingParams(max_new_tokens=6))
+    finish(engine)
+
+    assert [report.idle_us for report in record.rounds] == [0.0] + [7.0] * 5
+    assert [report.wall_us for report in record.rounds] == [50.0] + [17.0] * 5
+    starts = [report.started_at for report in record.rounds]
+    assert [after - start for start, after in pairwise(starts)] == [50_000] + [17_000] * 4
 
 
 def test_the_time_between_tokens_is_the_decode_time_over_the_gaps():
