@@ -56,7 +56,7 @@ class Basis:
         if self.ratio is not None:
             said.append(f"{self.arm} at {self.ratio:.3f} of {self.baseline}{self._interval()}")
         if self.primary:
-            said.append(f"cause of the loss: {self.primary}")
+            said.append(f"cause of the loss: {self.primary.replace('_', ' ')}")
         if self.tpot_ms is not None:
             said.append(f"at most {self.tpot_ms:g} ms a token")
         if self.route:

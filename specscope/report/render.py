@@ -24,6 +24,7 @@ from specscope.report.model import (
 
 # Said of every arm; the table has room for the deciding one's.
 ABOUT_ARMS = frozenset({Why.BREAK_EVEN, Why.THIN, Why.WORSENS})
+BESIDE_THE_TABLE = frozenset({Why.BREAK_EVEN, Why.CROSSING})
 
 
 def write(report: Report, folder: Path) -> Path:
@@ -64,16 +65,21 @@ def deciding_arm(segment: SegmentRow) -> ArmRow | None:
     return max(named or measured, key=lambda arm: arm.speedup or 0.0, default=None)
 
 
-def why(segment: SegmentRow) -> str:
-    """The reasons for the table: flags, and of the reasons about single arms the deciding one's."""
+def why(segment: SegmentRow, *, brief: bool = False) -> str:
+    """The reasons for the table: flags, and of the reasons about single arms the deciding one's.
+
+    brief: without what the other columns of a table say, or only a page has room for.
+    """
     best = deciding_arm(segment)
+    left_out = BESIDE_THE_TABLE if brief else ()
     sentences = [one.text for one in segment.flags]
     sentences += [
         one.text
         for one in segment.reasons
-        if one.code not in ABOUT_ARMS or best is None or one.arm == best.arm
+        if one.code not in left_out
+        and (one.code not in ABOUT_ARMS or best is None or one.arm == best.arm)
     ]
-    if best and best.held_equal:
+    if best and best.held_equal and not brief:
         sentences.append(f"{best.held_equal} held equal, as it came {number(best.unadjusted)}")
     return "; ".join(sentences)
 
@@ -97,7 +103,7 @@ def worth_said(change: ChangeRow) -> list[str]:
     worth = change.worth
     if worth is None:
         return ["what it is worth was not measured"]
-    lines = [f"{_percent(worth.throughput)} output tokens per second"]
+    lines = [f"{percent_more(worth.throughput)} output tokens per second"]
     before, after = worth.token_time_p95_ms
     if before is not None and after is not None:
         lines.append(f"p95 of time per token {number(before, 1)} to {number(after, 1)} ms")
@@ -109,7 +115,8 @@ def worth_said(change: ChangeRow) -> list[str]:
     return lines
 
 
-def _percent(ratio: Interval) -> str:
+def percent_more(ratio: Interval) -> str:
+    """How much more a ratio is than 1, with its interval."""
     span = (
         ""
         if ratio.low is None or ratio.high is None
@@ -233,13 +240,6 @@ def priced(report: Report) -> list[tuple[str, ArmRow]]:
     ]
 
 
-def cost_said(name: str, arm: ArmRow) -> str:
-    """What an arm's tokens cost, in a line."""
-    more = arm.cost_difference
-    beside = "" if more is None else f", {more:+.3f} against target-only"
-    return f"{name}, {arm.arm}: {number(arm.cost_per_million, 3)} a million output tokens{beside}"
-
-
 def metrics_said(report: Report) -> list[str]:
     """What the speedups are of, a line a metric; it names the traffic where there are several."""
     of: dict[str, list[str]] = {}
@@ -290,6 +290,7 @@ def _template(name: str) -> Any:
         percent=percent,
         milliseconds=milliseconds,
         need=cause_words.need,
+        cause=cause_words.name,
         change_said=change_said,
         worth_said=worth_said,
         verdict=verdict,

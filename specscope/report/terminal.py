@@ -10,13 +10,12 @@ from rich.text import Text
 
 from specscope.report.model import Report, SegmentRow, StoryRow
 from specscope.report.render import (
-    cost_said,
     deciding_arm,
-    fleet_said,
     interval,
     metrics_said,
     number,
     outputs_said,
+    percent_more,
     priced,
     verdict,
     why,
@@ -30,6 +29,10 @@ def show(report: Report, console: Console) -> None:
     """Print the headline, the verdicts and why, the story, and what of the evidence was lost."""
     console.print(Text(report.headline, style="bold"))
     console.print(_table(report.segments))
+    if report.changes:
+        console.print(_changes(report))
+    if report.how:
+        console.print(f"to do it: {report.how.command}", markup=False, highlight=False)
     for line in _reasons(report):
         console.print(line, markup=False, highlight=False)
     for title, lines in (
@@ -38,12 +41,8 @@ def show(report: Report, console: Console) -> None:
     ):
         if lines:
             console.print(f"{title}: {'; '.join(lines)}", markup=False, highlight=False)
-    for line in (*metrics_said(report), *worth_trying(report)):
+    for line in (*metrics_said(report), *_together(report), *_on_the_page(report)):
         console.print(line, markup=False, highlight=False)
-    for name, arm in priced(report):
-        console.print(cost_said(name, arm), markup=False, highlight=False)
-    for row in report.fleet:
-        console.print(fleet_said(row), markup=False, highlight=False)
     for story in report.stories:
         console.print(_story(story), markup=False, highlight=False)
     console.print(outputs_said(report), markup=False, highlight=False)
@@ -84,11 +83,38 @@ def _table(segments: list[SegmentRow]) -> Table:
     return table
 
 
+def _changes(report: Report) -> Table:
+    """What to do, a row a change."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("do this", "draft length", "output tokens per second"):
+        table.add_column(heading, no_wrap=True)
+    for change in report.changes:
+        gain = "not measured" if change.worth is None else percent_more(change.worth.throughput)
+        table.add_row(change.segment, f"k = {change.old_k} to k = {change.new_k}", gain)
+    return table
+
+
+def _together(report: Report) -> Iterator[str]:
+    """Every arm over all traffic, in a line."""
+    if report.fleet:
+        ratios = ", ".join(f"{row.arm} {number(row.standardised)}x" for row in report.fleet)
+        yield f"all traffic together, at the fleet's mix: {ratios}"
+
+
 def _reasons(report: Report) -> Iterator[str]:
-    """A line a segment: what its verdict rests on, and where it loses, the cause."""
+    """A line a segment that has something to say beside the table."""
     for segment in report.segments:
-        if said := why(segment):
+        if said := why(segment, brief=True):
             yield f"- {segment.name}: {said}"
+
+
+def _on_the_page(report: Report) -> Iterator[str]:
+    """What only the page has room for."""
+    trials, arms = len(worth_trying(report)), len(priced(report))
+    lists = [f"untried draft lengths of {trials} segments"] if trials else []
+    lists += ["the price of every arm's tokens"] if arms else []
+    if lists:
+        yield f"in the report: {', '.join(lists)}"
 
 
 def _story(story: StoryRow) -> str:

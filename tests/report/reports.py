@@ -59,7 +59,7 @@ def a_segment(label="sql", action="keep", k=4, **changes):
     return replace(segment, **changes)
 
 
-CAUSE = "primary cause: draft_cost; without it k4 would run at 1.40 (draft takes 40% of the time)"
+CAUSE = "primary cause: draft cost; without it k4 would run at 1.40 (draft takes 40% of the time)"
 
 
 def a_loss():
@@ -114,7 +114,7 @@ def a_report(**changes):
         outputs_differing=0,
         outputs_state="equal",
         outputs=[OutputRow("sql", "k4", "equal", 100, 0, 20, 0, 0.0, -0.16, 0.04)],
-        would_change=["repair of draft_cost would make prose, light pay"],
+        would_change=["a cheaper draft would make prose, light pay"],
         findings=["a finding"],
         notes=["a note"],
     )

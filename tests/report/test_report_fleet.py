@@ -60,9 +60,11 @@ def test_a_gain_in_every_segment_that_the_pooled_total_calls_a_loss_is_a_finding
     assert finding.startswith("Simpson's paradox: k4 pooled runs at 0.89x")
     line = "k4 over 2 kinds of traffic together: 1.11x at the fleet's mix, 0.89x pooled"
     write(report, tmp_path)
-    for view in (seen(report), (tmp_path / "report.md").read_text()):
-        assert line in view
-        assert "Simpson" in view
+    text = (tmp_path / "report.md").read_text()
+    assert line in text
+    assert "k4 1.11x" in seen(report)
+    assert "Simpson" in seen(report)
+    assert "Simpson" in text
     assert "1.11x at the fleet&#39;s mix, 0.89x pooled" in to_html(report)
 
 
@@ -105,9 +107,8 @@ def test_tokens_have_a_cost_where_the_boot_has_a_price(store, tmp_path):
     write(report, tmp_path)
     said = f"{fast.cost_per_million:.3f} | {fast.cost_difference:+.3f}"
     assert f"k4 | {said}" in (tmp_path / "report.md").read_text()
-    line = f"k4: {fast.cost_per_million:.3f} a million output tokens, {fast.cost_difference:+.3f}"
-    assert line in seen(report)
-    assert "a million output tokens" not in seen(free)
+    assert "the price of every arm's tokens" in seen(report)
+    assert "the price of every arm's tokens" not in seen(free)
 
 
 def test_an_epoch_with_two_prices_has_none(store):

@@ -197,3 +197,18 @@ def test_on_a_phone_the_page_does_not_scroll_sideways_and_begins_with_the_verdic
     assert width <= 390
     assert 0 < verdict_ends < 844
     assert 0 < speedup_ends < 844
+
+
+@pytest.mark.parametrize(
+    "report", [full_report(), a_report(segments=[], stories=[])], ids=["full", "empty"]
+)
+def test_a_reader_sees_words_and_no_identifiers(report):
+    page = re.sub(
+        r"<style>.*?</style>|<metadata>.*?</metadata>|<pre.*?</pre>",
+        "",
+        to_html(report),
+        flags=re.S,
+    )
+    text = html.unescape(re.sub(r"<[^>]+>", " ", page))
+
+    assert re.findall(r"\b\w*[a-z]_\w+", text) == []

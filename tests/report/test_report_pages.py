@@ -228,13 +228,13 @@ def test_a_loss_names_its_cause_on_every_view(tmp_path):
 
     page, plain = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
     said = " ".join(text.getvalue().split())
-    assert "<b>draft_cost</b>" in page
+    assert "<b>draft cost</b>" in page
     assert "1.40" in page
-    assert "prose, light, k4 at 0.80, draft_cost (97%): draft_cost 1.40 (draft takes 40%" in plain
+    assert "prose, light, k4 at 0.80, draft cost (97%): draft cost 1.40 (draft takes 40%" in plain
     assert said.count(CAUSE) == 1
-    assert "repair of draft_cost would make prose, light pay" in said
-    assert "Not ruled out: draft_placement, overhead_bound" in page
-    assert "<code>boot.gpu_type</code>" in page
+    assert "a cheaper draft would make prose, light pay" in said
+    assert "Not ruled out: draft placement, overhead bound" in page
+    assert "gpu type of the boot" in page
     (loss,) = json.loads(to_json(report))["segments"][1]["causes"]
     assert loss["primary"] == "draft_cost"
     assert loss["cause_odds"][0] == {
@@ -259,7 +259,7 @@ def test_rivals_stand_together_with_their_odds_and_with_the_one_that_is_not_rule
     write(a_report(segments=[a_segment("prose", "disable", None, **tied)]), tmp_path)
 
     page, plain = (tmp_path / "report.html").read_text(), (tmp_path / "report.md").read_text()
-    assert "verify_cost (56%) or low_acceptance (44%) or draft_cost (not ruled out)" in plain
+    assert "verify cost (56%) or low acceptance (44%) or draft cost (not ruled out)" in plain
     assert all(f">{one}<" in page for one in ("56%", "44%", "not ruled out"))
     assert "<b>" not in page.split("Why it loses")[1].split("Every repair")[0]
 

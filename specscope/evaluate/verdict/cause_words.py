@@ -151,19 +151,27 @@ def evidence(cause: str, numbers: Numbers) -> str:
     return "" if write is None else write(numbers)
 
 
+def name(cause: str) -> str:
+    """A cause as a person reads it."""
+    return cause.replace("_", " ")
+
+
 def need(code: str) -> str:
-    """What would tell whether a cause is there: blocks in words, a column as it is named."""
-    return NEEDS.get(code, code)
+    """What would tell whether a cause is there: blocks, or a column of a record, in words."""
+    if code in NEEDS:
+        return NEEDS[code]
+    record, dot, column = code.rpartition(".")
+    return f"{name(column)} of the {record}" if dot else name(code)
 
 
 def remedy(causes: Sequence[str]) -> str:
     """What would mend the first of these causes, or one of them."""
-    return " or ".join(REMEDIES.get(cause, f"a repair of {cause}") for cause in causes)
+    return " or ".join(REMEDIES.get(cause, f"a repair of {name(cause)}") for cause in causes)
 
 
 def primary(numbers: Numbers, arm: str | None) -> str:
     """The cause that is named alone."""
-    text = f"primary cause: {numbers['cause']}"
+    text = f"primary cause: {name(numbers['cause'])}"
     if numbers["speedup"] is not None:
         text += f"; without it {arm} would run at {numbers['speedup']:.2f}"
     said = evidence(numbers["cause"], numbers)
@@ -179,7 +187,7 @@ def rivals(numbers: Numbers, arm: str | None) -> str:
         share = "not ruled out" if odds is None else f"{odds:.0%}"
         bound = "up to " if odds is None else ""
         without = "" if speedup is None else f", without it {bound}{speedup:.2f}"
-        said.append(f"{cause} ({share}{without})")
+        said.append(f"{name(cause)} ({share}{without})")
     text = f"cause of the loss of {arm}: {' or '.join(said)}"
     if numbers["needs"]:
         text += f"; to tell: {', '.join(map(need, numbers['needs']))}"
