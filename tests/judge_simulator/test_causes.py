@@ -35,6 +35,15 @@ def test_easy_and_hard_traffic_in_the_store_changes_no_cause(name):
     told(beside(SINGLE[name]))
 
 
+def test_gaps_that_target_only_has_too_are_no_cause():
+    told(plant("low_acceptance", hazard=(0.13,) * 8, gap=6.0, card=None))
+
+
+def test_positions_that_are_kept_a_little_less_each_are_no_collapse():
+    for verdict in told(SINGLE["draft cost"]):
+        assert "late_positions" not in {r.cause for d in verdict.diagnoses for r in d.repairs}
+
+
 def test_raggedness_is_named_beside_an_easy_class():
     one = SINGLE["raggedness"]
     easy = Traffic("easy", replace(one.traffic.law, hazard=(0.95,) * 8), one.traffic.lengths)
@@ -91,6 +100,17 @@ def test_acceptance_that_fell_is_held_against_its_own_past():
     assert repair.numbers["past"] == pytest.approx(2.7, abs=0.3)
     assert repair.speedup > 1.3
     assert after.primary == "low_acceptance"
+
+
+def test_a_first_position_kept_half_as_often_as_in_its_own_past_is_a_mismatch():
+    law = replace(SINGLE["low acceptance"].traffic.law, hazard=(0.30,) * 8, per_query=0.08)
+    now = replace(SINGLE["low acceptance"], traffic=Traffic("x", law))
+
+    (alone,) = verdicts_of(now, 1, PAIRS, 3)
+    (after,) = verdicts_of(now, 1, PAIRS, 3, past=plant("low_acceptance").traffic)
+
+    assert "draft_mismatch" not in {repair.cause for repair in alone.diagnoses[-1].repairs}
+    assert after.primary == "draft_mismatch"
 
 
 def test_four_pairs_name_nothing():
