@@ -68,10 +68,10 @@ SINGLE = {
         "late_positions", hazard=(0.80, 0.10, *(0.1,) * 6), lengths=(0, 8), per_query=0.06
     ),
     "adapters": plant(
-        "adapter_mismatch", kinds=(("", 0.3, 1.1), ("legal", 0.7, 0.06)), per_query=0.08
+        "adapter_mismatch", kinds=(("", 0.2, 1.1), ("legal", 0.8, 0.06)), per_query=0.1
     ),
     "grammar": plant(
-        "grammar_mismatch", kinds=(("", 0.3, 1.1), ("guided", 0.7, 0.06)), per_query=0.08
+        "grammar_mismatch", kinds=(("", 0.2, 1.1), ("guided", 0.8, 0.06)), per_query=0.1
     ),
     "draft cost": plant(
         "draft_cost", draft=4.5, card=CARD | {"draft_parameters": 6_000_000_000}
