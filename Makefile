@@ -73,7 +73,12 @@ wheels: $(READY)
 fuzz: $(READY)
 	$(BIN)/python tests/fuzz/campaign.py --doors policies,payloads,statements $(ARGS)
 
-.PHONY: faults soak
+.PHONY: faults soak sweep
+
+# Every function of the embedded engine with arguments that mean harm: hours, in parts that go on
+# where the file ends. A function that does not end may not be on the guard's list.
+sweep: $(READY)
+	$(BIN)/python tests/fuzz/functions.py --out build/sweep.jsonl --minutes 600 $(ARGS)
 
 # Random faults in the whole pipeline, then a recount; `make faults ARGS="--seed 7 --faults 200"`.
 # With ARGS=--mutants it plants faults of the product, and must find each.

@@ -414,10 +414,11 @@ def main() -> None:
     known = set()
     if args.out.exists():
         known = {json.loads(line)["name"] for line in args.out.read_text().splitlines()}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
     end = time.monotonic() + 60 * args.minutes
     engine = Engine()
     with args.out.open("a") as out:
-        listed = _listed()
+        listed = _listed()  # they come first
         for function in sorted(
             functions(args.names), key=lambda one: one.name.lower() not in listed
         ):
