@@ -45,8 +45,9 @@ NEVER_RUN = (
     "(`make test-sglang`)",
     "a crossover of real engines by a real router (it was run with two reference engines and a "
     "router of the tests; HAProxy swapped requests as its rules say, nginx only read them)",
-    "a ClickHouse server or cluster: every statement runs on the embedded engine, which is "
-    "ClickHouse",
+    "a ClickHouse server or cluster as it is installed: every statement runs on the embedded "
+    "engine, which is ClickHouse, and two services were run against one such engine behind its "
+    "HTTP interface",
     "Kubernetes, Docker and Grafana: charts, compose file and dashboards are rendered, checked "
     "against their schemas and queried against a real store, never deployed",
 )
