@@ -13,15 +13,13 @@ from typing import Any
 
 from specscope.evaluate.causes.diagnosis import CauseOdds
 from specscope.evaluate.experiment.blocks import BASELINE, Design
-from specscope.evaluate.experiment.checks import usable_pairs
 from specscope.evaluate.experiment.estimate import Estimate
-from specscope.evaluate.experiment.loads import by_segment
-from specscope.evaluate.experiment.pairs import pairs_of
+from specscope.evaluate.experiment.paired import paired
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.outputs.copies import OutputCheck
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.crossover import judge_crossovers
-from specscope.evaluate.verdict.decide import decide
+from specscope.evaluate.verdict.decide import judge
 from specscope.evaluate.verdict.fleet import FleetVerdict, fleet_verdict
 from specscope.evaluate.verdict.shared_batch import ClassDelay, judge_delays
 from specscope.evaluate.verdict.strata import FleetRatio, over_the_fleet
@@ -239,28 +237,27 @@ def _judged(
     design: Design = "closed_loop" if closed_loop else experiment.design
     often = rules.looked_at_often or experiment.looked_at_often
     looked = replace(rules, looked_at_often=often)
-    blocks, parts = experiment.blocks, evidence.parts
-    verdicts = decide(blocks, parts, looked, design, evidence.machines, evidence.outputs)
-    segments = by_segment(pairs_of(blocks, parts, design), design)
+    pairs = paired(experiment.blocks, evidence.parts, design)
+    verdicts = judge(pairs, looked, evidence.machines, evidence.outputs)
     newest: dict[str, int] = {}
-    for block in blocks:
+    for block in experiment.blocks:
         newest[block.epoch] = max(block.policy, newest.get(block.epoch, 0))
     return JudgedExperiment(
         kind=experiment.kind,
         design=design,
         verdicts=tuple(verdicts),
-        stories=tuple(compare_switches(blocks, parts, looked, design)),
-        untried=tuple(untried(blocks, parts, verdicts, design)),
+        stories=tuple(compare_switches(pairs, looked)),
+        untried=tuple(untried(pairs, verdicts)),
         begun={
             key: tuple(
                 min(block.first_at for block in pair.blocks.values())
-                for pair in usable_pairs(pairs, design).pairs
+                for pair in usable.pairs
                 if BASELINE in pair.blocks
             )
-            for key, pairs in segments.items()
+            for key, usable in pairs.usable.items()
         },
         policies=newest,
-        blocks=Counter(block.epoch for block in blocks),
+        blocks=Counter(block.epoch for block in experiment.blocks),
     )
 
 

@@ -21,6 +21,9 @@ SPILL = 0.05  # proposals a round beyond an arm's draft length; as in evaluate.c
 RATE = """toInt32(round(log2(greatest(sum(requests), 1) / greatest(1e-9 * sum(
                     toUnixTimestamp64Nano(last_at) - toUnixTimestamp64Nano(first_at)), 1e-3))))"""
 
+# Each thread keeps the histograms of all groups: two hold half as much again, sixteen far more.
+ONE_THREAD = "SETTINGS max_threads = 1"
+
 _NULLABLE = [c.name for c in columns(BlockTimeRow) if c.nullable]
 _COUNTED = (("gap", "bins"), ("tpot", "bins"), ("admitted", "kinds"))
 _OWN_RULE = {"epoch", "policy", "replica", "boot", "pair", "arm", "classes", "k", "first_at"}
@@ -67,7 +70,7 @@ def pooled_blocks(where: str = EVERYTHING) -> str:
         INNER JOIN ({_pools(where)}) AS p USING ({PAIR})
         GROUP BY epoch, policy, pool, pair, arm
         )
-        ORDER BY epoch, policy, pool, pair, arm"""
+        ORDER BY epoch, policy, pool, pair, arm {ONE_THREAD}"""
 
 
 def pooled_parts(where: str = EVERYTHING) -> str:
@@ -96,7 +99,8 @@ def pooled_parts(where: str = EVERYTHING) -> str:
         INNER JOIN ({_pools(where)}) AS p USING ({PAIR})
         GROUP BY epoch, policy, pool, pair, arm, class, context_bucket, output_bucket, k
         )
-        ORDER BY epoch, policy, pool, pair, arm, class, context_bucket, output_bucket, k"""
+        ORDER BY epoch, policy, pool, pair, arm, class, context_bucket, output_bucket, k
+        {ONE_THREAD}"""
 
 
 def pooled_classes(where: str = EVERYTHING) -> str:
@@ -119,7 +123,7 @@ def pooled_classes(where: str = EVERYTHING) -> str:
         ) AS t USING ({block})
         GROUP BY epoch, policy, pair, arm, class, pool
         )
-        ORDER BY epoch, policy, pool, pair, arm, class"""
+        ORDER BY epoch, policy, pool, pair, arm, class {ONE_THREAD}"""
 
 
 def _pools(where: str) -> str:

@@ -8,6 +8,7 @@ from evaluate.block_rows import Kind, rows
 from evaluate.reasons import codes, numbers
 
 from specscope.evaluate.experiment.compliance import drafted_per_round
+from specscope.evaluate.experiment.paired import paired
 from specscope.evaluate.experiment.pairs import pairs_of
 from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.evaluate.verdict.decide import decide
@@ -189,7 +190,7 @@ def test_a_shorter_lookup_finds_no_more_than_a_longer_one():
     kind = Kind({0: 1.0, 4: 1.35}, {0: 1.0, 4: 1.05})
     times, parts = lookup(*rows({"sql": kind}, pairs=30), 0.1)
 
-    found = {one.k: one for one in untried(times, parts, decide(times, parts))}
+    found = {one.k: one for one in untried(paired(times, parts), decide(times, parts))}
 
     assert 1.0 < found[3].tokens_high < 1.4
     assert 1.0 < found[1].tokens_high < 1.15
@@ -199,7 +200,7 @@ def test_untried_lengths_are_ranked_within_their_segment():
     sure = Kind({0: 1.0, 2: 2.9, 4: 4.7}, {0: 1.0, 2: 1.05, 4: 1.1})
     times, parts = rows({"sql": sure, "logs": sure}, pairs=30)
 
-    ranked = worth_trying(untried(times, parts, decide(times, parts)))
+    ranked = worth_trying(untried(paired(times, parts), decide(times, parts)))
 
     assert len(ranked) == 2
     for lengths in ranked.values():

@@ -13,6 +13,7 @@ from open_loop import experiment, true_gain
 
 from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.offered import offered_to
+from specscope.evaluate.experiment.paired import paired
 from specscope.evaluate.experiment.pairs import pairs_of
 from specscope.evaluate.statistics import sequential
 from specscope.evaluate.statistics.covariates import adjust
@@ -207,5 +208,5 @@ def test_a_story_and_a_fleet_s_ratio_are_of_engines_that_do_not_keep_up():
     busy = changed(times, tpot_bins=lambda b: (100,), tpot_counts=lambda b: (b.requests,))
     for waits, told in ((0, 0), (1, 1)):
         given = changed(busy, waiting=lambda b, n=waits: n * b.request_rounds)
-        assert len(compare_switches(given, parts, None, "switchback")) == told
+        assert len(compare_switches(paired(given, parts, "switchback"))) == told
         assert len(over_the_fleet(decide(given, parts, None, "switchback"))) == told

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specscope.evaluate.experiment.blocks import BlockPart, BlockTime
+from specscope.evaluate.experiment.paired import paired
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.decide import decide
 from specscope.evaluate.verdict.fleet import fleet_verdict
@@ -90,7 +91,7 @@ def test_any_rows_give_a_verdict_or_silence(rows, kinds, design, objective, ofte
     )
 
     verdicts = decide(rows, kinds, rules, design)
-    stories = compare_switches(rows, kinds, rules, design)
+    stories = compare_switches(paired(rows, kinds, design), rules)
 
     fleet = fleet_verdict(verdicts)
     plain = [dataclasses.asdict(thing) for thing in (*verdicts, *stories, fleet)]

@@ -8,6 +8,7 @@ from block_rows import Kind, rows
 from engine_simulator import Engine, switchback
 from scipy import stats
 
+from specscope.evaluate.experiment.paired import paired
 from specscope.evaluate.statistics import sequential
 from specscope.evaluate.statistics.ratio import paired_log_ratio, ratio_of_sums
 from specscope.evaluate.verdict.choice import Rules
@@ -206,7 +207,7 @@ def test_a_gate_chosen_from_noise_does_not_flatter_itself():
     gates = []
     for seed in range(80):
         kinds = dict.fromkeys("abcd", TIE)
-        (story,) = compare_switches(*rows(kinds, seed=seed, pairs=6, noise=0.08))
+        (story,) = compare_switches(paired(*rows(kinds, seed=seed, pairs=6, noise=0.08)))
         gates.append(math.log(story.gate.value))
 
     assert np.mean(gates) < 2 * np.std(gates) / math.sqrt(len(gates))

@@ -7,6 +7,7 @@ import pytest
 from evaluate.block_rows import Kind, rows
 
 from specscope.evaluate.experiment.objectives import METRICS
+from specscope.evaluate.experiment.paired import paired
 from specscope.evaluate.statistics.acceptance import survival
 from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.evaluate.verdict.decide import decide
@@ -106,7 +107,7 @@ def test_what_requests_gain_by_smaller_batches_hides_no_length_worth_a_trial():
     ]  # fmt: skip
 
     (verdict,) = verdicts = decide(timed, seen, design="switchback")
-    found = untried(timed, seen, verdicts, "switchback")
+    found = untried(paired(timed, seen, "switchback"), verdicts)
 
     assert verdict.metric == METRICS["latency"]
     assert {one.k: one.worth for one in found}[5] == "worth_exploring"

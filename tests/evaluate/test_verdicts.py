@@ -10,6 +10,7 @@ from block_rows import Kind, rows
 from evaluate.reasons import codes, numbers
 
 from specscope.evaluate.experiment.blocks import LeftOut
+from specscope.evaluate.experiment.paired import paired
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.evaluate.verdict.choice import Rules
@@ -91,7 +92,7 @@ def test_without_target_only_blocks_the_verdict_asks_for_them():
     assert {v.grade for v in verdicts} == {"none"}
     assert all(v.speedups == () and v.k is None for v in verdicts)
     assert fleet_verdict(verdicts).action == "collect_baseline"
-    assert compare_switches([t for t in times if t.arm != "k0"], parts) == []
+    assert compare_switches(paired([t for t in times if t.arm != "k0"], parts)) == []
 
 
 def test_arms_that_never_met_in_a_pair_are_not_compared():
@@ -369,7 +370,7 @@ def test_a_gate_beats_one_switch_where_classes_disagree():
     kinds = {"sql": WIN, "prose": LOSE}
     times, parts = rows(kinds)
 
-    (story,) = compare_switches(times, parts)
+    (story,) = compare_switches(paired(times, parts))
 
     at4 = 2 / (1 / 2.25 + 1 / 0.75)
     at2 = 2 / (1.3 / 2.2 + 1.3 / 1.15)
@@ -388,7 +389,7 @@ def test_a_story_that_is_looked_at_while_it_grows_waits_and_is_wider():
 
     def told(count, often):
         seen = [t for t in queued if (t.pair - 1) % 40 < count]
-        (story,) = compare_switches(seen, parts, Rules(looked_at_often=often), "switchback")
+        (story,) = compare_switches(paired(seen, parts, "switchback"), Rules(looked_at_often=often))
         return story.switches[0]
 
     early, often, once = told(9, True), told(40, True), told(40, False)
@@ -401,7 +402,7 @@ def test_a_story_that_is_looked_at_while_it_grows_waits_and_is_wider():
 
 
 def test_a_gate_gains_nothing_where_all_classes_agree():
-    (story,) = compare_switches(*rows({"sql": WIN, "logs": WIN}))
+    (story,) = compare_switches(paired(*rows({"sql": WIN, "logs": WIN})))
 
     assert story.gain.value == pytest.approx(1.0)
 
@@ -425,7 +426,7 @@ def test_nothing_undefined_reaches_the_output():
     for pairs in (1, 2, 20):
         times, parts = rows({"sql": WIN, "prose": LOSE}, pairs=pairs, noise=0.0, drift=0.0)
         results = [dataclasses.asdict(v) for v in decide(times, parts)]
-        results += [dataclasses.asdict(s) for s in compare_switches(times, parts)]
+        results += [dataclasses.asdict(s) for s in compare_switches(paired(times, parts))]
 
         json.dumps(results, allow_nan=False)
 

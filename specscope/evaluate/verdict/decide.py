@@ -17,11 +17,12 @@ from specscope.evaluate.experiment import checks, objectives
 from specscope.evaluate.experiment.backlog import find_backlog
 from specscope.evaluate.experiment.blocks import BlockPart, BlockTime, Design, arm_k
 from specscope.evaluate.experiment.compliance import ShortArm
-from specscope.evaluate.experiment.loads import by_segment, turning
+from specscope.evaluate.experiment.loads import turning
 from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.objectives import Objective
 from specscope.evaluate.experiment.offered import offered_to
-from specscope.evaluate.experiment.pairs import Pair, pairs_of
+from specscope.evaluate.experiment.paired import Paired, paired
+from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.experiment.summary import base_batch, summarise
 from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck, changed_outputs
@@ -52,19 +53,26 @@ def decide(
     machines: Mapping[str, Machine] | None = None,
     outputs: Sequence[OutputCheck] = (),
 ) -> list[Verdict]:
+    """`judge` of rows. Order of rows does not matter; a row given twice counts once."""
+    return judge(paired(blocks, parts, design), rules, machines, outputs)
+
+
+def judge(
+    experiment: Paired,
+    rules: Rules | None = None,
+    machines: Mapping[str, Machine] | None = None,
+    outputs: Sequence[OutputCheck] = (),
+) -> list[Verdict]:
     """One verdict for every segment of every epoch that any block served.
 
     The error rate of `rules` holds over all segments and arms together: of speedups, of comparisons
-    between arms, and of delays against allowances. Order of rows does not matter; a row given twice
-    counts once. Empty where there are no blocks.
+    between arms, and of delays against allowances. Empty if there are no blocks.
     machines: by epoch, for the causes that need a model card or a device's peaks. outputs: an
     arm that changes what requests get is a fault, whatever it gains.
     """
     rules = rules or Rules()
-    found = pairs_of(blocks, parts, design)
-    offered = offered_to(found) if design == "switchback" else None
-    segments = by_segment(found, design)
-    usable = {name: checks.usable_pairs(pairs, design) for name, pairs in segments.items()}
+    design, usable = experiment.design, experiment.usable
+    offered = offered_to(experiment.pairs) if design == "switchback" else None
     objective = {
         name: rules.objective or objectives.objective_for(design, _blocks(u.pairs))
         for name, u in usable.items()
@@ -93,7 +101,7 @@ def decide(
             objective[name],
             changed_outputs(outputs, *name),
         )
-        for name in sorted(segments, key=_order)
+        for name in sorted(usable, key=_order)
     ]
     verdicts = _with_crossings(verdicts, usable, design)
     return [

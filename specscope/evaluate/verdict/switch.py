@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from specscope.evaluate.experiment import checks
-from specscope.evaluate.experiment.blocks import BASELINE, BlockPart, BlockTime, Design, arm_k
+from specscope.evaluate.experiment.blocks import BASELINE, arm_k
 from specscope.evaluate.experiment.estimate import Estimate
-from specscope.evaluate.experiment.loads import by_segment
 from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.objectives import objective_for
-from specscope.evaluate.experiment.pairs import Pair, pairs_of
+from specscope.evaluate.experiment.paired import Paired
+from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.statistics import sequential
 from specscope.evaluate.statistics.multiplicity import bonferroni
@@ -66,29 +65,20 @@ class _Traffic:
     k: int
 
 
-def compare_switches(
-    blocks: Iterable[BlockTime],
-    parts: Iterable[BlockPart],
-    rules: Rules | None = None,
-    design: Design = "cohort",
-) -> list[SwitchComparison]:
+def compare_switches(experiment: Paired, rules: Rules | None = None) -> list[SwitchComparison]:
     """One story for every epoch and load at which at least two segments ran all arms.
 
     Segments whose pairs lack an arm, or of which fewer than two pairs are whole, stay out, and so
     do those that keep up with their arrivals: there every arm yields what was offered.
     """
     rules = rules or Rules()
-    pairs_found = pairs_of(blocks, parts, design)
-    grouped = {
-        key: checks.usable_pairs(pairs, design).pairs
-        for key, pairs in by_segment(pairs_found, design).items()
-    }
+    grouped = {key: usable.pairs for key, usable in experiment.usable.items()}
     # The level of a gate that would be chosen segment by segment, over all of them.
     each = replace(rules, level=bonferroni(rules.level, max(1, len(grouped))))
     loads: dict[tuple[str, str | None], list[_Traffic]] = defaultdict(list)
     for (epoch, segment), pairs in sorted(grouped.items(), key=lambda item: str(item[0])):
         blocks_ = [block for pair in pairs for block in pair.blocks.values()]
-        if objective_for(design, blocks_) != "throughput":
+        if objective_for(experiment.design, blocks_) != "throughput":
             continue
         traffic = _traffic(segment, pairs, each)
         if traffic is not None:

@@ -19,16 +19,13 @@ from scipy.optimize import nnls
 from specscope.evaluate.costs.steptime import StepModel, fit_blocks, optimistic_speedup
 from specscope.evaluate.experiment.blocks import (
     BASELINE,
-    BlockPart,
     BlockTime,
-    Design,
     arm_k,
     merge_blocks,
 )
-from specscope.evaluate.experiment.checks import usable_pairs
-from specscope.evaluate.experiment.loads import by_segment
 from specscope.evaluate.experiment.objectives import METRICS
-from specscope.evaluate.experiment.pairs import Pair, pairs_of
+from specscope.evaluate.experiment.paired import Paired
+from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.summary import ArmSummary
 from specscope.evaluate.outputs.copies import wilson
 from specscope.evaluate.statistics.acceptance import Survival
@@ -71,31 +68,25 @@ def worth_trying(found: Iterable[Untried]) -> dict[str, list[Untried]]:
     return dict(sorted(ranked.items()))
 
 
-def untried(
-    blocks: Iterable[BlockTime],
-    parts: Iterable[BlockPart],
-    verdicts: Sequence[Verdict],
-    design: Design = "cohort",
-) -> list[Untried]:
+def untried(experiment: Paired, verdicts: Sequence[Verdict]) -> list[Untried]:
     """Gaps between the lengths that ran, and the next two, of every segment with a verdict.
 
     Nothing where too few blocks know how long drafts and verify passes took, where no position
     was tested, or where target-only did not run.
     """
-    segments = by_segment(pairs_of(blocks, parts, design), design)
     found = []
     for epoch in sorted({verdict.epoch for verdict in verdicts}):
         model = fit_blocks(
             block
-            for (of, _), pairs in segments.items()
+            for (of, _), pairs in experiment.segments.items()
             for pair in pairs
             for block in pair.blocks.values()
             if of == epoch and not block.void
         )
         for verdict in verdicts:
-            pairs = segments.get((epoch, verdict.segment))
-            if verdict.epoch == epoch and model and pairs and verdict.action not in _UNBELIEVED:
-                found += _of_segment(verdict, usable_pairs(pairs, design).pairs, model)
+            usable = experiment.usable.get((epoch, verdict.segment))
+            if verdict.epoch == epoch and model and usable and verdict.action not in _UNBELIEVED:
+                found += _of_segment(verdict, usable.pairs, model)
     return found
 
 
