@@ -2,7 +2,7 @@
 
 Fails if a fixed interval's coverage of nominal 95 % lies surely outside 93..97 %, or if the lower
 95 % limit of a sequence's simultaneous coverage lies under 94 %. Counts are kept in a file after
-every hundred experiments, so a run that is stopped, or has --minutes, is continued by the next.
+every two hundred experiments, so a run that is stopped, or has --minutes, is continued by the next.
 
 Run: python bench/judge_coverage.py --runs 2000 --processes 2
 """
@@ -20,17 +20,20 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "judge_simulator"))
 
-from counted import CHUNK, Count, Kept, count, limits, long_truth, lowest
+from counted import CHUNK, TRUTH_WORLDS, Count, Kept, count, limits, long_truth, lowest
 from planted import SCENARIOS, Scenario
 
-FIRST_SEED = 10_000
+FIRST_SEED, STEP = 10_000, 13 * CHUNK
 Job = tuple[Scenario, float | None, int]
 
 
 def work(job: Job) -> tuple[Job, Count | float]:
-    """The truth of a scenario if it is not known, else a hundred of its experiments."""
+    """The truth of a scenario if it is not known, else some of its experiments."""
     scenario, truth, seed = job
-    return job, long_truth(scenario) if truth is None else count(scenario, truth, CHUNK, seed)
+    if truth is None:
+        return job, long_truth(scenario, TRUTH_WORLDS * (2 if scenario.own_truth else 1))
+    own = scenario.own_truth and (seed - FIRST_SEED) % (4 * STEP) == 0
+    return job, count(scenario, truth, CHUNK, seed, own)
 
 
 def missing(kept: Kept, scenarios: Iterable[Scenario], runs: int) -> list[Job]:
@@ -42,7 +45,7 @@ def missing(kept: Kept, scenarios: Iterable[Scenario], runs: int) -> list[Job]:
             jobs.append((-1, (scenario, None, 0)))
             continue
         for part in range(math.ceil(runs / CHUNK)):
-            seed = FIRST_SEED + 13 * CHUNK * part
+            seed = FIRST_SEED + STEP * part
             if seed not in done:
                 jobs.append((part, (scenario, truth, seed)))
     return [job for _, job in sorted(jobs, key=lambda pair: pair[0])]
@@ -56,7 +59,7 @@ def shown(scenario: Scenario, total: Count) -> str:
         "scenario": scenario.name, "pairs": scenario.pairs, "runs": total.runs,
         "shown": total.given, "fixed": round(total.held / max(1, total.given), 4),
         "limits": [round(low, 4), round(high, 4)],
-        "ran": round(total.ran / max(1, total.given), 4) if scenario.own_truth else None,
+        "ran": [total.ran, total.ran_of],
         "bias": round(mean, 5),
         "sd": round(math.sqrt(max(0.0, total.squares / max(1, total.given) - mean**2)), 5),
         "sequences": total.sequences,

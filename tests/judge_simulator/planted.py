@@ -33,7 +33,7 @@ class Scenario:
     slots: int = 48
     lengths: tuple[int, ...] = (0, 4)
     pairs: int = 48
-    own_truth: bool = False  # the truth of the traffic that ran is counted beside the long run's
+    own_truth: bool = False  # the traffic that ran is counted beside the long run
     seen: dict[int, tuple[float, ...]] = field(default_factory=dict)
     more: dict[int, float] = field(default_factory=dict)
 

@@ -58,12 +58,10 @@ def test_an_interval_that_is_never_shown_fails_the_campaign(truth, worlds):
 
 
 def test_the_truth_of_the_traffic_that_ran_is_counted_beside_the_long_run(worlds):
-    wandering = replace(SMALL, own_truth=True)
+    near = look(worlds, SMALL, 0.0, own=np.full(130, 10.0))
 
-    near = look(worlds, wandering, 0.0, own=np.full(130, 10.0))
-
-    assert (near.held, near.ran) == (0, 0)
-    assert len(near.failures(wandering)) == 3
+    assert (near.held, near.ran, near.ran_of) == (0, 0, 130)
+    assert len(near.failures(SMALL)) == 3
 
 
 def test_counts_are_kept_for_the_same_code_and_scenario_only(tmp_path):

@@ -138,7 +138,7 @@ def run(
     traffic: Traffic,
     noise: Noise,
     seed: int,
-    block_s: float = 16.0,
+    block_s: float = 12.0,
     burn_in: float = 0.25,
 ) -> Recorded:
     """Run blocks one after the other. arms: [blocks, worlds] draft length of each block."""
