@@ -4,7 +4,8 @@ Win, lose (for each of four planted reasons), tie, wrong draft length, and truth
 context and with load; see tests/walk/truths.py for what is right and what is wrong. Everything is
 real but the clock: reference engine, adapter, recorder, ring, transposition, embedded store,
 rollups, evaluator. Fails where the right action comes in under 95 % of the runs of a truth, or a
-confident wrong one in more than the 5 % that the evaluator states, of a truth or of all.
+confident wrong one in more than the 5 % that the evaluator states, of a truth or of all; or if
+`report`, `gate recommend`, `gate plan` and the verdict panel answer otherwise for any segment.
 
 Run: python bench/truth_grid.py --runs 40
 """
@@ -21,8 +22,10 @@ from pathlib import Path
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "walk"))
 
+from gate.screens import disagreements
 from truths import TRUTHS, Score, Truth, scores
 
 from specscope.store.connection import Store
@@ -35,15 +38,16 @@ def counts(counter: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in counter.most_common())
 
 
-def found_for(truth: Truth, seeds: Sequence[int]) -> dict[str, Score]:
-    """Scores of one truth's streams, from a store of its own."""
+def found_for(truth: Truth, seeds: Sequence[int]) -> tuple[dict[str, Score], list[str]]:
+    """Scores of one truth's streams, from a store of its own, and screens that disagree."""
     with tempfile.TemporaryDirectory() as folder:
         rings = Path(folder) / "rings"
         rings.mkdir()
         with Store.open(f"chdb://{folder}/store") as store:
             migrate(store)
             found = scores([truth], seeds, rings, store)
-    return {stream: score for (_, stream), score in found.items()}
+        wrong = disagreements(f"chdb://{folder}/store")
+    return {stream: score for (_, stream), score in found.items()}, wrong
 
 
 def show(row: str, score: Score, notes: bool) -> None:
@@ -72,7 +76,9 @@ def main() -> int:
     for truth in TRUTHS:
         if args.truth and truth.name not in args.truth:
             continue
-        for stream, score in found_for(truth, range(args.first, args.first + args.runs)).items():
+        found, disagree = found_for(truth, range(args.first, args.first + args.runs))
+        failures += [f"{truth.name}: {screen} disagrees with the report" for screen in disagree]
+        for stream, score in found.items():
             row = f"{truth.name}, {stream}"
             show(row, score, args.notes)
             right, bad, runs = score.outcomes["right"], score.outcomes["wrong"], args.runs

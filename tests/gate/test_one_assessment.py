@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from gate.screens import answers, answers_of_the_panel
 from gate.test_gate_commands import LOSE, WIN, put_blocks
 from gate.test_gate_crossover import SWAPPED, stored
 
@@ -15,27 +16,6 @@ from specscope.service.assessor import STALE_NS, Assessor
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
 
-ANSWER = ("label", "context", "output", "load", "action", "k", "grade", "confidence")
-
-
-def answers(capsys, where, *options):
-    """What report, recommend and plan answer, a dict of tuples by the name of the segment."""
-    found = []
-    out = str(where).removeprefix("chdb://") + "-report"
-    for command in (["report", "--out", out], ["gate", "recommend"], ["gate", "plan"]):
-        assert main([*command, "--store", where, "--json", *options]) in (0, 3)
-        segments = json.loads(capsys.readouterr().out)["segments"]
-        found.append([tuple(segment[name] for name in ANSWER) for segment in segments])
-    return found
-
-
-def answers_of_the_panel(where, at=None):
-    """What the service writes down and the verdict panel's query reads."""
-    with Store.open(where) as store:
-        Assessor(store).tick()
-        rows = store.rows(queries.verdicts())
-    return [tuple(row[name] for name in ANSWER) for row in rows]
-
 
 def put_in_force(store, table):
     migrate(store)
@@ -44,13 +24,13 @@ def put_in_force(store, table):
 
 
 @pytest.mark.parametrize("default_k", [None, 0, 2, 4])
-def test_report_recommend_and_plan_give_one_answer_for_each_segment(tmp_path, capsys, default_k):
+def test_report_recommend_and_plan_give_one_answer_for_each_segment(tmp_path, default_k):
     where = f"chdb://{tmp_path}/store"
     with Store.open(where) as store:
         put_blocks(store, {"sql": WIN, "prose": LOSE})
     options = [] if default_k is None else ["--default-k", str(default_k)]
 
-    report, recommend, plan = answers(capsys, where, *options)
+    report, recommend, plan = answers(where, *options)
 
     assert report == recommend == plan
     if default_k is None:
@@ -82,13 +62,13 @@ def test_the_odds_of_causes_are_the_same_on_every_screen(tmp_path, capsys):
     assert all(one["cause"].replace("_", " ") in page for one in written["prose"])
 
 
-def test_a_length_in_force_that_wins_is_kept_by_every_screen(tmp_path, capsys):
+def test_a_length_in_force_that_wins_is_kept_by_every_screen(tmp_path):
     where = f"chdb://{tmp_path}/store"
     with Store.open(where) as store:
         put_in_force(store, GateTable((Cell(4, "sql"),), 0))
         put_blocks(store, {"sql": WIN})
 
-    report, recommend, plan = answers(capsys, where)
+    report, recommend, plan = answers(where)
 
     assert report == recommend == plan
     assert answers_of_the_panel(where) == report
@@ -97,9 +77,7 @@ def test_a_length_in_force_that_wins_is_kept_by_every_screen(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("by_table", [False, True])
-def test_an_allowance_reaches_every_screen_from_the_options_or_the_table(
-    tmp_path, capsys, by_table
-):
+def test_an_allowance_reaches_every_screen_from_the_options_or_the_table(tmp_path, by_table):
     where = f"chdb://{tmp_path}/store"
     with Store.open(where) as store:
         if by_table:
@@ -107,7 +85,7 @@ def test_an_allowance_reaches_every_screen_from_the_options_or_the_table(
             put_in_force(store, GateTable((Cell(4, "sql", basis=basis),), 0))
         put_blocks(store, {"sql": WIN}, tpot_ms=200.0)
 
-    found = answers(capsys, where, *([] if by_table else ["--tpot-ms", "sql=50"]))
+    found = answers(where, *([] if by_table else ["--tpot-ms", "sql=50"]))
 
     assert found[0] == found[1] == found[2]
     assert [one[4] for one in found[0]] == ["route"]
@@ -116,10 +94,10 @@ def test_an_allowance_reaches_every_screen_from_the_options_or_the_table(
 
 
 @pytest.mark.parametrize("options", [[], ["--closed-loop"]])
-def test_a_crossover_by_router_has_one_answer_too(tmp_path, capsys, options):
+def test_a_crossover_by_router_has_one_answer_too(tmp_path, options):
     where = stored(tmp_path, SWAPPED)
 
-    report, recommend, plan = answers(capsys, where, *options)
+    report, recommend, plan = answers(where, *options)
 
     assert report == recommend == plan
     assert len(report) == 1
