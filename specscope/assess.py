@@ -55,7 +55,11 @@ class JudgedExperiment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentAnswer:
-    """What every screen says about one segment, under the names that all of them use."""
+    """What every screen says about one segment, under the names that all of them use.
+
+    current: the draft length in force; None if unknown. primary: the cause of the least loss; None
+    if speculation pays, or if several may be it. cause_odds: all that may be.
+    """
 
     epoch: str
     label: str
@@ -70,7 +74,7 @@ class SegmentAnswer:
     pairs: int
     pairs_needed: int | None
     primary: str | None
-    cause_odds: tuple[CauseOdds, ...] = ()
+    cause_odds: tuple[CauseOdds, ...]
 
 
 @dataclass(frozen=True, slots=True)

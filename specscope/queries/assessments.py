@@ -30,6 +30,6 @@ def evidence_state(where: str = EVERYTHING) -> str:
     return f"""
         SELECT count() AS blocks, max(version) AS newest,
             (SELECT max(policy) FROM policy) AS policy
-        FROM block_time
+        FROM block_time FINAL
         WHERE {where}
         HAVING blocks > 0"""

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from specscope.assess import SegmentAnswer
+
 SCHEMA = "specscope.report/1"
 
 
@@ -161,30 +163,18 @@ class FlagRow:
 
 
 @dataclass(frozen=True, slots=True)
-class SegmentRow:
-    """One kind of traffic, the verdict on it, and every arm that it rests on.
+class SegmentRow(SegmentAnswer):
+    """The answer for one kind of traffic, and every arm that it rests on.
 
-    metric: what its speedups are of, in words.
+    metric: what its speedups are of, in words. causes: of every arm that loses.
     """
 
     name: str
-    label: str
-    context: str
-    output: str
-    load: str
-    action: str
-    k: int | None
-    grade: str
-    confidence: str
     reasons: list[ReasonRow]
     arms: list[ArmRow]
-    primary: str | None = None  # cause of the least loss; None if it pays or rivals stand together
-    cause_odds: list[CauseOddsRow] = field(default_factory=list)  # causes that may be the largest
-    causes: list[LossCauses] = field(default_factory=list)  # of every arm that loses
+    causes: list[LossCauses] = field(default_factory=list)
     metric: str = ""
     flags: list[FlagRow] = field(default_factory=list)
-    current: int | None = None  # draft length in force; None if unknown
-    pairs: int = 0
     tradeoffs: list[TradeoffRow] = field(default_factory=list)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 
+from specscope.assess import answer
 from specscope.evaluate.causes.diagnosis import CauseOdds, Diagnosis
 from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.summary import ArmSummary
@@ -48,25 +50,15 @@ def segment_row(
     """A verdict with its arms. name: what the report calls it. of_hour: prices by epoch."""
     speedups = {one.arm: one for one in verdict.speedups}
     cost = costs(verdict, of_hour or {})
+    shared = answer(verdict)
     return model.SegmentRow(
+        **{field.name: getattr(shared, field.name) for field in fields(shared)},
         name=name,
-        label=verdict.segment.class_ or "mixed",
-        context=verdict.segment.context or "mixed",
-        output=verdict.segment.output or "mixed",
-        load=verdict.segment.load or "unknown",
-        action=verdict.action,
-        k=verdict.k,
-        grade=verdict.grade,
-        confidence=verdict.confidence,
         flags=[model.FlagRow(str(one), words.flag(one)) for one in verdict.flags],
         reasons=[_reason(one) for one in verdict.reasons],
         arms=[_arm(a, speedups.get(a.arm), cost.get(a.arm)) for a in verdict.arms],
-        primary=verdict.primary,
-        cause_odds=cause_odds_rows(verdict.cause_odds),
         causes=_losses(verdict.diagnoses),
         metric=verdict.metric,
-        current=verdict.current,
-        pairs=verdict.pairs,
         tradeoffs=[
             model.TradeoffRow(
                 metric=str(one.metric),

@@ -225,11 +225,11 @@ async def _roll(roller: Roller, metrics: Metrics) -> None:
 
 async def _assess(assessor: Assessor) -> None:
     while True:
-        await asyncio.sleep(ASSESS_S)
         try:
             await asyncio.to_thread(assessor.tick)
         except (StoreError, ImportError) as error:
             log.warning("%s; verdicts on dashboards are behind", error)
+        await asyncio.sleep(ASSESS_S)
 
 
 async def _see_through(steward: Steward, assessor: Assessor) -> None:

@@ -1,17 +1,22 @@
 """Every screen shows one judgement: the same answer for every segment, whoever asks."""
 
+import asyncio
 import json
 import time
 
+import pyarrow as pa
+import pyarrow.compute
 import pytest
 from gate.screens import answers, answers_of_the_panel
 from gate.test_gate_commands import LOSE, WIN, put_blocks
 from gate.test_gate_crossover import SWAPPED, stored
+from waiting import PATIENCE_S
 
 from specscope import queries
 from specscope.cli import main
 from specscope.policy.stored import next_table, read_policies, write_policy
 from specscope.policy.table import Basis, Cell, GateTable
+from specscope.service.app import _assess
 from specscope.service.assessor import STALE_NS, Assessor
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
@@ -118,3 +123,31 @@ def test_answers_are_written_when_evidence_changes_and_once_an_hour(tmp_path):
         put_blocks(store, {"sql": WIN, "prose": LOSE})
         assert assessor.tick(now + STALE_NS + 10**9) == 2
         assert [row["label"] for row in store.rows(queries.verdicts())] == ["prose", "sql"]
+
+
+def test_rows_that_come_again_are_no_new_evidence_and_their_next_version_is(tmp_path):
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        migrate(store)
+        put_blocks(store, {"sql": WIN})
+        before = store.rows(queries.evidence_state())
+        again = store.query("SELECT * FROM block_time FINAL")
+        store.command("SYSTEM STOP MERGES")
+        store.insert("block_time", again, token="again")
+        assert store.rows(queries.evidence_state()) == before
+        version = again.schema.get_field_index("version")
+        newer = pa.compute.add(again["version"], pa.scalar(1, pa.uint64()))
+        store.insert("block_time", again.set_column(version, "version", newer), token="newer")
+        assert store.rows(queries.evidence_state()) != before
+
+
+def test_a_service_judges_as_it_starts_and_not_first_after_its_pause(tmp_path):
+    async def started(store):
+        task = asyncio.create_task(_assess(Assessor(store.session())))
+        while not store.rows(queries.verdicts()):
+            assert not task.done()
+            await asyncio.sleep(0.05)
+        task.cancel()
+
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        put_blocks(store, {"sql": WIN})
+        asyncio.run(asyncio.wait_for(started(store), PATIENCE_S))

@@ -44,6 +44,12 @@ def an_arm(k, speedup=None, spread=0.05, **changes):
 def a_segment(label="sql", action="keep", k=4, **changes):
     arms = [an_arm(0), an_arm(2, 1.3), an_arm(4, 1.5 if action == "keep" else 0.8)]
     segment = SegmentRow(
+        epoch="e1",
+        current=None,
+        pairs=24,
+        pairs_needed=None,
+        primary=None,
+        cause_odds=(),
         name=f"{label}, light",
         label=label,
         context="0-1k",

@@ -1,0 +1,323 @@
+"""Each threshold of a judgement, from both sides, by hand-made estimates and blocks."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from block_rows import Kind, rows
+
+from specscope.evaluate.experiment.backlog import find_backlog
+from specscope.evaluate.experiment.checks import usable_pairs
+from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.experiment.objectives import keeps_up, objective_for
+from specscope.evaluate.experiment.pairs import pairs_of
+from specscope.evaluate.experiment.segments import Segment
+from specscope.evaluate.experiment.summary import ArmSummary
+from specscope.evaluate.statistics import sequential
+from specscope.evaluate.statistics.quantiles import QuantileEstimate
+from specscope.evaluate.statistics.ratio import LogRatio, paired_log_ratio
+from specscope.evaluate.verdict.allowance import keep_to_allowance
+from specscope.evaluate.verdict.choice import Choice, Rules, choose
+from specscope.evaluate.verdict.comparisons import Estimates
+from specscope.evaluate.verdict.decide import decide
+from specscope.evaluate.verdict.enough import lacking
+from specscope.evaluate.verdict.flags import find_flags, overruled
+from specscope.evaluate.verdict.tradeoffs import cache_lost
+from specscope.evaluate.verdict.verdict import Action, Flag
+
+WIN = Kind({0: 1.0, 4: 3.0}, {0: 10.0, 4: 15.0})
+LOSS = Kind({0: 1.0, 4: 1.2}, {0: 10.0, 4: 20.0})
+
+
+def estimate(arm, low, high, baseline="k0"):
+    return Estimate(arm, (low * high) ** 0.5, low, high, 40, 0.95, baseline, k=int(arm[1:]))
+
+
+def found(*speedups, between=()):
+    both = tuple(way for two in between for way in (two, two.reversed()))
+    return Estimates(tuple(e.arm for e in speedups), True, speedups, (), both)
+
+
+def action(*speedups, between=(), current=None):
+    choice = choose(found(*speedups, between=between), Rules(), current)
+    return choice.action, choice.k
+
+
+def test_a_gain_that_is_surely_under_two_percent_is_no_gain():
+    assert action(estimate("k4", 1.005, 1.019)) == (Action.NO_DIFFERENCE, None)
+    assert action(estimate("k4", 1.005, 1.021)) == (Action.SET_K, 4)
+    assert action(estimate("k4", 0.985, 1.015)) == (Action.NO_DIFFERENCE, None)
+    assert action(estimate("k4", 0.97, 1.015)) == (Action.INCONCLUSIVE, None)
+
+
+def test_of_the_best_the_length_in_force_is_kept_and_else_the_shortest_chosen():
+    arms = estimate("k2", 1.2, 1.4), estimate("k4", 1.25, 1.45), estimate("k8", 1.1, 1.2)
+    tied = [estimate("k4", 0.98, 1.08, "k2"), estimate("k8", 0.8, 0.9, "k4")]
+
+    assert action(*arms, between=tied) == (Action.SET_K, 2)
+    assert action(*arms, between=tied, current=4) == (Action.KEEP, 4)
+    assert action(*arms, between=tied, current=8) == (Action.SET_K, 2)
+
+
+def test_an_arm_that_never_met_the_fastest_does_not_equal_it():
+    arms = estimate("k2", 1.2, 1.4), estimate("k4", 1.25, 1.45)
+
+    assert action(*arms) == (Action.SET_K, 4)
+    assert choose(found(*arms), Rules()).best == ("k4",)
+
+
+def test_a_loss_of_the_length_in_force_switches_off_and_one_that_does_not_matter_does_not():
+    slow, small = estimate("k4", 0.9, 0.95), estimate("k4", 0.985, 0.995)
+    open_ = estimate("k8", 0.9, 1.1)
+
+    assert action(slow, open_, current=4) == (Action.DISABLE, 0)
+    assert action(slow, open_, current=8) == (Action.INCONCLUSIVE, None)
+    assert action(small, current=4) == (Action.NO_DIFFERENCE, None)
+    assert action(slow) == (Action.DISABLE, 0)
+    assert action(slow, estimate("k8", 0.99, 1.01)) == (Action.NO_DIFFERENCE, None)
+
+
+def test_the_best_guess_without_a_gain_is_target_only():
+    assert choose(found(estimate("k4", 0.8, 0.9)), Rules()).point_k == 0
+    assert choose(found(estimate("k2", 1.0, 1.2), estimate("k4", 1.1, 1.3)), Rules()).point_k == 4
+
+
+@pytest.mark.parametrize(
+    ("pairs", "requests", "tokens", "units"),
+    [
+        (19, 8, 1000, {"pairs"}),
+        (20, 8, 1000, set()),
+        (20, 1, 1000, {"requests"}),
+        (30, 1, 1000, set()),
+        (20, 8, 4, {"rounds"}),  # 160 requests of one round at k = 4
+    ],
+)
+def test_evidence_is_thin_below_20_pairs_30_requests_or_300_request_rounds(
+    pairs, requests, tokens, units
+):
+    blocks, parts = rows({"sql": WIN}, pairs=pairs, requests=requests, tokens_each=tokens)
+    (verdict,) = decide(blocks, parts)
+
+    thin = {reason["unit"] for reason in verdict.reasons if reason.code == "thin"}
+    assert thin == units
+    assert verdict.confidence == ("low" if units else "high")
+
+
+def test_request_rounds_count_and_not_rounds_of_the_engine():
+    pairs = pairs_of(*rows({"sql": WIN}, pairs=20, requests=64, tokens_each=15))
+    choice = choose(found(replace(estimate("k4", 1.5, 2.5), pairs=20)), Rules())
+
+    assert sum(pair.blocks["k4"].rounds for pair in pairs) < 300
+    assert lacking(pairs, choice, Rules()) == []
+
+
+@pytest.mark.parametrize(("drafting", "flagged"), [(0.019, False), (0.021, True)])
+def test_a_baseline_that_drafts_for_a_fiftieth_of_its_time_is_none(drafting, flagged):
+    blocks, parts = rows({"sql": WIN})
+    paid = [replace(b, draft_us=drafting * b.wall_us) if b.arm == "k0" else b for b in blocks]
+
+    flags = find_flags(pairs_of(paid, parts), ["k4"], "cohort", 0.95)
+
+    assert flags == ({Flag.BASELINE_DRAFTS} if flagged else set())
+
+
+@pytest.mark.parametrize(("share", "flagged"), [(0.87, True), (0.93, False)])
+def test_a_verify_pass_that_is_a_tenth_faster_than_a_target_only_one_is_impossible(share, flagged):
+    blocks, parts = rows({"sql": WIN}, noise=0.001)
+    fast = [
+        replace(b, verify_us=b.verify_us * share, requests=8) if b.arm == "k4" else b
+        for b in blocks
+    ]
+
+    flags = find_flags(pairs_of(fast, parts), ["k4"], "cohort", 0.95)
+
+    assert flags == ({Flag.INCONSISTENT_BASELINE} if flagged else set())
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [lambda b: replace(b, accepted=b.proposed + 1), lambda b: replace(b, accepted=b.accepted - 9)],
+)
+def test_counts_that_no_engine_makes_are_flagged(impossible):
+    blocks, parts = rows({"sql": WIN})
+    odd = [impossible(b) if b.arm == "k4" else b for b in blocks]
+
+    assert find_flags(pairs_of(odd, parts), ["k4"], "cohort", 0.95) == {Flag.IMPOSSIBLE_COUNTS}
+
+
+def test_a_baseline_that_pays_for_drafts_overrules_gains_and_no_loss():
+    flags = {Flag.BASELINE_DRAFTS}
+
+    assert overruled(Action.SET_K, flags) is Action.NOT_COMPARABLE
+    assert overruled(Action.DISABLE, flags) is Action.DISABLE
+    assert overruled(Action.INCONCLUSIVE, flags) is Action.INCONCLUSIVE
+    assert overruled(Action.DISABLE, {Flag.SAMPLE_RATIO}) is Action.NOT_COMPARABLE
+
+
+def summary(arm, low):
+    late = QuantileEstimate(low + 1.0, low, low + 2.0, 20)
+    return replace(_SUMMARY, arm=arm, tpot_p95_ms=late)
+
+
+_SUMMARY = ArmSummary(**{
+    name: field.default if field.default is not field.default_factory else None
+    for name, field in ArmSummary.__dataclass_fields__.items()
+})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("slow", "expected"),
+    [
+        ({"k4"}, (Action.SET_K, 2)),
+        ({"k4", "k2"}, (Action.DISABLE, 0)),
+        ({"k4", "k2", "k0"}, (Action.ROUTE, None)),
+        ({"k2", "k0"}, (Action.SET_K, 4)),
+    ],
+)
+def test_a_choice_that_is_too_slow_gives_way_to_a_winner_then_target_only_then_another_pool(
+    slow, expected
+):
+    speedups = estimate("k1", 0.9, 0.95), estimate("k2", 1.1, 1.2), estimate("k4", 1.3, 1.4)
+    choice = Choice(Action.SET_K, "k4", 4, ("k4",), speedups, 4)
+    arms = [summary(arm, 60.0 if arm in slow else 40.0) for arm in ("k0", "k1", "k2", "k4")]
+
+    kept = keep_to_allowance(choice, arms, 50.0)
+
+    assert (kept.action, kept.k) == expected
+    assert keep_to_allowance(choice, arms, None) is choice
+
+
+def test_a_cache_that_a_drafter_halves_is_twice_as_scarce():
+    lost = cache_lost({"clean": 1000, "k4": 500}, "k4", "clean")
+
+    assert (lost.ratio, lost.before, lost.after, lost.worsens) == (2.0, 1000.0, 500.0, True)
+    assert not cache_lost({"clean": 500, "k4": 500}, "k4", "clean").worsens
+
+
+@pytest.mark.parametrize(("low", "worsens"), [(0.99, False), (1.01, True), (None, False)])
+def test_what_may_be_chance_does_not_worsen(low, worsens):
+    one = replace(cache_lost({"k0": 10, "k4": 5}, "k4", "k0"), low=low)
+
+    assert one.worsens is worsens
+
+
+@pytest.mark.parametrize(("share", "ran"), [(0.55, False), (0.65, True)])
+def test_an_arm_that_drafts_under_three_fifths_of_its_length_did_not_run(share, ran):
+    blocks, _ = rows({"sql": Kind({0: 1.0, 4: 1.5}, {0: 10.0, 4: 12.0})})
+    cut = [
+        replace(b, proposed=round(share * b.proposed), full_tokens=None) if b.arm == "k4" else b
+        for b in blocks
+    ]
+
+    usable = usable_pairs(pairs_of(cut, []), "cohort")
+
+    assert all(("k4" in pair.blocks) is ran for pair in usable.pairs)
+    assert [one.arm for one in usable.short] == ([] if ran else ["k4"])
+
+
+@pytest.mark.parametrize(("beyond", "left_out"), [(0.04, 0), (0.06, 20)])
+def test_a_block_that_drafts_beyond_its_arm_is_left_out(beyond, left_out):
+    blocks, parts = rows({"sql": WIN})
+    drafted = [replace(b, proposed=b.proposed + round(beyond * b.request_rounds)) for b in blocks]
+
+    usable = usable_pairs(pairs_of(drafted, parts), "cohort")
+
+    assert sum(usable.left_out.values()) == left_out
+
+
+def test_blocks_of_a_cohort_serve_the_same_requests():
+    blocks, parts = rows({"sql": WIN})
+    uneven = [replace(b, requests=9) if b.arm == "k4" and b.pair <= 5 else b for b in blocks]
+    pairs = pairs_of(uneven, parts)
+
+    assert dict(usable_pairs(pairs, "cohort").left_out) == {"unequal_requests": 5}
+    assert dict(usable_pairs(pairs, "switchback").left_out) == {}
+
+
+@pytest.mark.parametrize(("queue", "busy", "objective"), [
+    (0.09, 1.0, "latency"), (0.11, 1.0, "throughput"),
+    (None, 0.79, "latency"), (None, 0.81, "throughput"),
+])  # fmt: skip
+def test_an_engine_keeps_up_while_few_wait_or_else_while_it_idles(queue, busy, objective):
+    blocks, _ = rows({"sql": WIN})
+    timed = [
+        replace(
+            b, last_at=b.first_at + round(1e3 * b.wall_us / busy),
+            waiting=None if queue is None else round(queue * b.request_rounds),
+        )
+        for b in blocks
+    ]  # fmt: skip
+
+    assert bool(keeps_up(timed)) is (objective == "latency")
+    assert objective_for("switchback", timed) == objective
+    assert objective_for("cohort", timed) == objective_for("closed_loop", timed) == "throughput"
+
+
+@pytest.mark.parametrize(("uneven", "told"), [(3, False), (4, True), (20, True)])
+def test_a_fifth_of_pairs_with_a_queue_in_one_arm_is_a_backlog(uneven, told):
+    blocks, parts = rows({"sql": WIN})
+    queued = [
+        replace(b, waiting_first=0, waiting_last=90 if b.arm == "k0" and b.pair <= uneven else 0)
+        for b in blocks
+    ]
+
+    backlog = find_backlog(pairs_of(queued, parts), "k4")
+
+    assert (backlog is not None) is told
+    if backlog:
+        assert backlog.share == uneven / 20
+
+
+def test_the_capacity_under_a_backlog_has_an_interval():
+    blocks, parts = rows({"sql": WIN}, noise=0.2)
+    queued = [replace(b, waiting_first=90, waiting_last=90 if b.arm == "k0" else 0) for b in blocks]
+
+    backlog = find_backlog(pairs_of(queued, parts), "k4")
+
+    assert backlog.low < 0.97 * backlog.capacity
+
+
+def of_pairs(own):
+    own = np.asarray(own)
+    scores = (own - own.mean()) / len(own)
+    se = math.sqrt(len(own) / (len(own) - 1) * float(scores @ scores))
+    return LogRatio(float(own.mean()), se, scores, own=own, null=own)
+
+
+def test_a_sequence_begins_at_20_pairs_and_at_30_if_their_scores_are_skewed():
+    even = np.tile([0.1, -0.1], 15)
+    skewed = np.where(np.arange(30) % 10 == 0, 1.0, 0.0)
+
+    shown = [
+        [n for n in range(10, 31) if sequential.interval(of_pairs(one[:n])) is not None]
+        for one in (even, skewed)
+    ]
+
+    assert shown == [list(range(20, 31)), [30]]
+
+
+def test_an_error_of_pairs_has_the_degrees_of_freedom_that_the_mean_leaves():
+    x1, x0 = np.array([11.0, 10.0, 12.0, 11.5]), np.array([10.0, 9.5, 10.5, 10.0])
+    ones = np.full(4, 10.0)
+
+    contrast = paired_log_ratio(x1, ones, x0, ones)
+
+    scores = (x1 - x1.mean()) / x1.sum() - (x0 - x0.mean()) / x0.sum()
+    assert contrast.se == pytest.approx(math.sqrt(4 / 3 * float(scores @ scores)))
+
+
+def test_a_class_with_nine_tenths_of_a_block_names_its_pair():
+    def pairs(share):
+        blocks, parts = rows({"sql": WIN}, pairs=4, noise=0.0)
+        mixed = [replace(b, classes=("prose", "sql")) for b in blocks]
+        some = [replace(p, request_rounds=round(share * p.request_rounds)) for p in parts]
+        rest = [
+            replace(p, class_="prose", request_rounds=p.request_rounds - s.request_rounds)
+            for p, s in zip(parts, some, strict=True)
+        ]
+        return pairs_of(mixed, [*some, *rest])
+
+    assert {pair.segment.class_ for pair in pairs(0.92)} == {"sql"}
+    assert {pair.segment.class_ for pair in pairs(0.85)} == {None}
+    assert Segment().class_ is None
