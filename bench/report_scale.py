@@ -1,11 +1,11 @@
 """`report` and `gate recommend` over the rollups of 1 000 replicas and a week.
 
 Budget: each under 15 s of processor time and 1 GB, the embedded engine in the same process
-included. A store is
-filled by SQL with what a week of such a fleet rolls up to: every replica keeps 2 % of its pairs for
-comparison (k0 and k4, blocks of 120 s, four classes in each), and every minute has its rows of
-`minute` and `minute_time` (`--minutes 0` leaves those out, which neither command reads). Then each
-command runs as a process of its own; printed are its time and the most memory that it held.
+included. A store is filled by SQL with what a week of such a fleet rolls up to: every replica keeps
+2 % of its pairs for comparison (k0 and k4, blocks of 120 s, four classes in each), and every minute
+has its rows of `minute` and `minute_time` (`--minutes 0` leaves those out, which neither command
+reads). Then each command runs as a process of its own; printed are its time and the most memory
+that it held.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from worlds import K_MOST, Kind, Recorded
+from plans import Kind, Recorded
 
 from specscope.evaluate.experiment.blocks import BlockPart, BlockTime
 
@@ -86,6 +86,3 @@ def _parts(
             )
         )  # fmt: skip
     return found
-
-
-assert K_MOST == 8

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 from block_records import rows
+from plans import Array
 from planted import Scenario, true_log_ratio
 from scipy import stats
-from worlds import Array
 
 import specscope.evaluate
 from specscope.evaluate.experiment.contrast import Estimate

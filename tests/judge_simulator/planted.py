@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 import numpy as np
-from worlds import Array, Cost, Kind, Noise, Recorded, Traffic, coin_flips, run
+from plans import Array, Cost, Kind, Noise, Recorded, Traffic
+from worlds import coin_flips, run
 
 Draw = Callable[[int, int, np.random.Generator], Array]
 """(blocks, worlds, source of chance) -> a number, or a share of each class, a block and world."""
