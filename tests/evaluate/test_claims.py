@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from block_rows import Kind, block, part
 
-from specscope.evaluate.experiment.measures import Comparison
+from specscope.evaluate.experiment.measures import ArmContrast
 from specscope.evaluate.statistics import randomisation, sequential, serial
 from specscope.evaluate.statistics.multiplicity import bonferroni, holm_levels
 from specscope.evaluate.statistics.ratio import LogRatio, paired_log_ratio
@@ -173,7 +173,7 @@ def test_claims_step_down_so_one_clear_segment_helps_the_next():
 
 def compared(arm, baseline, delta, se):
     scores = np.array([1.0, -1.0] * 15) * se * math.sqrt(29) / 30
-    return Comparison(arm, baseline, LogRatio(delta, se, scores, own=np.full(30, delta)))
+    return ArmContrast(arm, baseline, LogRatio(delta, se, scores, own=np.full(30, delta)))
 
 
 def test_faster_than_what_is_faster_than_target_only_is_faster():

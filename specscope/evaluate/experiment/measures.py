@@ -16,7 +16,7 @@ from specscope.evaluate.statistics.ratio import LogRatio
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ArmContrast:
     """Two arms over the pairs that ran both.
 
     plain: as the sums came. adjusted: with `held` held equal; None where nothing is.
@@ -60,10 +60,10 @@ class Measure:
 
     def compare(
         self, pairs: Sequence[Pair], arm: str, baseline: str, looked_at_often: bool = False
-    ) -> Comparison | None:
+    ) -> ArmContrast | None:
         """An arm against a baseline, not yet held to a level. None where no pair knows both."""
         found = self._both(pairs, arm, baseline)
-        return found and Comparison(arm, baseline, *found, looked_at_often=looked_at_often)
+        return found and ArmContrast(arm, baseline, *found, looked_at_often=looked_at_often)
 
     def estimate(
         self,

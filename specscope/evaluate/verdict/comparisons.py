@@ -15,7 +15,7 @@ from typing import TypeVar
 from specscope.evaluate.experiment import contrast
 from specscope.evaluate.experiment.blocks import BASELINE, arm_k
 from specscope.evaluate.experiment.estimate import Estimate
-from specscope.evaluate.experiment.measures import Comparison, Measure
+from specscope.evaluate.experiment.measures import ArmContrast, Measure
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.statistics.multiplicity import holm_levels
 
@@ -33,9 +33,9 @@ class Comparisons:
 
     arms: tuple[str, ...]
     together: bool
-    speedups: tuple[Comparison, ...]
-    cells: tuple[Comparison, ...]
-    between: tuple[Comparison, ...]
+    speedups: tuple[ArmContrast, ...]
+    cells: tuple[ArmContrast, ...]
+    between: tuple[ArmContrast, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def compare(pairs: Sequence[Pair], measure: Measure, looked_at_often: bool) -> C
     """Everything about a segment that a decision may rest on."""
     arms = arms_of(pairs)
 
-    def against(names: Sequence[tuple[str, str]]) -> tuple[Comparison, ...]:
+    def against(names: Sequence[tuple[str, str]]) -> tuple[ArmContrast, ...]:
         found = (measure.compare(pairs, *two, looked_at_often) for two in names)
         return tuple(one for one in found if one is not None)
 
@@ -99,7 +99,7 @@ def hold(segments: Mapping[Key, Comparisons], level: float) -> dict[Key, Estimat
 
 
 def _held(
-    comparisons: Mapping[Key, Sequence[Comparison]], level: float
+    comparisons: Mapping[Key, Sequence[ArmContrast]], level: float
 ) -> dict[Key, tuple[Estimate, ...]]:
     everything = [(key, one) for key, many in comparisons.items() for one in many]
     # A single pair tests nothing, so it takes no share of the error.
