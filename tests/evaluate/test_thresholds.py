@@ -10,7 +10,6 @@ from block_rows import Kind, rows
 from specscope.evaluate.experiment.backlog import find_backlog
 from specscope.evaluate.experiment.checks import usable_pairs
 from specscope.evaluate.experiment.estimate import Estimate
-from specscope.evaluate.experiment.objectives import keeps_up, objective_for
 from specscope.evaluate.experiment.pairs import pairs_of
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.experiment.summary import ArmSummary
@@ -233,25 +232,6 @@ def test_blocks_of_a_cohort_serve_the_same_requests():
 
     assert dict(usable_pairs(pairs, "cohort").left_out) == {"unequal_requests": 5}
     assert dict(usable_pairs(pairs, "switchback").left_out) == {}
-
-
-@pytest.mark.parametrize(("queue", "busy", "objective"), [
-    (0.09, 1.0, "latency"), (0.11, 1.0, "throughput"),
-    (None, 0.79, "latency"), (None, 0.81, "throughput"),
-])  # fmt: skip
-def test_an_engine_keeps_up_while_few_wait_or_else_while_it_idles(queue, busy, objective):
-    blocks, _ = rows({"sql": WIN})
-    timed = [
-        replace(
-            b, last_at=b.first_at + round(1e3 * b.wall_us / busy),
-            waiting=None if queue is None else round(queue * b.request_rounds),
-        )
-        for b in blocks
-    ]  # fmt: skip
-
-    assert bool(keeps_up(timed)) is (objective == "latency")
-    assert objective_for("switchback", timed) == objective
-    assert objective_for("cohort", timed) == objective_for("closed_loop", timed) == "throughput"
 
 
 @pytest.mark.parametrize(("uneven", "told"), [(3, False), (4, True), (20, True)])
