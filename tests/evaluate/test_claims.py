@@ -1,5 +1,6 @@
 """What may be claimed from pairs: exact tests, and only the comparisons that change an action."""
 
+import dataclasses
 import math
 from dataclasses import replace
 from itertools import product
@@ -280,3 +281,17 @@ def test_pairs_with_a_memory_are_worth_fewer_degrees_of_freedom():
     assert many.worth > 20
     low, high = one.interval()
     assert high - low > 2 * 2.4 * one.se  # Student's t of these degrees of freedom
+
+
+def test_a_sequence_of_pairs_with_a_memory_is_as_long_as_they_are_worth():
+    scores = np.tile([0.01, -0.01], 20)
+    plain = LogRatio(0.1, math.sqrt(40 / 39 * float(scores @ scores)), scores)
+    alike = dataclasses.replace(plain, worth=9.0)
+
+    low, high = sequential.interval(alike, 0.05)
+
+    half = plain.se * math.sqrt(10) * sequential.margin(10, 0.05)
+    assert (low, high) == pytest.approx((0.1 - half, 0.1 + half))
+    assert high - low > np.diff(sequential.interval(plain, 0.05))[0]
+    edge = dataclasses.replace(alike, delta=half)
+    assert sequential.p_value(edge) == pytest.approx(0.05, rel=1e-6)

@@ -51,9 +51,15 @@ def margin(pairs: float, alpha: float = 0.05, rho2: float | None = None) -> floa
 
 
 def interval(contrast: LogRatio, alpha: float = 0.05) -> tuple[float, float] | None:
-    """Interval of the log ratio, valid at every look. None before the first look is allowed."""
-    half = half_width(contrast.se, contrast.scores, alpha, contrast.spent)
-    return None if half is None else (contrast.delta - half, contrast.delta + half)
+    """Interval of the log ratio, valid at every look. None before the first look is allowed.
+
+    Pairs with a memory are a sequence as long as the independent pairs that they are worth.
+    """
+    if contrast.se is None or contrast.pairs - contrast.spent < first_look(contrast):
+        return None
+    length = _length(contrast)
+    half = contrast.se * math.sqrt(length) * margin(length, alpha)
+    return contrast.delta - half, contrast.delta + half
 
 
 def half_width(
@@ -99,15 +105,16 @@ def p_value(contrast: LogRatio) -> float:
         return 1.0
     if contrast.pair_sd == 0:
         return 1.0 if contrast.delta == 0 else 0.0
-    distance = abs(contrast.delta) / contrast.pair_sd
-    if margin(contrast.pairs, _WEAKEST) >= distance:
+    length = _length(contrast)
+    distance = abs(contrast.delta) / ((contrast.se or 0.0) * math.sqrt(length))
+    if margin(length, _WEAKEST) >= distance:
         return 1.0
     low, high = _STRONGEST, math.log(_WEAKEST)
-    if margin(contrast.pairs, math.exp(low)) < distance:
+    if margin(length, math.exp(low)) < distance:
         return math.exp(low)
     for _ in range(40):
         middle = 0.5 * (low + high)
-        if margin(contrast.pairs, math.exp(middle)) < distance:
+        if margin(length, math.exp(middle)) < distance:
             high = middle
         else:
             low = middle
@@ -120,6 +127,13 @@ def first_look(contrast: LogRatio) -> int:
     Each degree of freedom spent on a covariate asks for a pair more.
     """
     return _first_look(contrast.scores)
+
+
+def _length(contrast: LogRatio) -> float:
+    """Pairs of the sequence; of pairs that are not independent, what they are worth."""
+    if contrast.worth is None:
+        return contrast.pairs
+    return min(contrast.pairs, contrast.worth + 1.0 + contrast.spent)
 
 
 def _first_look(scores: Floats) -> int:
