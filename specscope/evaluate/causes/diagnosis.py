@@ -139,8 +139,9 @@ def _rivals(
     for place, part in enumerate(parts):
         odds = float(found.odds[place])
         if odds >= RIVAL:
-            name = _within(part, found.credit[place], seen)
-            rivals.append(CauseOdds(name.code, odds, _repaired(facts, seen[name].saved)))
+            name = _within(part, found.credit[place], _saved(facts, part, seen), seen)
+            saved = seen[name].saved if name in seen else _saved(facts, part, seen)
+            rivals.append(CauseOdds(name.code, odds, _repaired(facts, saved)))
         elif found.open_[place]:
             looked = seen.get(part) or missing[part]
             rivals.append(
@@ -151,15 +152,17 @@ def _rivals(
     return standing(rivals)
 
 
-def _within(part: Cause, credit: Array, seen: Mapping[Cause, Seen]) -> Cause:
+def _within(part: Cause, credit: Array, saved: Array, seen: Mapping[Cause, Seen]) -> Cause:
     """The cause behind a part that explains it in nine of ten draws that credit it; else the part.
 
-    In a draw it is the first of the table that explains half of what the part costs.
+    In a draw it is the first of the table that explains half of what the part costs. saved: by the
+    part, which may be known only from a cause behind it.
     """
+    whole = seen[part].saved if part in seen else saved
     behind = [one for one in seen if one.part == part.code and one is not part]
     left = credit.copy()
     for one in behind:
-        enough = (seen[one].saved > 0) & (seen[one].saved >= _HALF * seen[part].saved)
+        enough = (seen[one].saved > 0) & (seen[one].saved >= _HALF * whole)
         if (left * enough).sum() >= NAMED * credit.sum():
             return one
         left = left * ~enough
