@@ -10,6 +10,7 @@ from block_rows import Kind, rows
 from specscope.evaluate.experiment.backlog import find_backlog
 from specscope.evaluate.experiment.checks import usable_pairs
 from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.experiment.measures import ArmContrast
 from specscope.evaluate.experiment.pairs import pairs_of
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.experiment.summary import ArmSummary
@@ -18,9 +19,9 @@ from specscope.evaluate.statistics.quantiles import QuantileEstimate
 from specscope.evaluate.statistics.ratio import LogRatio, paired_log_ratio
 from specscope.evaluate.verdict.allowance import keep_to_allowance
 from specscope.evaluate.verdict.choice import Choice, Rules, choose
-from specscope.evaluate.verdict.comparisons import Estimates
+from specscope.evaluate.verdict.comparisons import Comparisons, Estimates, hold
 from specscope.evaluate.verdict.decide import decide
-from specscope.evaluate.verdict.enough import lacking
+from specscope.evaluate.verdict.enough import lacking, pairs_needed
 from specscope.evaluate.verdict.flags import find_flags, overruled
 from specscope.evaluate.verdict.tradeoffs import cache_lost
 from specscope.evaluate.verdict.verdict import Action, Flag
@@ -301,3 +302,42 @@ def test_a_class_with_nine_tenths_of_a_block_names_its_pair():
     assert {pair.segment.class_ for pair in pairs(0.92)} == {"sql"}
     assert {pair.segment.class_ for pair in pairs(0.85)} == {None}
     assert Segment().class_ is None
+
+
+def needs(needed, current=None):
+    """Pairs to an action. needed: by arm, its value and the pairs that it would take."""
+    speedups, compared = [], []
+    for arm, (value, pairs) in needed.items():
+        own = math.log(value) + np.tile([1.0, -1.0], 15) * 0.05 * math.sqrt(pairs / 30)
+        one = ArmContrast(arm, "k0", of_pairs(own))
+        compared.append(one)
+        speedups.append(replace(one.at(0.95), low=0.8, high=1.25, p=0.5))
+    found_ = Comparisons(tuple(needed), True, tuple(compared), (), ())
+    choice = Choice(
+        Action.INCONCLUSIVE, None, None, tuple(needed), tuple(speedups), 0, tuple(needed)
+    )
+    return pairs_needed(found_, choice, Rules(), decided=False, current=current)
+
+
+def test_the_first_winner_or_a_loss_of_the_length_in_force_is_what_is_waited_for():
+    near, far = needs({"k4": (1.06, 60)}), needs({"k2": (1.06, 600)})
+
+    assert near < far
+    assert needs({"k4": (1.06, 60), "k2": (1.06, 600)}) == near
+    assert needs({"k4": (0.94, 60), "k2": (0.94, 600)}, current=4) == needs({"k4": (0.94, 60)})
+    assert needs({"k4": (0.94, 60), "k2": (0.94, 600)}) == needs({"k2": (0.94, 600)})
+
+
+def test_a_single_pair_takes_no_share_of_the_error():
+    def contrast(arm, pairs):
+        return ArmContrast(arm, "k0", of_pairs([0.02, 0.03, 0.025, 0.04, 0.03, 0.035][:pairs]))
+
+    alone = Comparisons(("k4",), True, (contrast("k4", 6),), (), ())
+    single = ArmContrast("k2", "k0", LogRatio(0.1, None, np.zeros(1)))
+    beside = Comparisons(("k2", "k4"), True, (single, contrast("k4", 6)), (), ())
+
+    (one,) = hold({0: alone}, 0.95)[0].speedups
+    _, same = hold({0: beside}, 0.95)[0].speedups
+
+    assert single.p is None
+    assert (one.wins, same.wins, same.level) == (True, True, 0.975)
