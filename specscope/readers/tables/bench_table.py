@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import itertools
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -29,13 +29,13 @@ from specscope.readers.tables.names import (
     WORD,
     heads_planned,
     is_planned,
-    is_total,
     k_of,
     named,
     shared_rests,
 )
 from specscope.readers.tables.round_parts import PERCENT, modelled
 from specscope.readers.tables.row_window import window_of
+from specscope.readers.tables.rows_together import SPEECH, infer_baseline, tell_by_knobs
 from specscope.readers.tables.schema import SWITCH, Row, Schema, is_blank, measured, resolve
 from specscope.readers.tables.shape import arm_above, is_transposed, long_rows
 from specscope.readers.tables.table import Table
@@ -56,11 +56,6 @@ _BASELINE_SAID = re.compile(
     re.IGNORECASE,
 )
 _COMMIT = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b")
-_SPEECH = ("accepted", "mean_length", "acceptance_rate")
-
-
-_Read = tuple[Arm, tuple[float, ...] | None]
-"""The arm of a row, and its acceptance by position."""
 
 
 class BenchTable:
@@ -127,8 +122,8 @@ def records(
     reader = _Rows(input, table, schema, unfolded, impossible)
     read_rows = [reader.row(row, line) for line, row in enumerate(unfolded, start=first_line)]
     yield from reader.findings
-    _infer_baseline(schema, unfolded, read_rows)
-    _tell_by_knobs(schema, unfolded, read_rows)
+    infer_baseline(schema, unfolded, read_rows)
+    tell_by_knobs(schema, unfolded, read_rows)
     arms = [arm for arm, _ in read_rows]
     by_times = list(modelled(input, arms))
     yield from by_times
@@ -377,41 +372,9 @@ def _positions(schema: Schema, row: Row) -> tuple[float, ...] | None:
     return tuple(found) if len(found) > 1 else None
 
 
-def _infer_baseline(schema: Schema, rows: Sequence[Row], read_rows: list[_Read]) -> None:
-    """Rows whose acceptance is left blank, in a table that gives it for others, drafted nothing."""
-    places = [c for metric in _SPEECH for c, _ in schema.metrics.get(metric, [])]
-    if not places or any(arm.role in ("target_only", "k0") for arm, _ in read_rows):
-        return
-    blank = [all(is_blank(row.get(column)) for column in places) for row in rows]
-    given = any(any(metric in arm.metrics for metric in _SPEECH) for arm, _ in read_rows)
-    if not given or not 0 < sum(blank) < len(read_rows):
-        return
-    if len({arm.arm for place, (arm, _) in enumerate(read_rows) if blank[place]}) > 1:
-        return  # of several that drafted nothing, which is the baseline?
-    for place, (arm, positions) in enumerate(read_rows):
-        nameless = arm.role == "unknown" and arm.k in (None, 0)
-        if blank[place] and nameless and not named(arm.arm).versioned and not is_total(arm.arm):
-            plain = replace(arm, role="target_only", k=None, basis="inferred")
-            read_rows[place] = (plain, positions)
-
-
-def _tell_by_knobs(schema: Schema, rows: Sequence[Row], read_rows: list[_Read]) -> None:
-    """Rows of one name and class that differ in a knob of speculation are arms of their own."""
-    by_arm: dict[str, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
-    for place, (arm, _) in enumerate(read_rows):
-        values = tuple(f"{name.replace('_', ' ')} {rows[place].get(name)}" for name in schema.knobs)
-        by_arm[f"{arm.arm} {arm.role} {arm.k} {arm.conditions}"][values].append(place)
-    for kinds in by_arm.values():
-        for values, places in kinds.items() if len(kinds) > 1 else ():
-            told = [one for i, one in enumerate(values) if len({v[i] for v in kinds}) > 1]
-            for place in places:
-                arm, positions = read_rows[place]
-                read_rows[place] = (replace(arm, arm=", ".join([arm.arm, *told])), positions)
-
-
 def _speaks(metrics: Mapping[str, float], positions: tuple[float, ...] | None) -> bool:
-    return positions is not None or any(metrics.get(name) is not None for name in _SPEECH)
+    return positions is not None or any(metrics.get(name) is not None for name in SPEECH)
 
 
 def _speaks_at_all(schema: Schema) -> bool:
-    return any(name in schema.metrics for name in _SPEECH)
+    return any(name in schema.metrics for name in SPEECH)

@@ -1,0 +1,49 @@
+"""What rows of a table say only together: which drafted nothing, and which are no repetitions."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from specscope.readers.records import Arm
+from specscope.readers.tables.names import is_total, named
+from specscope.readers.tables.schema import Row, Schema, is_blank
+
+SPEECH = ("accepted", "mean_length", "acceptance_rate")
+"""Metrics that speak of speculation."""
+
+ReadRow = tuple[Arm, tuple[float, ...] | None]
+"""The arm of a row, and its acceptance by position."""
+
+
+def infer_baseline(schema: Schema, rows: Sequence[Row], read_rows: list[ReadRow]) -> None:
+    """Rows whose acceptance is left blank, in a table that gives it for others, drafted nothing."""
+    places = [c for metric in SPEECH for c, _ in schema.metrics.get(metric, [])]
+    if not places or any(arm.role in ("target_only", "k0") for arm, _ in read_rows):
+        return
+    blank = [all(is_blank(row.get(column)) for column in places) for row in rows]
+    given = any(any(metric in arm.metrics for metric in SPEECH) for arm, _ in read_rows)
+    if not given or not 0 < sum(blank) < len(read_rows):
+        return
+    if len({arm.arm for place, (arm, _) in enumerate(read_rows) if blank[place]}) > 1:
+        return  # of several that drafted nothing, which is the baseline?
+    for place, (arm, positions) in enumerate(read_rows):
+        nameless = arm.role == "unknown" and arm.k in (None, 0)
+        if blank[place] and nameless and not named(arm.arm).versioned and not is_total(arm.arm):
+            plain = replace(arm, role="target_only", k=None, basis="inferred")
+            read_rows[place] = (plain, positions)
+
+
+def tell_by_knobs(schema: Schema, rows: Sequence[Row], read_rows: list[ReadRow]) -> None:
+    """Rows of one name and class that differ in a knob of speculation are arms of their own."""
+    by_arm: dict[str, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
+    for place, (arm, _) in enumerate(read_rows):
+        values = tuple(f"{name.replace('_', ' ')} {rows[place].get(name)}" for name in schema.knobs)
+        by_arm[f"{arm.arm} {arm.role} {arm.k} {arm.conditions}"][values].append(place)
+    for kinds in by_arm.values():
+        for values, places in kinds.items() if len(kinds) > 1 else ():
+            told = [one for i, one in enumerate(values) if len({v[i] for v in kinds}) > 1]
+            for place in places:
+                arm, positions = read_rows[place]
+                read_rows[place] = (replace(arm, arm=", ".join([arm.arm, *told])), positions)
