@@ -83,8 +83,22 @@ class HeadAsTarget(Decoder):
         return torch.stack(outs)
 
 
-def plain_draft(head: EagleHead, target: Decoder, text: list[int], k: int) -> list[int]:
-    """The greedy draft of k tokens, from nothing but the text."""
+def near_head(head: EagleHead, noise: float, seed: int = 9) -> EagleHead:
+    """A head that resembles `head`: often accepted whole, and never exact."""
+    generator = torch.Generator().manual_seed(seed)
+    copy = EagleHead(head.config).double()
+    copy.load_state_dict(head.state_dict())
+    with torch.no_grad():
+        for parameter in copy.parameters():
+            step = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter += noise * step
+    return copy.ready()
+
+
+def plain_draft(
+    head: EagleHead, target: Decoder, text: list[int], k: int
+) -> tuple[list[int], Tensor]:
+    """The greedy draft of k tokens and the outputs [k, hidden], from nothing but the text."""
     text, length = list(text), len(text)
     with torch.inference_mode():
         # The last token of a text is in no cache of the target: its state is not known.
@@ -94,4 +108,4 @@ def plain_draft(head: EagleHead, target: Decoder, text: list[int], k: int) -> li
             out = plain_outputs(head, target.embed_tokens(torch.tensor(text)), features)
             features = torch.cat((features, out[-1:]))
             text.append(int(target.lm_head(out[-1]).argmax()))
-    return text[length:]
+    return text[length:], features[length:]

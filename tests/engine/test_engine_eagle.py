@@ -4,7 +4,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from engine.head_plants import HEAD, HeadAsTarget, plain_draft, random_head
+import torch
+from engine.head_plants import HEAD, HeadAsTarget, near_head, plain_draft, random_head
 from engine.plain_decoding import decode_plainly
 from engine.test_engine_acceptance import MODES, SETTINGS, kinds
 from engine.tiny_models import TINY, prompts, random_gate, run, tiny_model
@@ -88,7 +89,8 @@ class Watched(EagleDrafter):
         for row, k in enumerate(ks):
             length = int(batch.state.lengths[row])
             tokens = batch.state.tokens[row, : length + k].tolist()
-            self.seen.append((tokens[:length], k, tokens[length:]))
+            outputs = self.features[row, length : length + k].clone()
+            self.seen.append((tokens[:length], k, tokens[length:], outputs))
         return proposal
 
 
@@ -101,10 +103,31 @@ def test_a_head_proposes_what_it_computes_from_the_text_alone(target, head, dept
         gate=random_gate(4), depth=depth, graphs=graphs, slots=3,
     )  # fmt: skip
 
-    drafts = Counter(k for _, k, _ in drafter.seen)
+    drafts = Counter(k for _, k, *_ in drafter.seen)
     assert min(drafts[k] for k in range(5)) > 3
-    for text, k, proposed in drafter.seen:
-        assert proposed == plain_draft(head, target, text, k)
+    check(drafter)
+
+
+def check(drafter):
+    """Everything that was proposed follows from its text, to the last digits of the outputs."""
+    for text, k, proposed, outputs in drafter.seen:
+        tokens, expected = plain_draft(drafter.head, drafter.target, text, k)
+        assert proposed == tokens
+        torch.testing.assert_close(outputs, expected)
+
+
+@pytest.mark.parametrize(("depth", "graphs"), SHAPES)
+def test_what_was_accepted_whole_is_read_again_with_true_hidden_states(planted, depth, graphs):
+    drafter = Watched(near_head(planted.inner, 0.01), planted)
+
+    record = run(
+        planted, drafter, prompts(LENGTHS[:3]), SamplingParams(max_new_tokens=20), gate=4,
+        depth=depth, graphs=graphs, slots=3,
+    )  # fmt: skip
+
+    assert 0.5 < record.acceptance < 1
+    assert sum(accepted == 4 for report in record.rounds for accepted in report.accepted) > 3
+    check(drafter)
 
 
 @pytest.mark.parametrize("closed", [1, 2, 6, 7, 20])
@@ -123,10 +146,8 @@ def test_after_rounds_without_a_draft_the_head_proposes_as_if_there_had_been_non
         target, drafter, prompts((9, 40)), SamplingParams(max_new_tokens=60), gate=gate, depth=depth
     )
 
-    reopened = [text for text, k, _ in drafter.seen if k]
-    assert len(reopened) > 5
-    for text, k, proposed in drafter.seen:
-        assert proposed == plain_draft(head, target, text, k)
+    assert sum(k > 0 for _, k, *_ in drafter.seen) > 5
+    check(drafter)
     drafting = [any(report.k) for report in record.rounds]
     for before, after, report in zip(drafting, drafting[1:], record.rounds[1:], strict=False):
         assert (report.catchup_us > 0) == (after and not before)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from engine.head_plants import HEAD, plain_outputs, random_head
+from engine.head_plants import HEAD, HeadAsTarget, plain_outputs, random_head
 from engine.tiny_models import TINY, tiny_model
 from torch.nn import functional as F  # noqa: N812
 
@@ -66,6 +66,19 @@ def test_a_step_of_training_sees_what_drafting_sees(target):
                 seen = torch.cat((seen, out[None]))
 
 
+def test_the_loss_of_an_exact_head_is_the_entropy_of_its_targets_law():
+    planted = HeadAsTarget(random_head())
+    rows = torch.randint(TINY.vocab, (2, 12), generator=torch.Generator().manual_seed(2))
+
+    with torch.no_grad():
+        losses = training.unrolled_losses(planted.inner, planted, rows)
+        law = planted.score(rows).softmax(-1)
+
+    entropy = -(law * law.log()).sum(-1)
+    for step, loss in enumerate(losses.tolist()):
+        assert loss == pytest.approx(entropy[:, step:].mean().item(), rel=1e-5)
+
+
 def trained(target, tokens, path, recipe=RECIPE, until=None, monkeypatch=None):
     def say(text):
         if until is not None and text.startswith(f"head step {until}/"):
@@ -95,7 +108,7 @@ def test_a_training_that_was_interrupted_ends_with_the_bits_of_one_that_was_not(
 
 def test_a_partial_training_of_another_recipe_is_not_taken_up(small, tokens, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "SAVED_EVERY", 2)
-    longer = replace(RECIPE, steps=6)
+    longer = replace(RECIPE, steps=6, seed=5)
     whole = trained(small, tokens, tmp_path / "whole", longer)
     trained(small, tokens, tmp_path / "cut")
 

@@ -86,10 +86,11 @@ def build_head(
     target = load_model(out / "target.json", [weights])
     tokenizer = Tokenizer.from_file(str(out / "tokenizer.json"))
     seen = encode(documents, tokenizer, False)
-    head = train_head(target, seen, recipe or HeadRecipe(), partial, say)
+    recipe = recipe or HeadRecipe()
+    head = train_head(target, seen, recipe, partial, say)
     config, file = (out / name for name in HEAD_FILES)
     save_head(head, config, file, file_sha256(weights))
-    for kept in (partial, windows_of(partial)):
+    for kept in (partial, windows_of(partial, recipe)):
         kept.unlink(missing_ok=True)
     write_hashes(out)
 

@@ -78,7 +78,7 @@ def train_head(
     head = EagleHead(head_config(target.config, recipe.ff))
     _initialise(head)
     trained = optimizers(head)
-    continued = continued_windows(target, tokens, recipe, windows_of(partial), say)
+    continued = continued_windows(target, tokens, recipe, windows_of(partial, recipe), say)
     step, states = _resume(partial, head, trained, recipe)
     began, first, smooth = time.perf_counter(), step, math.nan
     while step < recipe.steps:
@@ -217,9 +217,9 @@ def _window(rng: np.random.Generator, tokens: Tokens, width: int) -> NDArray[np.
     return stream[start : start + width]
 
 
-def windows_of(partial: Path) -> Path:
-    """The file of continued windows beside a partial training."""
-    return partial.with_name(partial.name + ".windows")
+def windows_of(partial: Path, recipe: HeadRecipe) -> Path:
+    """The file of continued windows beside a partial training; other seeds have others."""
+    return partial.with_name(f"{partial.name}.windows-{recipe.seed}")
 
 
 def continued_windows(
