@@ -1,10 +1,8 @@
 """The walls of the house: who may import whom, and what the serving image must never see."""
 
 import ast
-import re
 import subprocess
 import sys
-from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -163,16 +161,17 @@ def test_no_modules_import_each_other_in_a_circle():
 
 
 def test_a_class_name_stands_for_one_thing():
-    """Outside `engine`, `readers` and `analyze`, which speak of serving engines and of files."""
-    apart = ("engine", "readers", "analyze")
-    found: dict[str, list[str]] = {}
+    """Outside `engine` and `readers`, which speak of serving engines and of files."""
+    apart = ("engine", "readers")
+    defined: dict[str, list[str]] = {}
     for path in modules(PACKAGES["specscope"]):
-        room = path.relative_to(PACKAGES["specscope"]).parts[0]
+        if path.relative_to(PACKAGES["specscope"]).parts[0] in apart:
+            continue
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and room not in apart:
-                found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+            if isinstance(node, ast.ClassDef):
+                defined.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
 
-    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+    assert {name: files for name, files in defined.items() if len(files) > 1} == {}
 
 
 def test_no_file_of_the_evaluator_or_the_gate_is_long():
@@ -182,14 +181,3 @@ def test_no_file_of_the_evaluator_or_the_gate_is_long():
     long = {str(path.relative_to(ROOT)) for path in files if path.read_text().count("\n") > 400}
 
     assert long == set()
-
-
-def test_no_class_name_stands_twice_outside_engine_and_readers():
-    names = Counter(
-        match.group(1)
-        for path in sorted((ROOT / "specscope").rglob("*.py"))
-        if path.relative_to(ROOT / "specscope").parts[0] not in ("engine", "readers")
-        for match in re.finditer(r"^class (\w+)", path.read_text(), re.MULTILINE)
-    )
-
-    assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
