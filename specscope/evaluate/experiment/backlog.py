@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specscope.evaluate.experiment.blocks import BASELINE, BlockTime
-from specscope.evaluate.experiment.objectives import ONLY_ARRIVED
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.statistics.ratio import Ratio, ratio_of_sums, welch_half_width
 
+# Requests that wait, over those that run: below this share they are only the ones just arrived.
+_ONLY_ARRIVED = 0.1
 # Pairs of which this share is uneven are of no steady state.
 _UNEVEN = 0.2
 _FEWEST = 3
@@ -65,7 +66,7 @@ def _ends(block: BlockTime) -> tuple[bool, bool] | None:
     """Whether a block begins, and whether it ends, with a queue that is more than arrivals' own."""
     if block.waiting_first is None or block.waiting_last is None or not block.rounds:
         return None
-    most = ONLY_ARRIVED * block.merged * block.request_rounds / block.rounds
+    most = _ONLY_ARRIVED * block.merged * block.request_rounds / block.rounds
     return block.waiting_first > most, block.waiting_last > most
 
 

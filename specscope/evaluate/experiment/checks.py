@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,8 +81,10 @@ def sample_ratio_p(
     pair, so bursts and correlated arrivals are part of the noise. Below SRM_LEVEL the router is not
     blind to the arm and the experiment is void. 1 for a single pair, or if nothing arrived.
 
-    Some engines count a request when it arrives, others when it leaves the queue. Under a queue the
-    numbers differ only if they do so both as counted and with what the queue grew by.
+    Some engines count a request when it arrives, others when it leaves the queue. So the numbers
+    differ only if they do so both as counted and with the growth of the queue. Requests of the
+    burn-in come from the queue of the block before, so they count for less the longer it is. Where
+    the growth is not known, this holds for all requests. At saturation they count for nothing.
     """
     both = [pair for pair in pairs if arm in pair.blocks and baseline in pair.blocks]
     ones, bases = ([pair.blocks[name] for pair in both] for name in (arm, baseline))
@@ -103,19 +106,16 @@ def _numbers_p(
     """Of the number of requests. settled: whether those after the burn-in are known apart."""
     blocks = (*ones, *bases)
     alone = np.ones(len(blocks))
-    queue = objectives.queue_share(blocks)
-    if queue is None or queue <= objectives.ONLY_ARRIVED:
-        counts = np.array([block.requests / block.merged for block in blocks])
-        return _split_p(counts, alone, looked_at_often)
-    grown = [objectives.queue_growth(block) for block in blocks]
-    if not settled or any(one is None for one in grown):
-        return 1.0
-    counts = np.array([sum(block.admitted_counts) / block.merged for block in blocks])
-    arrived = counts + np.array([one or 0.0 for one in grown])
-    return max(
-        _split_p(counts, alone, looked_at_often),
-        _split_p(np.maximum(0.0, arrived), alone, looked_at_often),
-    )
+    known = objectives.queue_share(blocks) is not None
+    weight = 1.0 - objectives.saturation(blocks) if known else 1.0
+    counts = np.array([block.requests / block.merged for block in blocks])
+    growths = [one for block in blocks if (one := objectives.queue_growth(block)) is not None]
+    if not settled or len(growths) < len(blocks):
+        return math.pow(_split_p(counts, alone, looked_at_often), weight)
+    admitted = np.array([sum(block.admitted_counts) / block.merged for block in blocks])
+    counts = weight * counts + (1.0 - weight) * admitted
+    arrived = np.maximum(0.0, counts + np.array(growths))
+    return max(_split_p(each, alone, looked_at_often) for each in (counts, arrived))
 
 
 def _kinds(block: BlockTime) -> Counter[str]:

@@ -30,8 +30,6 @@ METRICS: Mapping[str, str] = {
     "latency": "mean over requests of time per output token, target-only / arm",
 }
 
-# Requests that wait, over those that run: below this share they are only the ones just arrived.
-ONLY_ARRIVED = 0.1
 # Below the first share of waiting requests the engine keeps up; beyond the second it is saturated.
 # Between them both metrics count, each with its weight, so that no verdict hangs on 0.099 or 0.101.
 QUEUE = (0.05, 0.2)
