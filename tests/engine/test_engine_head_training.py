@@ -146,6 +146,37 @@ def test_windows_are_continued_by_the_target_and_kept(small, tokens, tmp_path, m
     assert (again == windows).all()
 
 
+def test_no_window_is_written_twice(small, tokens, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "WRITTEN_AT_ONCE", 2)
+
+    windows = continued_windows(
+        small, tokens, replace(RECIPE, windows=6), tmp_path / "windows", lambda text: None
+    )
+
+    assert len(np.unique(windows, axis=0)) == 6
+
+
+def test_a_training_ends_with_the_mean_of_the_last_five_states(
+    small, tokens, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(training, "SAVED_EVERY", 1)
+
+    def states_of(name, steps):
+        head = trained(small, tokens, tmp_path / name, replace(RECIPE, steps=steps))
+        partial = torch.load(tmp_path / name / "head.partial", weights_only=True)
+        return head.state_dict(), partial["states"]
+
+    _, first = states_of("three", 3)
+    result, states = states_of("seven", 7)
+
+    assert len(states) == 5
+    for name, value in result.items():
+        assert torch.equal(states[0][name], first[2][name])  # the third of seven
+        own = torch.stack([state[name] for state in states])
+        torch.testing.assert_close(value, own.mean(0))
+        assert not torch.equal(value, own[-1])
+
+
 def test_a_few_steps_bring_the_head_nearer_to_its_target(small, tokens, tmp_path):
     rows = torch.from_numpy(np.stack([tokens["sql"][:48], tokens["json"][:48]]).astype(np.int64))
     before = trained(small, tokens, tmp_path / "none", replace(RECIPE, steps=0))
