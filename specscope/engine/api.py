@@ -130,7 +130,7 @@ class Observer(Protocol):
     """Told of everything, in the engine's thread; what it raises ends the step."""
 
     def round_begins(self) -> None:
-        """Before the gate is generation and anything is computed."""
+        """Before the gate is asked and anything is computed."""
 
     def round_ended(self, report: RoundReport) -> None:
         """After a round's results are known on the host."""

@@ -35,4 +35,4 @@ class NoCorpus(EngineError):
 
 
 class BadSetting(EngineError):
-    """The engine itself was generation to be built in a way that cannot work."""
+    """An engine, or a command around one, has settings with which it cannot work."""

@@ -250,7 +250,7 @@ class Reply:
         return self._event([_choice(index, content, reason)], None)
 
     def usage_alone(self, tokens: int) -> dict[str, Any]:
-        """The last event of a stream whose client generation for the usage."""
+        """The last event of a stream whose client asked for the usage."""
         return self._event([], self._usage(tokens))
 
     def _event(self, choices: list[Any], usage: dict[str, int] | None) -> dict[str, Any]:

@@ -58,15 +58,15 @@ def build_pair(documents: list[Document], own: list[Document], out: Path, say: S
     tokenizer = train_tokenizer((d.text for d in documents if not d.held_out), VOCAB)
     tokenizer.save(str(out / "tokenizer.json"))
     write_prompts(held_out_prompts(prompt_documents(documents, own), tokenizer), out)
-    seen, tokens_in_flight = encode(documents, tokenizer, False), encode(documents, tokenizer, True)
+    seen, held_out = encode(documents, tokenizer, False), encode(documents, tokenizer, True)
     for label, stream in seen.items():
-        say(f"{label}: {len(stream)} tokens to learn from, {len(tokens_in_flight[label])} held out")
+        say(f"{label}: {len(stream)} tokens to learn from, {len(held_out[label])} held out")
     end = tokenizer.token_to_id(END)
     for recipe in bundled_recipes():
         model = train(recipe, seen, say)
         save_weights(model, out / f"{recipe.name}.safetensors", torch.float16)
         write_config(recipe.config, out / f"{recipe.name}.json", eos_token_id=end, bos_token_id=end)
-        losses = held_out_loss(model, tokens_in_flight)
+        losses = held_out_loss(model, held_out)
         say(f"{recipe.name} held out, nats per token: {losses}")
     build_head(documents, out, out, say)
 

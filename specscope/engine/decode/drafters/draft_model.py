@@ -117,18 +117,18 @@ class ModelDrafter(Drafter):
         ahead = batch.extent if isinstance(step, Tensor) else batch.extent + step
         hidden = self.runner.feed(batch, packing, step - width, ahead)[width - 1 :: width]
         rows = packing.token_rows[width - 1 :: width] if whole is None else whole
-        self.keep(hidden, rows, state.lengths[rows] + step)
+        places = state.lengths[rows] + step
+        self.keep(hidden, rows, places)
         logits = self.model.logits(hidden)
         scores = sampling_scores(logits, rows, state, needs)
         noise = None
         if needs.noise:
             noise = state.noise(logits.shape[-1])[rows, step]
         token = sample(scores, noise)
-        lengths = state.lengths[rows]
         if isinstance(rows, Tensor):
-            state.tokens.index_put_((rows, lengths + step), token)
+            state.tokens.index_put_((rows, places), token)
         else:
-            state.tokens[rows].scatter_(1, (lengths + step)[:, None], token[:, None])
+            state.tokens[rows].scatter_(1, places[:, None], token[:, None])
         if needs.rejection:
             self._laws(state.k_max, logits.shape[-1])[rows, step] = scores.softmax(-1).float()
 
