@@ -17,8 +17,7 @@ from specscope.engine.decode.drafters.ngram import NgramDrafter
 from specscope.engine.errors import BadCheckpoint, BadSetting, IncompatiblePair
 from specscope.engine.model.checkpoint import load_checkpoint, load_head, load_model
 from specscope.engine.model.config import read_config
-from specscope.engine.model.decoder import Decoder
-from specscope.engine.model.eagle_head import EagleHead
+from specscope.engine.model.decoder import Decoder, EagleHead
 
 K_MAX = 8
 DRAFTERS = ("none", "model", "eagle", "ngram")

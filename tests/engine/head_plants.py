@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from specscope.engine.model.config import ModelConfig
-from specscope.engine.model.decoder import Decoder
-from specscope.engine.model.eagle_head import EagleHead
+from specscope.engine.model.decoder import Decoder, EagleHead
 from specscope.engine.model.kv_cache import KVCache
 from specscope.engine.model.layout import Layout, pack
 

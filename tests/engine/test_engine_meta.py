@@ -20,8 +20,7 @@ from specscope.engine.decode.model_runner import ModelRunner
 from specscope.engine.decode.round import run_round
 from specscope.engine.decode.timing import HostTimer
 from specscope.engine.model import layers as attention
-from specscope.engine.model.decoder import Decoder
-from specscope.engine.model.eagle_head import EagleHead
+from specscope.engine.model.decoder import Decoder, EagleHead
 from specscope.engine.model.kv_cache import KVCache
 from specscope.engine.model.layers import FusedNorm
 from specscope.engine.model.layout import Buckets

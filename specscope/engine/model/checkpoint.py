@@ -13,9 +13,8 @@ from torch import Tensor
 
 from specscope.engine.errors import BadCheckpoint
 from specscope.engine.model.config import read_config, write_config
-from specscope.engine.model.decoder import Decoder
+from specscope.engine.model.decoder import Decoder, EagleHead
 from specscope.engine.model.device import check_device
-from specscope.engine.model.eagle_head import EagleHead
 
 
 def load_checkpoint(

@@ -21,8 +21,7 @@ from specscope.engine.api import RequestEnd, RequestInfo, RoundReport, SamplingP
 from specscope.engine.decode.drafters.ngram import NgramDrafter
 from specscope.engine.decode.engine import Engine
 from specscope.engine.model.config import ModelConfig
-from specscope.engine.model.decoder import Decoder
-from specscope.engine.model.eagle_head import EagleHead
+from specscope.engine.model.decoder import Decoder, EagleHead
 from specscope.engine.model.layers import Attention, rotate
 from specscope.engine.train.training import MIX, Say, Tokens, optimizers, rate_at
 

@@ -10,8 +10,7 @@ from specscope.engine.decode.checks import check_head
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
 from specscope.engine.errors import IncompatiblePair
 from specscope.engine.model.config import ModelConfig
-from specscope.engine.model.decoder import Decoder
-from specscope.engine.model.eagle_head import EagleHead
+from specscope.engine.model.decoder import Decoder, EagleHead
 from specscope.engine.model.kv_cache import KVCache, rounded
 from specscope.engine.model.layout import Layout
 
