@@ -13,8 +13,8 @@ import numpy as np
 
 from specscope.evaluate.causes.cause import Missing, Need, Numbers, Seen
 from specscope.evaluate.causes.draws import Array
+from specscope.evaluate.causes.epoch_traffic import Kept, start_of
 from specscope.evaluate.causes.facts import Facts
-from specscope.evaluate.causes.surroundings import Kept, start_of
 
 # Rounds that tested a position, below which its chance is no measure.
 _ENOUGH = 50
@@ -62,7 +62,7 @@ def late_positions(facts: Facts) -> Seen | Missing | None:
     Without it: drafts that end before that position.
     """
     hazard, tested = _hazards(facts), facts.tested
-    draft, verify = facts.own["draft"], facts.excess("verify")
+    draft, verify = facts.arm_cost["draft"], facts.excess("verify")
     if draft is None or verify is None:
         return Missing(("round.draft_us", "round.verify_us"))
     if hazard is None or tested is None or facts.k < 2:
@@ -78,7 +78,7 @@ def late_positions(facts: Facts) -> Seen | Missing | None:
     knee = knees[0]
     shorter = np.sum(np.cumprod(hazard, axis=1)[:, :knee], axis=1)
     tokens = 1.0 + (facts.tokens - 1.0) * shorter / np.cumprod(hazard, axis=1).sum(axis=1)
-    decode = facts.own.total - facts.prefill
+    decode = facts.arm_cost.total - facts.prefill
     left = decode - (1.0 - knee / facts.k) * (draft + verify)
     saved = np.maximum(0.0, decode - left * facts.tokens / tokens)
     before, after = float(plain[:knee].mean()), float(plain[knee])
@@ -96,10 +96,10 @@ def grammar_mismatch(facts: Facts) -> Seen | Missing | None:
     if facts.kinds and not guided:
         return None
     if facts.kinds and len(guided) == len(facts.kinds):
-        refused = facts.ran.invalid
+        refused = facts.arm_totals.invalid
         if refused is None:
             return Missing(("block_time.invalid",))
-        share = refused / np.maximum(facts.ran.proposed, 1.0)
+        share = refused / np.maximum(facts.arm_totals.proposed, 1.0)
         saved = np.where(share > _REFUSED, facts.if_tokens(_reference(facts)), 0.0)
         return Seen(saved, {"refused": _plain(share)})
     return _odd_kinds(facts, lambda kind: "guided" in kind.split())
@@ -107,7 +107,7 @@ def grammar_mismatch(facts: Facts) -> Seen | Missing | None:
 
 def drafter_window(facts: Facts) -> Seen | Missing | None:
     """The first position breaks, by half or more, at a context: there the draft's window ends."""
-    rows = facts.elsewhere.by_context(facts.arm.arm, facts.segment.class_)
+    rows = facts.epoch_traffic.by_context(facts.arm.arm, facts.segment.class_)
     rows = [(name, kept) for name, kept in rows if kept.tested >= _ENOUGH]
     if len(rows) < 2:
         return Missing((Need.CONTEXTS_OF_CLASS,))

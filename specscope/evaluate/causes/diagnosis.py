@@ -120,7 +120,7 @@ def _there(cause: Cause, found: Seen, facts: Facts) -> bool:
     if cause.part is None:
         return True
     most = found.saved if found.at_most is None else found.at_most
-    return bool(most[0] > 1e-6 * facts.own.total[0])
+    return bool(most[0] > 1e-6 * facts.arm_cost.total[0])
 
 
 def _rivals(
@@ -188,19 +188,19 @@ def _most(
 
 def _left(facts: Facts, saved: Array) -> Array:
     """Time per output token that a repair leaves. [ms]"""
-    return np.maximum(facts.own.total - saved, 1e-9 * facts.own.total)
+    return np.maximum(facts.arm_cost.total - saved, 1e-9 * facts.arm_cost.total)
 
 
 def _gain(facts: Facts, saved: Array) -> Array:
-    return np.log(facts.own.total / _left(facts, saved))
+    return np.log(facts.arm_cost.total / _left(facts, saved))
 
 
 def _repaired(facts: Facts, saved: Array | None) -> float | None:
-    return None if saved is None else float((facts.target.total / _left(facts, saved))[0])
+    return None if saved is None else float((facts.base_cost.total / _left(facts, saved))[0])
 
 
 def _repair(cause: Cause, found: Seen, facts: Facts) -> Repair:
-    speedups = facts.target.total / _left(facts, found.saved)
+    speedups = facts.base_cost.total / _left(facts, found.saved)
     low, high = np.percentile(speedups[1:], _INTERVAL)
     plain = float(speedups[0])
     return Repair(

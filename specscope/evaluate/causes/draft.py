@@ -23,20 +23,20 @@ def draft_cost(facts: Facts) -> Seen | Missing:
     on this device if that is less. Without the draft's card the floor is unknown: then a draft that
     is dearer may save up to all its time.
     """
-    draft = facts.own["draft"]
+    draft = facts.arm_cost["draft"]
     if draft is None:
         return Missing(("round.draft_us",), facts.unaccounted)
     lacks, floor = _floor(facts)
     healthy = _HEALTHY * facts.target_step
     if floor is not None:
         healthy = np.minimum(healthy, _FAR * floor)
-    steps = facts.ran.rounds * facts.k
+    steps = facts.arm_totals.rounds * facts.k
     saved = np.maximum(0.0, draft - facts.per_token(healthy * steps))
     most = np.where(saved > 0.0, draft, 0.0)
     return Seen(
         saved,
         {
-            "share": float((draft / facts.own.total)[0]),
+            "share": float((draft / facts.arm_cost.total)[0]),
             "step_share": float((draft / facts.per_token(facts.target_step * steps))[0]),
             "healthy_share": float((healthy / facts.target_step)[0]),
         },
@@ -50,8 +50,8 @@ def short_output(facts: Facts) -> Seen | None:
 
     Without it: no catch-up, and every round whole. Under 5 % of the time it is not looked at.
     """
-    ran, total = facts.ran, facts.own.total
-    catchup = facts.own["catchup"]
+    ran, total = facts.arm_totals, facts.arm_cost.total
+    catchup = facts.arm_cost["catchup"]
     starts = facts.nothing if catchup is None else catchup
     whole = ran.accepted + ran.request_rounds
     kept = np.minimum(1.0, ran.emitted / np.maximum(whole, 1e-9))
@@ -73,12 +73,12 @@ def short_output(facts: Facts) -> Seen | None:
 def draft_placement(facts: Facts) -> Seen | Missing | None:
     """A draft step takes over three times what reading its weights or its arithmetic must take:
     it waits for launches, for another device or for the host."""
-    draft, (lacks, floor) = facts.own["draft"], _floor(facts)
+    draft, (lacks, floor) = facts.arm_cost["draft"], _floor(facts)
     if draft is None:
         lacks = (*lacks, "round.draft_us")
     if lacks or draft is None or floor is None:
         return Missing(lacks)
-    least = facts.per_token(floor * facts.ran.rounds * facts.k)
+    least = facts.per_token(floor * facts.arm_totals.rounds * facts.k)
     saved = np.where(draft > _FAR * least, draft - _FAR * least, 0.0)
     return Seen(saved, {"floors": float((draft / np.maximum(least, 1e-12))[0])})
 
@@ -90,6 +90,6 @@ def _floor(facts: Facts) -> tuple[tuple[str, ...], Array | None]:
     if lacks or machine.device is None or machine.draft_bytes is None:
         return lacks, None
     read = machine.draft_bytes / machine.device.bandwidth
-    work = 2.0 * (machine.draft_parameters or 0.0) * facts.ran.batch / machine.device.flops
+    work = 2.0 * (machine.draft_parameters or 0.0) * facts.arm_totals.batch / machine.device.flops
     floor = 1e6 * np.maximum(read, work)
     return ((), floor) if floor[0] > 0 else ((), None)

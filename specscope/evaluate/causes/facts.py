@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from specscope.evaluate.causes.draws import Array, Draws, RoundTotals, totals
-from specscope.evaluate.causes.surroundings import Past, Surroundings
+from specscope.evaluate.causes.epoch_traffic import EpochTraffic, Past
 from specscope.evaluate.costs.machine import UNKNOWN, Machine
 from specscope.evaluate.experiment.blocks import BlockPart
 from specscope.evaluate.experiment.objectives import Objective, weight_of
@@ -52,22 +52,23 @@ class Rung:
 class Facts:
     """An arm and its k0 in the pairs that ran both; arrays hold one value a draw.
 
-    arm, base: as they came. ran, base_ran: sums. own, target: the same as time per output token.
+    arm, base: of all pairs. arm_totals, base_totals: sums over the pairs that ran both. arm_cost,
+    base_cost: the same as time per output token.
     tokens, base_tokens: per request-round. tested, kept: [draws, k] rounds that tested a draft
     position and kept it; None if a block lacks them. kinds: by kind of request [draws, 4] rounds,
     emitted, tested, kept; by_context: by bucket [draws, 2] rounds, emitted. ladder: all draft
     lengths of the segment, shortest verify pass first. past: of the same traffic and arm in an
-    earlier epoch. elsewhere: all traffic of this epoch.
+    earlier epoch. epoch_traffic: all traffic of this epoch.
     """
 
     segment: Segment
     arm: ArmSummary
     base: ArmSummary
     objective: Objective
-    ran: RoundTotals
-    base_ran: RoundTotals
-    own: TokenCost
-    target: TokenCost
+    arm_totals: RoundTotals
+    base_totals: RoundTotals
+    arm_cost: TokenCost
+    base_cost: TokenCost
     tokens: Array
     base_tokens: Array
     tested: Array | None
@@ -77,7 +78,7 @@ class Facts:
     by_context: Mapping[str, Array]
     ladder: tuple[Rung, ...]
     flags: tuple[str, ...]
-    elsewhere: Surroundings
+    epoch_traffic: EpochTraffic
     past: Past | None = None
     machine: Machine = UNKNOWN
 
@@ -89,7 +90,7 @@ class Facts:
     @property
     def speedup(self) -> Array:
         """Over target-only, as the sums have it."""
-        return self.target.total / self.own.total
+        return self.base_cost.total / self.arm_cost.total
 
     @property
     def nothing(self) -> Array:
@@ -99,16 +100,16 @@ class Facts:
     @property
     def prefill(self) -> Array:
         """Time of prompts per output token; 0 if unknown. [ms]"""
-        known = self.own["prefill"]
+        known = self.arm_cost["prefill"]
         return self.nothing if known is None else known
 
     def per_token(self, us: Array) -> Array:
         """A sum of time over the arm's blocks, as milliseconds an output token. [us]"""
-        return 1e-3 * us / _units(self.ran, self.objective) / self.tokens
+        return 1e-3 * us / _units(self.arm_totals, self.objective) / self.tokens
 
     def excess(self, part: str) -> Array | None:
         """Time of a part beyond that of a target-only step. [ms a token] None if unknown."""
-        own, target = self.own[part], self.target[part]
+        own, target = self.arm_cost[part], self.base_cost[part]
         if own is None or target is None:
             return None
         return np.maximum(0.0, own - target * self.base_tokens / self.tokens)
@@ -117,33 +118,33 @@ class Facts:
     def unaccounted(self) -> Array:
         """Time in no known part, beyond that of a target-only step: the most that an unknown part
         can hold. [ms a token]"""
-        step = self.target.unaccounted * self.base_tokens / self.tokens
-        return np.maximum(0.0, self.own.unaccounted - step)
+        step = self.base_cost.unaccounted * self.base_tokens / self.tokens
+        return np.maximum(0.0, self.arm_cost.unaccounted - step)
 
     def hidden(self, part: str) -> Array:
         """The most that a part can cost beyond a target-only step, if that is not known. [ms a
         token] All of its time if target-only's is unknown, else the time in no known part."""
-        own = self.own[part]
+        own = self.arm_cost[part]
         return self.unaccounted if own is None else own
 
     def if_tokens(self, tokens: Array) -> Array:
         """Time saved if a round yielded so many tokens at its price. [ms a token]"""
-        decode = self.own.total - self.prefill
+        decode = self.arm_cost.total - self.prefill
         return decode * np.maximum(0.0, 1.0 - self.tokens / np.maximum(tokens, self.tokens))
 
     @property
     def break_even(self) -> Array:
         """Tokens per round at which the arm equals target-only, prompts at their price."""
-        spare = self.target.total - self.prefill
+        spare = self.base_cost.total - self.prefill
         with np.errstate(divide="ignore"):
-            return self.tokens * (self.own.total - self.prefill) / np.maximum(spare, 0.0)
+            return self.tokens * (self.arm_cost.total - self.prefill) / np.maximum(spare, 0.0)
 
     @property
     def target_step(self) -> Array:
         """Time of a target-only step, prompts left out. [us]"""
-        prompts = self.base_ran.prefill_us
-        return (self.base_ran.wall_us - (0.0 if prompts is None else prompts)) / (
-            self.base_ran.rounds
+        prompts = self.base_totals.prefill_us
+        return (self.base_totals.wall_us - (0.0 if prompts is None else prompts)) / (
+            self.base_totals.rounds
         )
 
 
@@ -156,7 +157,7 @@ def gather(
     *,
     objective: Objective,
     flags: Sequence[str],
-    elsewhere: Surroundings,
+    epoch_traffic: EpochTraffic,
     past: Past | None,
     machine: Machine,
 ) -> Facts | None:
@@ -165,8 +166,8 @@ def gather(
     if not both:
         return None
     draws = Draws(len(both))
-    ran = totals(draws, [pair.blocks[arm.arm] for pair in both])
-    base_ran = totals(draws, [pair.blocks[base.arm] for pair in both])
+    arm_totals = totals(draws, [pair.blocks[arm.arm] for pair in both])
+    base_totals = totals(draws, [pair.blocks[base.arm] for pair in both])
     parts = [pair.parts.get(arm.arm, ()) for pair in both]
     tested, kept = _positions(draws, parts, arm.k or 0)
     kinds = sorted({kind for rows in parts for part in rows for kind in part.kinds})
@@ -176,12 +177,12 @@ def gather(
         arm=arm,
         base=base,
         objective=objective,
-        ran=ran,
-        base_ran=base_ran,
-        own=_token_cost(ran, objective),
-        target=_token_cost(base_ran, objective),
-        tokens=ran.emitted / ran.request_rounds,
-        base_tokens=base_ran.emitted / base_ran.request_rounds,
+        arm_totals=arm_totals,
+        base_totals=base_totals,
+        arm_cost=_token_cost(arm_totals, objective),
+        base_cost=_token_cost(base_totals, objective),
+        tokens=arm_totals.emitted / arm_totals.request_rounds,
+        base_tokens=base_totals.emitted / base_totals.request_rounds,
         tested=tested,
         kept=kept,
         kinds={kind: draws.sums(_of_kind(parts, kind)) for kind in kinds},
@@ -189,7 +190,7 @@ def gather(
         by_context={name: draws.sums(_of_bucket(parts, name)) for name in buckets},
         ladder=_ladder(pairs, arms),
         flags=tuple(flags),
-        elsewhere=elsewhere,
+        epoch_traffic=epoch_traffic,
         past=past,
         machine=machine,
     )

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from specscope.evaluate.causes import acceptance, draft, serving, verify
 from specscope.evaluate.causes.cause import Cause
 from specscope.evaluate.causes.diagnosis import Diagnosis, diagnose
+from specscope.evaluate.causes.epoch_traffic import EpochTraffic
 from specscope.evaluate.causes.facts import gather
-from specscope.evaluate.causes.surroundings import Surroundings
 from specscope.evaluate.costs.machine import UNKNOWN, Machine
 from specscope.evaluate.experiment.blocks import BASELINE
 from specscope.evaluate.experiment.objectives import Objective
@@ -52,15 +52,15 @@ def find_causes(
     pairs: Sequence[Pair],
     arms: Sequence[ArmSummary],
     flags: Sequence[str],
-    elsewhere: Surroundings,
+    epoch_traffic: EpochTraffic,
     machine: Machine | None = None,
     *,
     objective: Objective = "throughput",
-    earlier: Surroundings | None = None,
+    earlier: EpochTraffic | None = None,
 ) -> tuple[Diagnosis, ...]:
     """A diagnosis of every arm of a segment against its k0; empty without k0.
 
-    elsewhere: all traffic of the epoch. earlier: that of the epoch before. objective: what the
+    epoch_traffic: all traffic of the epoch. earlier: that of the epoch before. objective: what the
     speedups are of.
     """
     base = next((arm for arm in arms if arm.arm == BASELINE), None)
@@ -75,7 +75,7 @@ def find_causes(
             base,
             objective=objective,
             flags=flags,
-            elsewhere=elsewhere,
+            epoch_traffic=epoch_traffic,
             past=None if earlier is None else earlier.past(segment, arm.arm),
             machine=machine or UNKNOWN,
         )

@@ -40,15 +40,15 @@ def engine_fault(facts: Facts) -> Seen | None:
 
 def idle(facts: Facts) -> Seen | Missing:
     """Gaps between the parts of a round, no longer than those of a target-only step."""
-    own, excess = facts.own["idle"], facts.excess("idle")
+    own, excess = facts.arm_cost["idle"], facts.excess("idle")
     if own is None or excess is None:
         return Missing(("round.idle_us",), facts.hidden("idle"))
-    return Seen(excess, {"share": float((own / facts.own.total)[0])})
+    return Seen(excess, {"share": float((own / facts.arm_cost.total)[0])})
 
 
 def host_sync(facts: Facts) -> Seen | Missing | None:
     """Gaps that stay within 20 % over at least a doubling of the batch wait for the host."""
-    excess, rows = facts.excess("idle"), facts.elsewhere.idle_by_batch(facts.arm.arm)
+    excess, rows = facts.excess("idle"), facts.epoch_traffic.idle_by_batch(facts.arm.arm)
     if excess is None:
         return Missing(("round.idle_us",))
     if len(rows) < 2 or rows[0][0] <= 0 or rows[-1][0] < 2 * rows[0][0]:
@@ -61,13 +61,13 @@ def host_sync(facts: Facts) -> Seen | Missing | None:
 
 def sampling(facts: Facts) -> Seen | Missing:
     """Acceptance and bookkeeping at the price of a target-only step's."""
-    own, excess = facts.own["sample"], facts.excess("sample")
+    own, excess = facts.arm_cost["sample"], facts.excess("sample")
     if own is None or excess is None:
         return Missing(("round.sample_us",), facts.hidden("sample"))
     return Seen(
         excess,
         {
-            "share": float((own / facts.own.total)[0]),
+            "share": float((own / facts.arm_cost.total)[0]),
             "excess": float((excess / np.maximum(own, 1e-12))[0]),
         },
     )
@@ -76,12 +76,12 @@ def sampling(facts: Facts) -> Seen | Missing:
 def prefill_side_effect(facts: Facts) -> Seen | Missing:
     """Prompts cost over 10 % more than without speculation: fewer prefixes found in the cache,
     or the draft reads them too."""
-    own, target = facts.own["prefill"], facts.target["prefill"]
+    own, target = facts.arm_cost["prefill"], facts.base_cost["prefill"]
     if own is None or target is None:
         return Missing(("round.prefill_us",), facts.hidden("prefill"))
     saved = np.where(own > _MORE * target, own - target, 0.0)
     numbers = {"own_ms": float(own[0]), "target_ms": float(target[0])}
-    ran, base = facts.ran, facts.base_ran
+    ran, base = facts.arm_totals, facts.base_totals
     if ran.cached_tokens is not None and ran.prompt_tokens is not None and ran.prompt_tokens[0]:
         numbers["hits"] = float(ran.cached_tokens[0] / ran.prompt_tokens[0])
     if base.cached_tokens is not None and base.prompt_tokens is not None and base.prompt_tokens[0]:
@@ -94,10 +94,10 @@ def memory_displacement(facts: Facts) -> Seen | Missing:
 
     Without it: as many at once as target-only, at the price of the rounds that ran.
     """
-    ran, base = facts.ran, facts.base_ran
+    ran, base = facts.arm_totals, facts.base_totals
     fewer = np.maximum(0.0, 1.0 - ran.batch / base.batch)
     # For latency a smaller batch is no loss, but what a faster arm runs.
-    saved = weight_of(facts.objective) * facts.own.total * fewer
+    saved = weight_of(facts.objective) * facts.arm_cost.total * fewer
     if ran.preempted is None or base.preempted is None:
         return Missing(("block_time.preempted",), saved)
     own = ran.preempted / np.maximum(1.0, ran.requests)

@@ -24,18 +24,18 @@ _IDLE_MEMORY = 0.35
 
 def verify_cost(facts: Facts) -> Seen | Missing:
     """A verify pass at the price of a target-only step."""
-    excess, own = facts.excess("verify"), facts.own["verify"]
+    excess, own = facts.excess("verify"), facts.arm_cost["verify"]
     if excess is None or own is None:
         return Missing(UNTIMED.needs, facts.hidden("verify"))
     step = own - excess
     ratio = own / np.maximum(step, 1e-12)
-    return Seen(excess, {"ratio": float(ratio[0]), "share": float((own / facts.own.total)[0])})
+    return Seen(excess, {"ratio": float(ratio[0]), "share": float((own / facts.arm_cost.total)[0])})
 
 
 def padding(facts: Facts) -> Seen | Missing:
     """Over 15 % more positions computed than asked for: graph buckets or tile limits."""
-    asked, ragged, bucket = _positions(facts.ran, facts.k)
-    _, _, base_bucket = _positions(facts.base_ran, 0)
+    asked, ragged, bucket = _positions(facts.arm_totals, facts.k)
+    _, _, base_bucket = _positions(facts.base_totals, 0)
     real = np.maximum(asked + ragged, 1e-9)
     numbers = {"computed": float(((asked + ragged + bucket) / real)[0])}
     return _of_positions(facts, bucket - base_bucket, bucket > 0.15 * real, numbers)
@@ -43,7 +43,7 @@ def padding(facts: Facts) -> Seen | Missing:
 
 def raggedness(facts: Facts) -> Seen | Missing:
     """Over 5 % of positions computed so that short drafts are as long as the longest."""
-    asked, ragged, _ = _positions(facts.ran, facts.k)
+    asked, ragged, _ = _positions(facts.arm_totals, facts.k)
     share = ragged / np.maximum(asked + ragged, 1e-9)
     return _of_positions(facts, ragged, share > 0.05, {"share": float(share[0])})
 
@@ -68,20 +68,20 @@ def staircase(facts: Facts) -> Seen | Missing | None:
         return None
     if jump <= 0.10 * left.verify_ms or steepest <= 5.0 * usual:
         return None
-    saved = np.minimum(excess, facts.per_token(1e3 * jump * facts.ran.rounds))
+    saved = np.minimum(excess, facts.per_token(1e3 * jump * facts.arm_totals.rounds))
     numbers = {"before_ms": left.verify_ms, "after_ms": right.verify_ms}
     return Seen(saved, numbers | {"before": left.n_q, "after": right.n_q})
 
 
 def context_cost(facts: Facts) -> Seen | Missing:
     """The cache is read again for each draft token: over 5 % of the verify pass."""
-    excess, verify = facts.excess("verify"), facts.ran.verify_us
+    excess, verify = facts.excess("verify"), facts.arm_totals.verify_us
     if excess is None or verify is None:
         return UNTIMED
-    reread = facts.elsewhere.reread
+    reread = facts.epoch_traffic.reread
     if reread is None:
         return Missing((Need.CONTEXTS_APART,))
-    ran = facts.ran
+    ran = facts.arm_totals
     read_us = reread.us * ran.n_kv * ran.proposed / ran.request_rounds
     there = (reread.gain >= 0.5) & (read_us > 0.05 * verify)
     return Seen(
@@ -95,7 +95,7 @@ def context_cost(facts: Facts) -> Seen | Missing:
 
 def expert_union(facts: Facts) -> Seen | Missing | None:
     """Mixture of experts below its threshold: each verified token wakes new experts."""
-    excess, step = facts.excess("verify"), facts.target["verify"]
+    excess, step = facts.excess("verify"), facts.base_cost["verify"]
     if excess is None or step is None:
         return UNTIMED
     machine, batch = facts.machine, facts.arm.batch
@@ -122,13 +122,13 @@ def verify_compute_bound(facts: Facts) -> Seen | Missing:
         return UNTIMED
     if machine.shape is None or machine.device is None:
         return Missing(machine.lacks(*_CARD))
-    n_q = (facts.ran.n_q + facts.ran.padded_tokens) / facts.ran.rounds
-    base_q = (facts.base_ran.n_q + facts.base_ran.padded_tokens) / facts.base_ran.rounds
+    n_q = (facts.arm_totals.n_q + facts.arm_totals.padded_tokens) / facts.arm_totals.rounds
+    base_q = (facts.base_totals.n_q + facts.base_totals.padded_tokens) / facts.base_totals.rounds
     ridge = roofline.ridge_tokens(machine.device, machine.shape.bytes_per_weight)
     peak = 1e6 * 2.0 * machine.shape.parameters / (machine.device.flops * machine.devices)
     # A pass costs nothing more up to the ridge; behind it, arithmetic for each token.
     beyond = n_q - np.maximum(base_q, ridge)
-    pass_us = excess / np.maximum(facts.per_token(facts.ran.rounds), 1e-12)
+    pass_us = excess / np.maximum(facts.per_token(facts.arm_totals.rounds), 1e-12)
     rise = pass_us / np.maximum(beyond, 1e-9)
     there = (n_q > ridge) & (n_q > base_q) & (rise >= 0.8 * peak)
     return Seen(
@@ -140,12 +140,12 @@ def verify_compute_bound(facts: Facts) -> Seen | Missing:
 def overhead_bound(facts: Facts) -> Seen | Missing:
     """Under 0.35 of the bandwidth although below the ridge: launches or communication rule the
     verify pass, and more so than the target-only step."""
-    excess, machine, ran = facts.excess("verify"), facts.machine, facts.ran
+    excess, machine, ran = facts.excess("verify"), facts.machine, facts.arm_totals
     if excess is None:
         return UNTIMED
     if machine.shape is None or machine.device is None:
         return Missing(machine.lacks(*_CARD))
-    if ran.model_bytes is None or facts.base_ran.model_bytes is None:
+    if ran.model_bytes is None or facts.base_totals.model_bytes is None:
         return Missing(("round.model_bytes",))
     bandwidth = machine.device.bandwidth * machine.devices
     busy_us = facts.nothing
@@ -172,7 +172,7 @@ def _of_positions(facts: Facts, wasted: Array, there: Mask, numbers: Numbers) ->
     excess = facts.excess("verify")
     if excess is None:
         return UNTIMED
-    more = sum(_positions(facts.ran, facts.k)) - sum(_positions(facts.base_ran, 0))
+    more = sum(_positions(facts.arm_totals, facts.k)) - sum(_positions(facts.base_totals, 0))
     share = np.clip(wasted / np.maximum(more, 1e-9), 0.0, 1.0)
     return Seen(np.where(there & (more > 0), excess * share, 0.0), numbers)
 

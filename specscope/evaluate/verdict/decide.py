@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from specscope.evaluate.causes.epoch_traffic import EpochTraffic
 from specscope.evaluate.causes.search import find_causes
-from specscope.evaluate.causes.surroundings import Surroundings
 from specscope.evaluate.costs.machine import Machine
 from specscope.evaluate.experiment import checks, objectives
 from specscope.evaluate.experiment.backlog import find_backlog
@@ -109,10 +109,10 @@ def judge(
             verdict,
             usable[verdict.epoch, verdict.segment].pairs,
             objective[verdict.epoch, verdict.segment],
-            around,
+            traffic,
             (machines or {}).get(verdict.epoch),
         )
-        for around in (_surroundings(verdicts, usable),)
+        for traffic in (_traffic_by_epoch(verdicts, usable),)
         for verdict in verdicts
     ]
 
@@ -241,34 +241,34 @@ def _with_reasons(
     return replace(verdict, reasons=(*outputs, *drafted, *reasons, *worse, *backlogs))
 
 
-def _surroundings(
+def _traffic_by_epoch(
     verdicts: Sequence[Verdict], usable: Mapping[tuple[str, Segment], checks.Usable]
-) -> dict[str, Surroundings]:
+) -> dict[str, EpochTraffic]:
     """All traffic of each epoch, the earliest epoch first."""
-    found: dict[str, Surroundings] = defaultdict(Surroundings)
+    traffic: dict[str, EpochTraffic] = defaultdict(EpochTraffic)
     for one in verdicts:
-        found[one.epoch].add(one.segment, usable[one.epoch, one.segment].pairs, one.arms)
-    return dict(sorted(found.items(), key=lambda item: item[1].began))
+        traffic[one.epoch].add(one.segment, usable[one.epoch, one.segment].pairs, one.arms)
+    return dict(sorted(traffic.items(), key=lambda item: item[1].began))
 
 
 def _with_causes(
     verdict: Verdict,
     pairs: Sequence[Pair],
     objective: Objective,
-    around: Mapping[str, Surroundings],
+    traffic: Mapping[str, EpochTraffic],
     machine: Machine | None,
 ) -> Verdict:
-    epochs = list(around)
+    epochs = list(traffic)
     place = epochs.index(verdict.epoch)
     diagnoses = find_causes(
         verdict.segment,
         pairs,
         verdict.arms,
         verdict.flags,
-        around[verdict.epoch],
+        traffic[verdict.epoch],
         machine,
         objective=objective,
-        earlier=around[epochs[place - 1]] if place else None,
+        earlier=traffic[epochs[place - 1]] if place else None,
     )
     if any(e.wins for e in verdict.speedups) or not any(e.loses for e in verdict.speedups):
         return replace(verdict, diagnoses=diagnoses)

@@ -56,7 +56,7 @@ class Past:
     first: float | None
 
 
-class Surroundings:
+class EpochTraffic:
     """Everything that ran in one epoch."""
 
     def __init__(self) -> None:
