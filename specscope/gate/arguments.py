@@ -31,6 +31,14 @@ def lengths(text: str) -> list[int]:
     return found
 
 
+def words(text: str) -> list[str]:
+    """Words with commas between, none of them empty."""
+    found = [word.strip() for word in text.split(",")]
+    if not all(found):
+        raise ArgumentTypeError(f"{text!r} has an empty word between its commas")
+    return found
+
+
 def replicas(text: str) -> tuple[str, ...]:
     """Names of replicas, such as r0,r1, that a router's configuration can hold."""
     found = tuple(dict.fromkeys(name for name in text.split(",") if name))

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from specscope.errors import ServiceError, StoreError, UsageError
+from specscope.gate.arms import arm_words, check_distinct
 from specscope.gate.swap import Swap, crossover_policy
+from specscope.policy.arms import PolicyArm
 from specscope.policy.remote import Remote
 from specscope.policy.rollback import stopped
 from specscope.policy.stored import (
@@ -28,13 +30,13 @@ TRIES, PAUSE_S = 24, 5.0  # to stop it; a service that restarts takes no longer
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Draft lengths to compare, minutes that it may last, seconds of a block.
+    """Arms to compare, minutes that it may last, seconds of a block.
 
     swap: a crossover by router instead, of engines that cannot change k while they run. rules:
     what ends it before its last pair.
     """
 
-    lengths: tuple[int, ...]
+    arms: tuple[PolicyArm, ...]
     minutes: float
     block_s: float
     swap: Swap | None = None
@@ -43,7 +45,7 @@ class Window:
     @property
     def blocks(self) -> int:
         """Blocks of a pair."""
-        return 2 if self.swap else len(self.lengths)
+        return 2 if self.swap else len(self.arms)
 
     @property
     def pairs(self) -> int:
@@ -53,7 +55,7 @@ class Window:
 
 def describe(window: Window) -> list[str]:
     """What would run, and whether it is enough."""
-    arms = ", ".join(f"k = {k}" for k in window.lengths)
+    arms = ", ".join(map(arm_words, window.arms))
     how = (
         f"the router swaps two streams between {', '.join(window.swap.left)} and "
         f"{', '.join(window.swap.right)}"
@@ -92,7 +94,7 @@ def start(
     alive for it to end. default_k: the draft length that the engine runs by itself; a policy
     cannot be taken back, so if no table was ever in force this one stays. now: ns since 1970.
 
-    Raises UsageError if there is neither a table nor a default_k.
+    Raises UsageError if there is neither a table nor a default_k, or two arms run one table.
     """
     policies = read_policies(store)
     before = newest_with_table(policies)
@@ -109,8 +111,15 @@ def start(
             body["author"] = author
         body = checked(body | window.rules.as_json())
     else:
-        arms = tuple(f"k{k}" for k in window.lengths)
-        hold_out = HoldOut(1.0, window.block_s, window.block_s / 4, arms, window.pairs)
+        check_distinct(window.arms, table)
+        hold_out = HoldOut(
+            1.0,
+            window.block_s,
+            window.block_s / 4,
+            tuple(arm.name for arm in window.arms),
+            window.pairs,
+            tuple(window.arms),
+        )
         body = next_table(
             policies, table, now=now, hold_out=hold_out, author=author, **window.rules.as_json()
         )

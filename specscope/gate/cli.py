@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from specscope.arguments import add_judgement, count, draft_length, positive, whole
-from specscope.gate.arguments import address, lengths, replicas, share
+from specscope.gate.arguments import address, lengths, replicas, share, words
 
 ENGINE_NAMES = ("vllm", "sglang", "tensorrt-llm", "specscope")
 
@@ -141,6 +141,13 @@ def _watch(verbs: Any) -> None:
 def _calibrate(verbs: Any) -> None:
     parser = _verb(verbs, "calibrate", "a window in which every block is experimental")
     parser.add_argument("--k", type=lengths, help="draft lengths, such as 0,2,4")
+    parser.add_argument(
+        "--arms",
+        type=words,
+        help="draft lengths and tables, such as k0,2,current,current+json:2,table.json: k0 among "
+        "them; current is the table in force, current+json:2 changes one class of it, and a file "
+        "holds a table as `apply` reads it",
+    )
     _crossover(parser)
     parser.add_argument("--minutes", type=positive, required=True, help="how long it may last")
     parser.add_argument(

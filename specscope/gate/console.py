@@ -61,7 +61,7 @@ def wanted_table(args: Namespace, evidence: Evidence) -> GateTable:
     """
     if args.table is None:
         return advise(args, evidence).new
-    table = _read_table(args.table)
+    table = read_table_file(args.table)
     resting = replayed_cells(table, in_force(args, evidence))
     if resting and not args.accept_replayed:
         raise UsageError(
@@ -72,7 +72,7 @@ def wanted_table(args: Namespace, evidence: Evidence) -> GateTable:
     return table
 
 
-def _read_table(path: Path) -> GateTable:
+def read_table_file(path: Path) -> GateTable:
     """A file that says neither cells nor a default is something else, not a table of k = 0."""
     try:
         body = json.loads(path.read_text())

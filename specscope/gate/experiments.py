@@ -16,6 +16,7 @@ from specscope.evidence.residence import ProposedBlocks, proposed_blocks
 from specscope.gate import calibration
 from specscope.gate import plan as planning
 from specscope.gate import swap as swaps
+from specscope.gate.arms import arms_of_lengths, read_arms
 from specscope.gate.console import (
     advise,
     aside,
@@ -110,15 +111,18 @@ def _swap(args: Namespace) -> swaps.Swap:
 
 def calibrate(args: Namespace) -> int:
     """Run every block as an experiment for a while. Unsettled if a segment has no answer then."""
-    if bool(args.k) == bool(args.crossover):
-        raise UsageError("either draft lengths (--k) or two sides (--crossover) are compared")
+    if sum(map(bool, (args.k, args.arms, args.crossover))) != 1:
+        raise UsageError(
+            "name what is compared: draft lengths (--k), arms (--arms) or sides (--crossover)"
+        )
+    arms = read_arms(args.arms) if args.arms else arms_of_lengths(args.k or ())
     swap = _swap(args) if args.crossover else None
     # The router of a crossover has its own schedule, whose length nothing here may change.
     proposed = None if args.block_s or swap else _proposed(args)
     block_s = swap.block_s if swap else args.block_s
     block_s = block_s or (proposed.length_s if proposed else planning.DEFAULT_BLOCK_S)
     rules = StopRules(when_decided=not args.whole_window, loss_budget=args.loss_budget)
-    window = calibration.Window(tuple(args.k or ()), args.minutes, block_s, swap, rules)
+    window = calibration.Window(arms, args.minutes, block_s, swap, rules)
     lines = calibration.describe(window) + ([str(proposed)] if proposed else [])
     if args.minutes > LONGEST_MIN:
         raise UsageError(f"{args.minutes:g} minutes are longer than a year")

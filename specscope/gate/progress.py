@@ -12,8 +12,8 @@ from specscope import queries
 from specscope.assess import Assessment, deciding
 from specscope.evaluate.experiment.blocks import BlockTime, arm_k
 from specscope.evidence.read import read_blocks
+from specscope.policy.arms import table_of_arm
 from specscope.policy.stored import StoredPolicy, with_table
-from specscope.policy.table import GateTable
 from specscope.store.connection import Store
 
 FEW_ROWS = 32  # sequences of rounds, below which nobody can say what an arm drafts
@@ -139,7 +139,7 @@ def progress(
         pairs=len(ran),
         planned=planned,
         segments=_segments(judged, blocks),
-        cost=cost_so_far(list(ran.values()), incumbent(experiment.table, names), planned),
+        cost=cost_so_far(list(ran.values()), incumbent(experiment), planned),
         silent=silent,
         disobeyed=disobeyed,
     )
@@ -156,12 +156,11 @@ def whole_pairs(
     return {key: ran for key, ran in pairs.items() if set(arms) <= set(ran)}
 
 
-def incumbent(table: GateTable, arms: Sequence[str]) -> str | None:
+def incumbent(experiment: StoredPolicy) -> str | None:
     """The arm that runs as the table in force would; None if no arm does."""
-    if "current" in arms:
-        return "current"
-    alone = f"k{table.default_k}"
-    return alone if not table.cells and alone in arms else None
+    names = [arm["name"] for arm in experiment.body["arms"]]
+    same = (n for n in names if table_of_arm(experiment.body, n) == experiment.table)
+    return next(same, None)
 
 
 def cost_so_far(

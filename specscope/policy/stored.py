@@ -15,6 +15,7 @@ from typing import Any
 
 from specscope import queries
 from specscope.errors import UsageError
+from specscope.policy.arms import PolicyArm
 from specscope.policy.events import event_rows, policy_event
 from specscope.policy.remote import Remote
 from specscope.policy.row import policy_row
@@ -211,7 +212,7 @@ def next_table(
     if hold_out is not None:
         body |= {
             "kind": "blocks",
-            "arms": [{"name": arm} for arm in hold_out.arms],
+            "arms": hold_out.arms_json(),
             "block_ms": round(1e3 * hold_out.block_s),
             "burn_in_ms": round(1e3 * hold_out.burn_in_s),
             "first_pair": first_pair(now, hold_out.block_s, len(hold_out.arms)),
@@ -244,6 +245,7 @@ class HoldOut:
     """Blocks that keep comparing. share: of pairs; block_s, burn_in_s: of a block. [s]
 
     pairs: after so many the policy ends by itself, and its table holds; None: it goes on.
+    tables: the arms whose names do not say what they run.
 
     Raises UsageError for blocks so short or so long that no hook can number them.
     """
@@ -253,6 +255,12 @@ class HoldOut:
     burn_in_s: float
     arms: tuple[str, ...] = ("current", "k0")
     pairs: int | None = None
+    tables: tuple[PolicyArm, ...] = ()
+
+    def arms_json(self) -> list[dict[str, Any]]:
+        """The arms as a policy writes them."""
+        defined = {arm.name: arm.as_json() for arm in self.tables}
+        return [defined.get(name, {"name": name}) for name in self.arms]
 
     def __post_init__(self) -> None:
         if self.block_s * len(self.arms) < 1.0 or self.block_s > LONGEST_BLOCK_S:

@@ -12,6 +12,7 @@ from specscope.cli import main
 from specscope.errors import UsageError
 from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.gate import calibration
+from specscope.gate.arms import arms_of_lengths
 from specscope.policy.rollback import rolled_back
 from specscope.policy.stored import (
     HoldOut,
@@ -442,7 +443,7 @@ def test_a_calibration_carries_its_end_and_the_table_that_holds_after_it(tmp_pat
     with Store.open(f"chdb://{tmp_path}/store") as store:
         migrate(store)
         write_policy(store, next_table([], table, now=NOW), "", NOW)
-        window = calibration.Window((0, 2, 4), minutes=60, block_s=60)
+        window = calibration.Window(arms_of_lengths((0, 2, 4)), minutes=60, block_s=60)
 
         number = calibration.start(store, window, now=NOW, author="ada")
         policies = read_policies(store)
@@ -467,7 +468,7 @@ def test_a_calibration_that_is_stopped_puts_its_table_back(tmp_path):
     with Store.open(f"chdb://{tmp_path}/store") as store:
         migrate(store)
         write_policy(store, next_table([], table, now=NOW), "", NOW)
-        window = calibration.Window((0, 4), minutes=60, block_s=60)
+        window = calibration.Window(arms_of_lengths((0, 4)), minutes=60, block_s=60)
         number = calibration.start(store, window, now=NOW)
 
         calibration.stop(store, number, clock=lambda: NOW + 1)
@@ -479,7 +480,7 @@ def test_a_calibration_that_is_stopped_puts_its_table_back(tmp_path):
 
 
 def test_a_calibration_without_a_table_before_it_turns_nothing_off(tmp_path):
-    window = calibration.Window((0, 4), minutes=1, block_s=10)
+    window = calibration.Window(arms_of_lengths((0, 4)), minutes=1, block_s=10)
 
     with Store.open(f"chdb://{tmp_path}/store") as store:
         migrate(store)

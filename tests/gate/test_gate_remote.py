@@ -11,6 +11,7 @@ from service.harness import service, service_process
 from specscope.cli import main
 from specscope.errors import NumberTaken, ServiceError, UsageError
 from specscope.gate import calibration
+from specscope.gate.arms import arms_of_lengths
 from specscope.policy.remote import Remote
 from specscope.policy.stored import next_table, read_policies
 from specscope.policy.table import Cell, GateTable
@@ -150,7 +151,7 @@ def test_what_the_service_cannot_follow_is_a_usage_error(running):
 def test_a_calibration_starts_and_is_stopped_through_the_service(running, where, gate, tmp_path):
     remote = Remote(f"127.0.0.1:{running.port}", TOKEN)
     gate("apply", *where, table(tmp_path, 1, "code"), service=remote.address)
-    window = calibration.Window((0, 4), minutes=60, block_s=60)
+    window = calibration.Window(arms_of_lengths((0, 4)), minutes=60, block_s=60)
 
     with Store.open(where[1]) as store:
         number = calibration.start(store, window, now=time.time_ns(), service=remote)
@@ -180,7 +181,7 @@ def test_a_calibration_is_stopped_once_a_restarted_service_is_there(running, whe
     slept = []
 
     with Store.open(where[1]) as store:
-        window = calibration.Window((0, 4), minutes=1, block_s=10)
+        window = calibration.Window(arms_of_lengths((0, 4)), minutes=1, block_s=10)
         number = calibration.start(store, window, now=time.time_ns(), service=remote)
         calibration.stop(store, number, service=remote, sleep=slept.append)
         last = read_policies(store)[-1]
@@ -206,7 +207,7 @@ def test_a_window_that_cannot_be_stopped_says_so_and_a_rollback_ends_it(
 ):
     remote = Leaving(f"127.0.0.1:{running.port}", TOKEN)
     gate("apply", *where, table(tmp_path, 3, "code"), service=remote.address)
-    window = calibration.Window((0, 4), minutes=1, block_s=10)
+    window = calibration.Window(arms_of_lengths((0, 4)), minutes=1, block_s=10)
     slept = []
 
     with Store.open(where[1]) as store:

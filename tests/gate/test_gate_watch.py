@@ -15,9 +15,11 @@ from specscope import queries
 from specscope.evaluate.experiment.blocks import BlockTime
 from specscope.gate.progress import Stage, cost_so_far, incumbent, progress, whole_pairs
 from specscope.gate.watch import follow, look
+from specscope.policy.arms import PolicyArm
 from specscope.policy.stored import (
     HoldOut,
     StopRules,
+    StoredPolicy,
     next_table,
     read_policies,
     write_policy,
@@ -64,11 +66,19 @@ def test_pairs_without_every_arm_or_without_tokens_cost_nothing():
 
 def test_the_arm_in_force_is_the_one_that_runs_as_the_table_does():
     one_length, by_class = GateTable((), 4), GateTable((Cell(2, "sql"),), 4)
+    same = PolicyArm("same", table=by_class)
 
-    assert incumbent(one_length, ("k0", "k4")) == "k4"
-    assert incumbent(one_length, ("k0", "k2")) is None
-    assert incumbent(by_class, ("k0", "k4")) is None
-    assert incumbent(by_class, ("current", "k0")) == "current"
+    assert incumbent(planned(one_length, "k0", "k4")) == "k4"
+    assert incumbent(planned(one_length, "k0", "k2")) is None
+    assert incumbent(planned(by_class, "k0", "k4")) is None
+    assert incumbent(planned(by_class, "current", "k0")) == "current"
+    assert incumbent(planned(by_class, "k0", "same", tables=(same,))) == "same"
+
+
+def planned(in_force, *arms, tables=()):
+    hold_out = HoldOut(1.0, BLOCK_S, 0.0, arms, PAIRS, tables)
+    body = next_table([], in_force, now=0, hold_out=hold_out)
+    return StoredPolicy(1, 0, "blocks", body, "")
 
 
 @pytest.fixture
@@ -79,9 +89,9 @@ def where(tmp_path):
     return dsn
 
 
-def begin(store, now, *, arms=("k0", "k4"), rules=None, pairs=PAIRS, default_k=4):
+def begin(store, now, *, arms=("k0", "k4"), rules=None, pairs=PAIRS, default_k=4, tables=()):
     """An experiment that begins at about `now`; its policy, when it begins and ends."""
-    hold_out = HoldOut(1.0, BLOCK_S, 0.0, arms, pairs)
+    hold_out = HoldOut(1.0, BLOCK_S, 0.0, arms, pairs, tables)
     body = next_table(
         read_policies(store),
         GateTable((), default_k),
@@ -130,6 +140,27 @@ def test_a_look_counts_pairs_and_costs_what_the_rounds_say(where):
     assert seen.cost.share == pytest.approx(lost / sum(wall.values()), rel=1e-6)
     assert seen.left_s == pytest.approx((ends - now) / 1e9)
     assert {one.label for one in seen.segments} == {"prose", "code", "sql", "log"}
+
+
+def test_tables_are_arms_like_any_other(where, capsys):
+    now = time.time_ns()
+    mine = PolicyArm("mine", table=GateTable((Cell(4, "sql"),), 0))
+    arms = (("k0", 0), ("current", 4), ("mine", 4))
+    with Store.open(where) as store:
+        experiment, begins, _ = begin(
+            store, now - 600 * SECOND, arms=tuple(name for name, _ in arms),
+            tables=(mine,), pairs=2000,
+        )  # fmt: skip
+        traffic(store, experiment.number, begins, arms=arms)
+        seen = look(store, now=now)
+    _, out, _ = run(capsys, "watch", "--store", where, "--once")
+
+    assert (seen.arms, seen.pairs) == (("k0", "current", "mine"), PAIRS)
+    assert seen.cost.against == "current"
+    assert {one.arm for one in seen.segments} <= {"current", "mine"}
+    assert seen.disobeyed == ()
+    assert f"experiment {experiment.number} (k0, current, mine) runs" in out
+    assert "against current" in out
 
 
 def test_a_replica_that_follows_another_policy_or_falls_silent_is_named(where):
