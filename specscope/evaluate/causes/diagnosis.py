@@ -80,21 +80,21 @@ class Diagnosis:
 def diagnose(facts: Facts, causes: Sequence[Cause]) -> Diagnosis:
     """Look for every cause of a table, in its order, and say which may be the largest."""
     looks = [(cause, cause.look(facts)) for cause in causes]
-    seen = {cause: found for cause, found in looks if isinstance(found, Seen)}
-    missing = {cause: found for cause, found in looks if isinstance(found, Missing)}
-    there = {cause: found for cause, found in seen.items() if _there(cause, found, facts)}
+    seen = {cause: look for cause, look in looks if isinstance(look, Seen)}
+    missing = {cause: look for cause, look in looks if isinstance(look, Missing)}
+    there = {cause: look for cause, look in seen.items() if _there(cause, look, facts)}
     measured = float(facts.speedup[0])
     rivals: tuple[CauseOdds, ...] = ()
     if measured < 1.0:
         rivals = _rivals(facts, seen, missing)
-    repairs = [_repair(cause, found, facts) for cause, found in there.items()]
+    repairs = [_repair(cause, look, facts) for cause, look in there.items()]
     return Diagnosis(
         arm=facts.arm.arm,
         speedup=measured,
         primary=rivals[0].cause if _named(rivals) else None,
         cause_odds=rivals,
         repairs=tuple(sorted(repairs, key=lambda repair: -repair.speedup)),
-        unseen=tuple(Unseen(cause.code, found.needs) for cause, found in missing.items()),
+        unseen=tuple(Unseen(cause.code, look.needs) for cause, look in missing.items()),
     )
 
 
@@ -115,11 +115,11 @@ def standing(rivals: Sequence[CauseOdds]) -> tuple[CauseOdds, ...]:
     return tuple(ordered)
 
 
-def _there(cause: Cause, found: Seen, facts: Facts) -> bool:
+def _there(cause: Cause, seen: Seen, facts: Facts) -> bool:
     """Whether a cause is worth a line: it saves more than a rounding error, or may do so."""
     if cause.part is None:
         return True
-    most = found.saved if found.at_most is None else found.at_most
+    most = seen.saved if seen.at_most is None else seen.at_most
     return bool(most[0] > 1e-6 * facts.arm_cost.total[0])
 
 
@@ -134,21 +134,21 @@ def _rivals(
     parts = [cause for cause in (*seen, *missing) if cause.part == cause.code]
     gains = np.array([_gain(facts, _saved(facts, one, seen)) for one in parts])
     most = np.array([_gain(facts, _most(facts, one, seen, missing)) for one in parts])
-    found = odds_of(gains, most, -np.log(facts.speedup))
+    part_odds = odds_of(gains, most, -np.log(facts.speedup))
     rivals = []
     for place, part in enumerate(parts):
-        odds = float(found.odds[place])
+        odds = float(part_odds.odds[place])
         if odds >= RIVAL:
-            name = _within(part, found.credit[place], _saved(facts, part, seen), seen)
+            name = _within(part, part_odds.credit[place], _saved(facts, part, seen), seen)
             saved = seen[name].saved if name in seen else _saved(facts, part, seen)
             rivals.append(CauseOdds(name.code, odds, _repaired(facts, saved)))
-        elif found.open_[place]:
+        elif part_odds.open_[place]:
             looked = seen.get(part) or missing[part]
             rivals.append(
                 CauseOdds(part.code, None, _repaired(facts, looked.at_most), looked.needs)
             )
-    if found.none >= RIVAL:
-        rivals.append(CauseOdds(NO_SINGLE_FIX, found.none, None))
+    if part_odds.none >= RIVAL:
+        rivals.append(CauseOdds(NO_SINGLE_FIX, part_odds.none, None))
     return standing(rivals)
 
 
@@ -172,9 +172,9 @@ def _within(part: Cause, credit: Array, saved: Array, seen: Mapping[Cause, Seen]
 def _saved(facts: Facts, part: Cause, seen: Mapping[Cause, Seen]) -> Array:
     """Of a part, or of a cause behind it that has a better reference of its own."""
     saved = facts.nothing
-    for one, found in seen.items():
+    for one, look in seen.items():
         if one.part == part.code:
-            saved = np.maximum(saved, found.saved)
+            saved = np.maximum(saved, look.saved)
     return saved
 
 
@@ -199,8 +199,8 @@ def _repaired(facts: Facts, saved: Array | None) -> float | None:
     return None if saved is None else float((facts.base_cost.total / _left(facts, saved))[0])
 
 
-def _repair(cause: Cause, found: Seen, facts: Facts) -> Repair:
-    speedups = facts.base_cost.total / _left(facts, found.saved)
+def _repair(cause: Cause, seen: Seen, facts: Facts) -> Repair:
+    speedups = facts.base_cost.total / _left(facts, seen.saved)
     low, high = np.percentile(speedups[1:], _INTERVAL)
     plain = float(speedups[0])
     return Repair(
@@ -210,5 +210,5 @@ def _repair(cause: Cause, found: Seen, facts: Facts) -> Repair:
         low=float(low),
         high=float(high),
         flips=bool(facts.speedup[0] < 1.0 < plain),
-        numbers=found.numbers,
+        numbers=seen.numbers,
     )

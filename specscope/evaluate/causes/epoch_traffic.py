@@ -91,12 +91,12 @@ class EpochTraffic:
 
     def idle_by_batch(self, arm: str) -> list[tuple[float, float]]:
         """(sequences a round, idle of a round in ms), smallest batch first."""
-        found = []
+        rows = []
         for one in self._arms[arm]:
             idle = one.ms_per_token.get("idle")
             if idle is not None and one.rounds:
-                found.append((one.batch, idle * one.emitted / one.rounds))
-        return sorted(found)
+                rows.append((one.batch, idle * one.emitted / one.rounds))
+        return sorted(rows)
 
     def by_context(self, arm: str, class_: str | None) -> list[tuple[str, Kept]]:
         """What a class kept by bucket of context at admission, shortest first."""

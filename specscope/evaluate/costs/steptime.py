@@ -120,7 +120,7 @@ def _errors(
     x: NDArray[np.float64], residual: NDArray[np.float64], beta: NDArray[np.float64]
 ) -> tuple[float | None, float | None, float | None]:
     free = [i for i in range(len(beta)) if beta[i] > 0]
-    found: list[float | None] = [None, None, None]
+    errors: list[float | None] = [None, None, None]
     blocks = len(residual)
     if free and blocks > len(free):
         bread = np.linalg.pinv(x[:, free].T @ x[:, free])
@@ -128,5 +128,5 @@ def _errors(
         meat = scores.T @ scores * blocks / (blocks - len(free))
         variances = np.diag(bread @ meat @ bread)
         for place, variance in zip(free, variances, strict=True):
-            found[place] = math.sqrt(max(0.0, float(variance)))
-    return found[0], found[1], found[2]
+            errors[place] = math.sqrt(max(0.0, float(variance)))
+    return errors[0], errors[1], errors[2]

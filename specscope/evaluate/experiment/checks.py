@@ -137,8 +137,8 @@ def _split_p(counts: Floats, totals: Floats, looked_at_often: bool) -> float:
         return 1.0
     if min(float(x[0].sum()), float(x[1].sum())) <= 0:
         return 1.0 if half < 2 or not counts.any() else 0.0
-    found = ratio.paired_log_ratio(x[0], y[0], x[1], y[1])
-    p = randomisation.p_value(found, looked_at_often)
+    contrast = ratio.paired_log_ratio(x[0], y[0], x[1], y[1])
+    p = randomisation.p_value(contrast, looked_at_often)
     return 1.0 if p is None else p
 
 

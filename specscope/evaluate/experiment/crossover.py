@@ -72,8 +72,8 @@ class Crossover:
 
     def of(self, arm: str, baseline: str) -> Estimate | None:
         """One estimate; None where the deploys do not connect the two."""
-        found = (e for e in self.estimates if (e.arm, e.baseline) == (arm, baseline))
-        return next(found, None)
+        matching = (e for e in self.estimates if (e.arm, e.baseline) == (arm, baseline))
+        return next(matching, None)
 
 
 def swap_pairs(
@@ -84,15 +84,15 @@ def swap_pairs(
     blocks: `arm` is the configuration of the replica then; `pair` numbers the blocks by time.
     sides: of each replica; others are no part of it.
     """
-    found: dict[tuple[int, int], dict[Side, dict[int, list[BlockTime]]]] = defaultdict(
+    by_pair: dict[tuple[int, int], dict[Side, dict[int, list[BlockTime]]]] = defaultdict(
         lambda: {"left": defaultdict(list), "right": defaultdict(list)}
     )
     for block in dict.fromkeys(known(block) for block in blocks):
         if (side := sides.get(block.replica)) is not None:
-            found[block.policy, block.pair // 2][side][block.pair % 2].append(block)
+            by_pair[block.policy, block.pair // 2][side][block.pair % 2].append(block)
     pairs, left_out = [], Counter[LeftOut]()
-    for key in sorted(found):
-        merged = {side: _whole(halves) for side, halves in found[key].items()}
+    for key in sorted(by_pair):
+        merged = {side: _whole(halves) for side, halves in by_pair[key].items()}
         reasons = [one for one in merged.values() if isinstance(one, LeftOut)]
         if reasons:
             left_out[reasons[0]] += 1
@@ -122,11 +122,11 @@ def _whole(halves: Mapping[int, Sequence[BlockTime]]) -> BlockTime | LeftOut:
 
 def deploys_of(pairs: Sequence[SwapPair], objective: Objective) -> list[Deploy]:
     """Contrasts of the sides by what they ran, over the pairs that know the objective."""
-    found: dict[tuple[str, str], list[tuple[BlockTime, BlockTime]]] = defaultdict(list)
+    by_arms: dict[tuple[str, str], list[tuple[BlockTime, BlockTime]]] = defaultdict(list)
     for pair in pairs:
         if all(objectives.knows(side, objective) for side in (pair.left, pair.right)):
-            found[pair.left.arm, pair.right.arm].append((pair.left, pair.right))
-    contrasts = ((arms, objectives.contrast_of(rows, objective)) for arms, rows in found.items())
+            by_arms[pair.left.arm, pair.right.arm].append((pair.left, pair.right))
+    contrasts = ((arms, objectives.contrast_of(rows, objective)) for arms, rows in by_arms.items())
     return [
         Deploy(*arms, one)
         for arms, one in sorted(contrasts, key=lambda item: item[0])

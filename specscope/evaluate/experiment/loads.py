@@ -125,19 +125,19 @@ def by_segment(pairs: Iterable[Pair], design: Design) -> dict[tuple[str, Segment
     groups: dict[tuple[str, Segment], list[Pair]] = defaultdict(list)
     for pair in pairs:
         groups[pair.key[0], pair.segment].append(pair)
-    found: dict[tuple[str, Segment], list[Pair]] = {}
+    segments: dict[tuple[str, Segment], list[Pair]] = {}
     for (epoch, segment), members in groups.items():
         cut = _cut(members, design)
         if cut is None:
-            found[epoch, segment] = members
+            segments[epoch, segment] = members
             continue
         for label, part in (
             (f"{min(_loads(members)):.3g}-{cut:.3g}", [p for p in members if _load(p) <= cut]),
             (f"{cut:.3g}-{max(_loads(members)):.3g}", [p for p in members if _load(p) > cut]),
         ):
             own = replace(segment, load=label)
-            found[epoch, own] = [replace(pair, segment=own) for pair in part]
-    return found
+            segments[epoch, own] = [replace(pair, segment=own) for pair in part]
+    return segments
 
 
 def turning(pairs: Sequence[Pair], design: Design) -> list[Trend]:

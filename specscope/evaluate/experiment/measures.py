@@ -62,8 +62,8 @@ class Measure:
         self, pairs: Sequence[Pair], arm: str, baseline: str, looked_at_often: bool = False
     ) -> ArmContrast | None:
         """An arm against a baseline, not yet held to a level. None where no pair knows both."""
-        found = self._both(pairs, arm, baseline)
-        return found and ArmContrast(arm, baseline, *found, looked_at_often=looked_at_often)
+        contrasts = self._both(pairs, arm, baseline)
+        return contrasts and ArmContrast(arm, baseline, *contrasts, looked_at_often=looked_at_often)
 
     def estimate(
         self,
@@ -74,8 +74,8 @@ class Measure:
         looked_at_often: bool = False,
     ) -> Estimate | None:
         """The ratio with its interval; beside it the plain one, where traffic was held equal."""
-        found = self.compare(pairs, arm, baseline, looked_at_often)
-        return None if found is None else found.at(level)
+        contrast = self.compare(pairs, arm, baseline, looked_at_often)
+        return None if contrast is None else contrast.at(level)
 
     def _both(
         self, pairs: Sequence[Pair], arm: str, baseline: str

@@ -142,12 +142,12 @@ def effect(one: BlockTime, base: BlockTime, objective: Objective) -> float:
     """log of how much better one block is than another, both of which know the objective."""
     weight = weight_of(objective)
     shares: tuple[tuple[Metric, float], ...] = (("throughput", weight), ("latency", 1.0 - weight))
-    found = 0.0
+    log_ratio = 0.0
     for metric, share in shares:
         if share > 0.0:
             (gain, price), (base_gain, base_price) = amounts(one, metric), amounts(base, metric)
-            found += share * math.log(gain / price / (base_gain / base_price))
-    return found
+            log_ratio += share * math.log(gain / price / (base_gain / base_price))
+    return log_ratio
 
 
 def knows(block: BlockTime, objective: Objective) -> bool:
@@ -190,11 +190,11 @@ def tpot_p95(
     )
 
 
-def exceeds(found: QuantileEstimate | None, allowance_ms: float | None) -> bool:
+def exceeds(quantile: QuantileEstimate | None, allowance_ms: float | None) -> bool:
     """Whether a quantile surely lies above what is allowed, by its lower end."""
-    if found is None or found.low is None or allowance_ms is None:
+    if quantile is None or quantile.low is None or allowance_ms is None:
         return False
-    return found.low > allowance_ms
+    return quantile.low > allowance_ms
 
 
 def _p95(

@@ -49,15 +49,18 @@ def pairs_of(
     kinds: dict[PairKey, dict[str, list[BlockPart]]] = defaultdict(lambda: defaultdict(list))
     for part in dict.fromkeys(parts):
         kinds[pair_key(part)][part.arm].append(part)
-    found = []
+    merged_pairs = []
     for key in sorted(times):
         merged = {arm: merge_blocks(rows) for arm, rows in sorted(times[key].items())}
         whole = {arm: block for arm, block in merged.items() if measured(block)}
         if whole:
-            found.append((key, whole, {arm: tuple(kinds[key].get(arm, ())) for arm in whole}))
-    placed = segments_of([Mix(key[0], whole, rows) for key, whole, rows in found], design)
+            merged_pairs.append(
+                (key, whole, {arm: tuple(kinds[key].get(arm, ())) for arm in whole})
+            )
+    placed = segments_of([Mix(key[0], whole, rows) for key, whole, rows in merged_pairs], design)
     return [
-        Pair(*one, place.segment, place.offered) for one, place in zip(found, placed, strict=True)
+        Pair(*one, place.segment, place.offered)
+        for one, place in zip(merged_pairs, placed, strict=True)
     ]
 
 

@@ -103,14 +103,14 @@ def _classes(mixes: Sequence[Mix]) -> list[tuple[str, ...]]:
         for mix in mixes
     ]
     sources = [_source(mix) for mix in mixes]
-    found = list(own)
+    classes = list(own)
     for members in _groups(sources):
         if all(len(own[i]) < 2 for i in members):
             continue
         shared = _nearly_all([mixes[i] for i in members])
         for i in members:
-            found[i] = shared or own[i]
-    return found
+            classes[i] = shared or own[i]
+    return classes
 
 
 def _source(mix: Mix) -> Hashable:
@@ -134,7 +134,7 @@ def _nearly_all(mixes: Sequence[Mix]) -> tuple[str, ...]:
 def _buckets(
     kinds: Sequence[Hashable], offered: Sequence[float], by_block: Sequence[Sequence[float]]
 ) -> list[str]:
-    found = [""] * len(offered)
+    buckets = [""] * len(offered)
     for members in _groups(kinds):
         # Counts spread with their size, by more than chance where arrivals come in bursts.
         means = [math.fsum(by_block[i]) / len(by_block[i]) for i in members]
@@ -149,8 +149,8 @@ def _buckets(
         ]
         values = [offered[i] for i in members]
         for i, place in zip(members, _settled(values, noise, _EDGES), strict=True):
-            found[i] = _LOADS[place]
-    return found
+            buckets[i] = _LOADS[place]
+    return buckets
 
 
 def _offered(blocks: Sequence[BlockTime], design: Design, scale: float | None) -> float:
@@ -201,7 +201,7 @@ def _shared(mixes: Sequence[Mix], traffic: Sequence[Hashable], name: str) -> lis
     largest = [
         _largest([part for rows in mix.parts.values() for part in rows], name) for mix in mixes
     ]
-    found: list[str | None] = [None] * len(mixes)
+    buckets: list[str | None] = [None] * len(mixes)
     for members in _groups(list(zip(traffic, largest, strict=True))):
         bucket = largest[members[0]]
         if bucket is None:
@@ -220,8 +220,8 @@ def _shared(mixes: Sequence[Mix], traffic: Sequence[Hashable], name: str) -> lis
         # An edge is inclusive from below, this one from above.
         missing = [1.0 - share for share in whole]
         for i, place in zip(members, _settled(missing, noise, (1.0 - _NEARLY_ALL,)), strict=True):
-            found[i] = bucket if place == 0 else None
-    return found
+            buckets[i] = bucket if place == 0 else None
+    return buckets
 
 
 def _largest(parts: Sequence[BlockPart], name: str) -> str | None:

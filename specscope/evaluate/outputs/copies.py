@@ -65,11 +65,11 @@ class OutputCheck:
         return f"{self.arm}: {self.differing} of {self.compared} outputs differ, {beside}"
 
 
-def check_outputs(found: Iterable[Copies], baseline: str = "k0") -> list[OutputCheck]:
+def check_outputs(copies: Iterable[Copies], baseline: str = "k0") -> list[OutputCheck]:
     """Each arm of each class against target-only, at a level that holds over all of them."""
-    rows = sorted(found, key=lambda copies: (copies.epoch, copies.class_, copies.arm))
+    rows = sorted(copies, key=lambda one: (one.epoch, one.class_, one.arm))
     twins = {(c.epoch, c.class_): c for c in rows if c.arm == baseline}
-    arms = [copies for copies in rows if copies.arm != baseline and copies.compared > 0]
+    arms = [one for one in rows if one.arm != baseline and one.compared > 0]
     level = LEVEL / max(1, len(arms))
     checks = []
     for one in arms:

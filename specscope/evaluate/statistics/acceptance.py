@@ -73,7 +73,7 @@ class Survival:
         # `specscope top` counts acceptance in the sidecar, whose image has no scipy.
         from specscope.evaluate.statistics.ratio import t_quantile
 
-        found, before = list[float](), 1.0
+        highest, before = list[float](), 1.0
         for j, (value, error) in enumerate(zip(self.survival, self.se_log, strict=True)):
             if value == 0.0:
                 # Kept nowhere: a chance that this many clusters would have missed so often.
@@ -82,8 +82,8 @@ class Survival:
             elif error is not None:
                 reach = t_quantile(2.0 * level - 1.0, self.clusters - 1) * error
                 before = min(before, value * math.exp(min(reach, 700.0)))
-            found.append(before)
-        return found
+            highest.append(before)
+        return highest
 
 
 def positions_at_risk(k: int, accepted: int, censored: bool) -> int:

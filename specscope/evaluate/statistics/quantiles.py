@@ -147,8 +147,8 @@ def _dense(blocks: Sequence[Histogram]) -> tuple[np.ndarray, int]:
 
 def _dense_quantile(counts: np.ndarray, q: float) -> np.ndarray:
     ranks = counts.cumsum(axis=1)
-    found: np.ndarray = (ranks >= q * ranks[:, -1:] - 1e-9).argmax(axis=1)
-    return found
+    places: np.ndarray = (ranks >= q * ranks[:, -1:] - 1e-9).argmax(axis=1)
+    return places
 
 
 def _bin_at(histogram: Histogram, q: float) -> int:

@@ -174,21 +174,21 @@ def primary(numbers: Numbers, arm: str | None) -> str:
     text = f"primary cause: {name(numbers['cause'])}"
     if numbers["speedup"] is not None:
         text += f"; without it {arm} would run at {numbers['speedup']:.2f}"
-    said = evidence(numbers["cause"], numbers)
-    return f"{text} ({said})" if said else text
+    detail = evidence(numbers["cause"], numbers)
+    return f"{text} ({detail})" if detail else text
 
 
 def rivals(numbers: Numbers, arm: str | None) -> str:
     """Causes that stand together, each with its odds."""
-    said = []
+    causes = []
     for cause, odds, speedup in zip(
         numbers["causes"], numbers["odds"], numbers["speedups"], strict=True
     ):
         share = "not ruled out" if odds is None else f"{odds:.0%}"
         bound = "up to " if odds is None else ""
         without = "" if speedup is None else f", without it {bound}{speedup:.2f}"
-        said.append(f"{name(cause)} ({share}{without})")
-    text = f"cause of the loss of {arm}: {' or '.join(said)}"
+        causes.append(f"{name(cause)} ({share}{without})")
+    text = f"cause of the loss of {arm}: {' or '.join(causes)}"
     if numbers["needs"]:
         text += f"; to tell: {', '.join(map(need, numbers['needs']))}"
     return text

@@ -68,7 +68,7 @@ class Choice:
     undecided: tuple[str, ...] = ()
 
 
-def choose(found: Estimates, rules: Rules, current: int | None = None) -> Choice:
+def choose(estimates: Estimates, rules: Rules, current: int | None = None) -> Choice:
     """Decide a segment.
 
     keep: the current draft length is among the best and beats target-only. set_k: another
@@ -76,15 +76,15 @@ def choose(found: Estimates, rules: Rules, current: int | None = None) -> Choice
     no_difference: nothing that matters either way. collect_baseline: no pair ran k0 beside an
     arm. inconclusive: not decided yet.
     """
-    speedups = found.speedups
-    if not found.arms:
+    speedups = estimates.speedups
+    if not estimates.arms:
         return Choice(Action.INCONCLUSIVE, None, None, (), (), 0)
-    if not speedups and found.together:
-        return Choice(Action.INCONCLUSIVE, None, None, (), (), 0, found.arms)
+    if not speedups and estimates.together:
+        return Choice(Action.INCONCLUSIVE, None, None, (), (), 0, estimates.arms)
     if not speedups:
         return Choice(Action.COLLECT_BASELINE, None, None, (), (), 0)
     fastest = max(speedups, key=lambda e: (e.value, -(e.k or 0)))
-    best = _best_set(fastest, speedups, found.between)
+    best = _best_set(fastest, speedups, estimates.between)
     point_k = (fastest.k or 0) if fastest.value > 1.0 else 0
     action, chosen = _judge(speedups, best, rules.smallest_effect, current)
     return Choice(

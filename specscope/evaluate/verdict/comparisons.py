@@ -67,8 +67,8 @@ def compare(pairs: Sequence[Pair], measure: Measure, looked_at_often: bool) -> C
     arms = arms_of(pairs)
 
     def against(names: Sequence[tuple[str, str]]) -> tuple[ArmContrast, ...]:
-        found = (measure.compare(pairs, *two, looked_at_often) for two in names)
-        return tuple(one for one in found if one is not None)
+        contrasts = (measure.compare(pairs, *two, looked_at_often) for two in names)
+        return tuple(one for one in contrasts if one is not None)
 
     return Comparisons(
         arms=tuple(arms),
@@ -83,19 +83,19 @@ def hold(segments: Mapping[Key, Comparisons], level: float) -> dict[Key, Estimat
     """Estimates of all segments; each kind of claim holds at `level` over all of them."""
     speedups = _held({key: (*one.speedups, *one.cells) for key, one in segments.items()}, level)
     between = _held({key: one.between for key, one in segments.items()}, level)
-    found = {}
+    held = {}
     for key, one in segments.items():
         first = len(one.speedups)
         both = (way for two in between[key] for way in (two, two.reversed()))
         ways = tuple(sorted(both, key=lambda two: _place(one.arms, two)))
-        found[key] = Estimates(
+        held[key] = Estimates(
             arms=one.arms,
             together=one.together,
             speedups=_with_implied(speedups[key][:first], ways),
             cells=speedups[key][first:],
             between=ways,
         )
-    return found
+    return held
 
 
 def _held(
@@ -104,27 +104,27 @@ def _held(
     everything = [(key, one) for key, many in comparisons.items() for one in many]
     # A single pair tests nothing, so it takes no share of the error.
     levels = holm_levels([1.0 if one.p is None else one.p for _, one in everything], level)
-    found: dict[Key, list[Estimate]] = {key: [] for key in comparisons}
+    estimates: dict[Key, list[Estimate]] = {key: [] for key in comparisons}
     for (key, one), own in zip(everything, levels, strict=True):
-        found[key].append(one.at(own))
-    return {key: tuple(many) for key, many in found.items()}
+        estimates[key].append(one.at(own))
+    return {key: tuple(many) for key, many in estimates.items()}
 
 
 def _with_implied(
     speedups: Sequence[Estimate], between: Sequence[Estimate]
 ) -> tuple[Estimate, ...]:
     """Speedups that follow: faster than an arm that is faster than k0, or slower than a slower."""
-    found = {one.arm: one for one in speedups}
-    for _ in found:
+    by_arm = {one.arm: one for one in speedups}
+    for _ in by_arm:
         for two in between:
-            one, other = found.get(two.arm), found.get(two.baseline)
+            one, other = by_arm.get(two.arm), by_arm.get(two.baseline)
             if one is None or other is None or one.differs:
                 continue
             up = two.wins and other.wins and one.value > 1.0
             down = two.loses and other.loses and one.value < 1.0
             if up or down:
-                found[two.arm] = replace(one, implied=True)
-    return tuple(found.values())
+                by_arm[two.arm] = replace(one, implied=True)
+    return tuple(by_arm.values())
 
 
 def _place(arms: Sequence[str], two: Estimate) -> tuple[int, int]:

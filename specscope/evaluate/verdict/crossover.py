@@ -76,13 +76,13 @@ class JudgedCrossover:
 
 
 def judge_crossovers(
-    found: Iterable[Crossing], rules: Rules | None = None, *, closed_loop: bool = False
+    crossings: Iterable[Crossing], rules: Rules | None = None, *, closed_loop: bool = False
 ) -> list[JudgedCrossover]:
     """A verdict for each crossover and each kind of engine that it ran on.
 
     closed_loop: clients wait for their answers, so the faster side rightly serves more.
     """
-    return [_judge(crossing, rules or Rules(), closed_loop) for crossing in found]
+    return [_judge(crossing, rules or Rules(), closed_loop) for crossing in crossings]
 
 
 def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> JudgedCrossover:
@@ -100,7 +100,7 @@ def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> JudgedCrossov
     segment = _segment(both or crossing.blocks, epoch, closed_loop)
     rows = tuple(_row(pair, epoch, segment) for pair in pairs)
     names = sorted({block.arm for block in both})
-    arms = tuple(found for name in names if (found := summarise(rows, name)))
+    arms = tuple(summary for name in names if (summary := summarise(rows, name)))
     outputs = [one for one in crossing.outputs if segment.class_ in (None, one.class_)]
     flags = side_flags(pairs, rows, joint, deciding, level, outputs, closed_loop)
     chosen, k = _action(deciding, rules)
@@ -146,9 +146,9 @@ def _tradeoffs(
     if deciding is None:
         return []
     taking = [arm for arm in arms if arm.arm in (deciding.arm, deciding.baseline)]
-    found = tradeoffs_of(pairs, taking, level, looked_at_often=True, baseline=deciding.baseline)
+    tradeoffs = tradeoffs_of(pairs, taking, level, looked_at_often=True, baseline=deciding.baseline)
     lost = cache_lost(crossing.cache, deciding.arm, deciding.baseline)
-    return found if lost is None else [*found, lost]
+    return tradeoffs if lost is None else [*tradeoffs, lost]
 
 
 def _contrasts(blocks: Sequence[BlockTime]) -> int:
@@ -160,21 +160,21 @@ def _contrasts(blocks: Sequence[BlockTime]) -> int:
 def _deciding(joint: Crossover) -> Estimate | None:
     """The best that drafts over the engine without speculation, or over k0 where none ran."""
     for baseline in (CLEAN, BASELINE):
-        found = [e for e in joint.estimates if e.baseline == baseline and e.arm != BASELINE]
-        if found:
-            return max(found, key=lambda e: e.value)
+        estimates = [e for e in joint.estimates if e.baseline == baseline and e.arm != BASELINE]
+        if estimates:
+            return max(estimates, key=lambda e: e.value)
     return None
 
 
-def _action(found: Estimate | None, rules: Rules) -> tuple[Action, int | None]:
+def _action(deciding: Estimate | None, rules: Rules) -> tuple[Action, int | None]:
     """What the contrast says, and the draft length where it is one."""
-    if found is None:
+    if deciding is None:
         return Action.COLLECT_BASELINE, None
-    if found.within(rules.smallest_effect):
+    if deciding.within(rules.smallest_effect):
         return Action.NO_DIFFERENCE, None
-    if found.wins:
-        return Action.KEEP, found.k
-    return (Action.DISABLE, 0) if found.loses else (Action.INCONCLUSIVE, None)
+    if deciding.wins:
+        return Action.KEEP, deciding.k
+    return (Action.DISABLE, 0) if deciding.loses else (Action.INCONCLUSIVE, None)
 
 
 def _reasons(
@@ -214,8 +214,8 @@ def _segment(blocks: Sequence[BlockTime], epoch: str, closed_loop: bool) -> Segm
         return Segment()
     numbered = {str(place): block for place, block in enumerate(blocks)}
     design: Design = "closed_loop" if closed_loop else "switchback"
-    (found,) = segments_of([Mix(epoch, numbered, {})], design)
-    return found.segment
+    (placed,) = segments_of([Mix(epoch, numbered, {})], design)
+    return placed.segment
 
 
 def _row(pair: SwapPair, epoch: str, segment: Segment) -> Pair:

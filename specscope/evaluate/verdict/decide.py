@@ -196,21 +196,21 @@ def _with_crossings(
 
 
 def _crossings(pairs: Sequence[Pair], design: Design) -> list[Reason]:
-    found = []
+    reasons = []
     for line in turning(pairs, design):
         low, high = line.crossing_interval()
         falls = line.slope < 0.0
-        found.append(
+        reasons.append(
             because(Why.CROSSING, line.arm, load=line.crossing, low=low, high=high, falls=falls)
         )
-    return found
+    return reasons
 
 
 def _backlogs(pairs: Sequence[Pair], arms: Sequence[str]) -> list[Reason]:
-    found = (find_backlog(pairs, arm) for arm in arms)
+    backlogs = (find_backlog(pairs, arm) for arm in arms)
     return [
         because(Why.BACKLOG, one.arm, share=one.share, capacity=one.capacity, capacity_low=one.low)
-        for one in found
+        for one in backlogs
         if one is not None
     ]
 
@@ -273,15 +273,15 @@ def _with_causes(
     if any(e.wins for e in verdict.speedups) or not any(e.loses for e in verdict.speedups):
         return replace(verdict, diagnoses=diagnoses)
     nearest = max(verdict.speedups, key=lambda e: e.value).arm
-    found = next((d for d in diagnoses if d.arm == nearest), None)
-    cause = None if found is None else of_cause(found)
-    if found is None or cause is None:
+    diagnosis = next((d for d in diagnoses if d.arm == nearest), None)
+    cause = None if diagnosis is None else of_cause(diagnosis)
+    if diagnosis is None or cause is None:
         return replace(verdict, diagnoses=diagnoses)
     return replace(
         verdict,
         diagnoses=diagnoses,
-        primary=found.primary,
-        cause_odds=found.cause_odds,
+        primary=diagnosis.primary,
+        cause_odds=diagnosis.cause_odds,
         reasons=(*verdict.reasons, cause),
     )
 

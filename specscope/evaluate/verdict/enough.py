@@ -18,11 +18,11 @@ def lacking(pairs: Sequence[Pair], choice: Choice, rules: Rules) -> list[Reason]
     lacking = []
     chosen = [one for one in choice.speedups if one.arm == choice.arm]
     for one in chosen or choice.speedups:
-        mine = [p.blocks[one.arm] for p in pairs if one.arm in p.blocks and BASELINE in p.blocks]
+        blocks = [p.blocks[one.arm] for p in pairs if one.arm in p.blocks and BASELINE in p.blocks]
         for have, least, unit in (
             (one.pairs, rules.min_pairs, "pairs"),
-            (sum(block.requests for block in mine), rules.min_requests, "requests"),
-            (sum(block.request_rounds for block in mine), rules.min_rounds, "rounds"),
+            (sum(block.requests for block in blocks), rules.min_requests, "requests"),
+            (sum(block.request_rounds for block in blocks), rules.min_rounds, "rounds"),
         ):
             if have < least:
                 lacking.append(because(Why.THIN, one.arm, have=have, least=least, unit=unit))
@@ -30,7 +30,11 @@ def lacking(pairs: Sequence[Pair], choice: Choice, rules: Rules) -> list[Reason]
 
 
 def pairs_needed(
-    found: Comparisons, choice: Choice, rules: Rules, decided: bool, current: int | None = None
+    comparisons: Comparisons,
+    choice: Choice,
+    rules: Rules,
+    decided: bool,
+    current: int | None = None,
 ) -> int:
     """Pairs in all after which an action should be decided, if everything stays as it looks.
 
@@ -39,7 +43,7 @@ def pairs_needed(
     """
     if decided or not choice.speedups:
         return rules.min_pairs
-    compared = {one.arm: one for one in found.speedups}
+    compared = {one.arm: one for one in comparisons.speedups}
     needs = {
         one.arm: contrast.pairs_needed(
             compared[one.arm].contrast, one.level, rules.smallest_effect, rules.looked_at_often

@@ -28,12 +28,12 @@ def prices(boots: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
     boots: rows of `boot`. One that says no price is of the same configuration as those that do.
     """
-    said: dict[str, set[float]] = {}
+    by_epoch: dict[str, set[float]] = {}
     for boot in boots:
         price = boot["price_per_hour"]
         if price is not None and math.isfinite(price) and price > 0:
-            said.setdefault(boot["epoch"], set()).add(float(price))
-    return {epoch: min(found) for epoch, found in said.items() if len(found) == 1}
+            by_epoch.setdefault(boot["epoch"], set()).add(float(price))
+    return {epoch: min(amounts) for epoch, amounts in by_epoch.items() if len(amounts) == 1}
 
 
 def costs(verdict: Verdict, of_hour: Mapping[str, float]) -> dict[str, Cost]:
@@ -45,21 +45,21 @@ def costs(verdict: Verdict, of_hour: Mapping[str, float]) -> dict[str, Cost]:
     price = _price(verdict.epoch, of_hour)
     if price is None or verdict.metric != METRICS["throughput"]:
         return {}
-    found = {
+    per_million = {
         arm.arm: cost
         for arm in verdict.arms
         if arm.tokens_per_s
         and math.isfinite(cost := cost_per_million_tokens(price, arm.tokens_per_s))
     }
-    baseline = CLEAN if CLEAN in found else BASELINE
-    base = found.get(baseline)
+    baseline = CLEAN if CLEAN in per_million else BASELINE
+    base = per_million.get(baseline)
     return {
         arm: Cost(cost, None if base is None or arm == baseline else cost - base)
-        for arm, cost in found.items()
+        for arm, cost in per_million.items()
     }
 
 
 def _price(epoch: str, of_hour: Mapping[str, float]) -> float | None:
     """A crossover's sides are epochs of their own, joined by a plus."""
-    said = {of_hour.get(name) for name in epoch.split("+")}
-    return said.pop() if len(said) == 1 else None
+    hourly = {of_hour.get(name) for name in epoch.split("+")}
+    return hourly.pop() if len(hourly) == 1 else None

@@ -40,15 +40,15 @@ class ClassDelay:
     @property
     def reason(self) -> str:
         """A sentence with the numbers."""
-        mine = self.tpot_p95_ms[IN_FORCE]
-        span = "" if mine.low is None else f" ({mine.low:.3g} to {mine.high:.3g})"
+        in_force = self.tpot_p95_ms[IN_FORCE]
+        span = "" if in_force.low is None else f" ({in_force.low:.3g} to {in_force.high:.3g})"
         others = ", ".join(
-            f"{found.value:.3g} under {arm}"
-            for arm, found in sorted(self.tpot_p95_ms.items())
+            f"{p95.value:.3g} under {arm}"
+            for arm, p95 in sorted(self.tpot_p95_ms.items())
             if arm != IN_FORCE
         )
         return (
-            f"{self.class_} takes {mine.value:.3g}{span} ms a token (95th percentile) in the "
+            f"{self.class_} takes {in_force.value:.3g}{span} ms a token (95th percentile) in the "
             f"shared batch, {self.allowance_ms:.3g} are allowed" + (f"; {others}" if others else "")
         )
 
@@ -65,17 +65,17 @@ def judge_delays(rows: Iterable[BlockClass], rules: Rules) -> list[ClassDelay]:
     for row in dict.fromkeys(rows):
         key = (row.epoch, row.policy, row.replica, row.boot, row.pair, row.arm)
         blocks[key].setdefault(row.class_, []).append(row)
-    found: dict[tuple[str, str], dict[str, list[BlockClass]]] = defaultdict(
+    by_class: dict[tuple[str, str], dict[str, list[BlockClass]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for shared in blocks.values():
         if len(shared) > 1:
-            for class_, mine in shared.items():
-                for row in mine:
-                    found[row.epoch, class_][row.arm].append(row)
+            for class_, class_rows in shared.items():
+                for row in class_rows:
+                    by_class[row.epoch, class_][row.arm].append(row)
     judged = {
         key: arms
-        for key, arms in sorted(found.items())
+        for key, arms in sorted(by_class.items())
         if rules.allowance(key[1]) is not None and IN_FORCE in arms
     }
     comparisons = sum(len(arms) for arms in judged.values())
@@ -94,17 +94,17 @@ def _judge(
     p95 = {
         arm: one for arm, rows in arms.items() if (one := _p95(rows, level, rules.looked_at_often))
     }
-    mine, allowance_ms = p95.get(IN_FORCE), rules.allowance(class_)
-    if mine is None or allowance_ms is None:
+    in_force, allowance_ms = p95.get(IN_FORCE), rules.allowance(class_)
+    if in_force is None or allowance_ms is None:
         return None
     requests = sum(row.requests for row in arms[IN_FORCE])
-    enough = mine.blocks >= rules.min_pairs and requests >= rules.min_requests
+    enough = in_force.blocks >= rules.min_pairs and requests >= rules.min_requests
     if not enough:
         action = Action.INCONCLUSIVE
-    elif objectives.exceeds(mine, allowance_ms):
+    elif objectives.exceeds(in_force, allowance_ms):
         action = Action.ROUTE
     else:
-        action = Action.KEEP if mine.value <= allowance_ms else Action.INCONCLUSIVE
+        action = Action.KEEP if in_force.value <= allowance_ms else Action.INCONCLUSIVE
     return ClassDelay(epoch, class_, action, allowance_ms, requests, p95)
 
 

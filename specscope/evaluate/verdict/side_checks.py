@@ -63,13 +63,13 @@ def _favoured(pairs: Sequence[tuple[BlockTime, BlockTime]]) -> bool:
     if len(pairs) < 2 or not all(one.requests and other.requests for one, other in pairs):
         return False
     ones = [1.0] * len(pairs)
-    found = ratio.paired_log_ratio(
+    contrast = ratio.paired_log_ratio(
         [float(one.requests) / one.merged for one, _ in pairs],
         ones,
         [float(other.requests) / other.merged for _, other in pairs],
         ones,
     )
-    p_value = found.p_value()
+    p_value = contrast.p_value()
     return p_value is not None and p_value < checks.SRM_LEVEL
 
 

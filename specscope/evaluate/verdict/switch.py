@@ -117,8 +117,8 @@ def _batch(pairs: Sequence[Pair]) -> float:
 
 def _gate_k(segment: Segment, pairs: Sequence[Pair], rules: Rules, current: int | None) -> int:
     """What a gate would run: the decided k, or the best guess where nothing is decided."""
-    found = hold({segment: compare(pairs, Measure(), rules.looked_at_often)}, rules.level)
-    choice = choose(found[segment], rules, current)
+    held = hold({segment: compare(pairs, Measure(), rules.looked_at_often)}, rules.level)
+    choice = choose(held[segment], rules, current)
     return (choice.k or 0) if choice.action.settles else choice.point_k
 
 

@@ -32,22 +32,22 @@ def tradeoffs_of(
     base = next((arm for arm in arms if arm.arm == baseline), None)
     if base is None:
         return []
-    found = []
+    tradeoffs = []
     for arm in arms:
         if arm.arm != baseline:
             names = arm.arm, baseline
-            found += [
+            tradeoffs += [
                 _token_time_p95(arm, base),
                 _capacity(pairs, names, level, looked_at_often),
                 _preemptions(pairs, names, level, looked_at_often),
             ]
             if 0.0 < objectives.weight_of(objective) < 1.0:
-                found += [
+                tradeoffs += [
                     _token_time_mean(pairs, names, level, looked_at_often),
                     _per(pairs, names, "wall_us", "emitted", Metric.WALL_TIME, level,
                          looked_at_often, 1e-3),
                 ]  # fmt: skip
-    return [one for one in found if one is not None]
+    return [one for one in tradeoffs if one is not None]
 
 
 def cache_lost(cache: Mapping[str, int], arm: str, baseline: str) -> Tradeoff | None:
@@ -104,10 +104,10 @@ def _token_time_mean(
     """Mean over requests of the time per output token."""
     arm, baseline = names
     known = objectives.comparable(pairs, arm, baseline, "latency")
-    found = objectives.measure(known, arm, baseline, "latency")
-    if found is None:
+    log_ratio = objectives.measure(known, arm, baseline, "latency")
+    if log_ratio is None:
         return None
-    one = contrast.estimate(found, arm, baseline, level, looked_at_often).reversed()
+    one = contrast.estimate(log_ratio, arm, baseline, level, looked_at_often).reversed()
     sums = [
         [objectives.amounts(pair.blocks[name], "latency") for pair in known]
         for name in (baseline, arm)
@@ -149,10 +149,10 @@ def _per(
     before, after = (_rate(both, name, quantity, per) for name in (baseline, arm))
     if before is None or after is None or before <= 0:
         return None
-    found = contrast.log_ratio(both, arm, baseline, quantity, per)
-    if found is None:
+    log_ratio = contrast.log_ratio(both, arm, baseline, quantity, per)
+    if log_ratio is None:
         return Tradeoff(metric, arm, baseline, unit * before, unit * after, after / before)
-    one = contrast.estimate(found, arm, baseline, level, looked_at_often)
+    one = contrast.estimate(log_ratio, arm, baseline, level, looked_at_often)
     return Tradeoff(
         metric, arm, baseline, unit * before, unit * after, one.value, one.low, one.high
     )

@@ -59,10 +59,10 @@ class Untried:
     worth: Worth
 
 
-def worth_trying(found: Iterable[Untried]) -> dict[str, list[Untried]]:
+def worth_trying(candidates: Iterable[Untried]) -> dict[str, list[Untried]]:
     """By segment, the lengths that a trial may show to be better, the most promising first."""
     ranked: dict[str, list[Untried]] = {}
-    for one in sorted(found, key=lambda one: (-one.at_best, one.k)):
+    for one in sorted(candidates, key=lambda one: (-one.at_best, one.k)):
         if one.worth == "worth_exploring":
             ranked.setdefault(str(one.segment), []).append(one)
     return dict(sorted(ranked.items()))
@@ -74,7 +74,7 @@ def untried(experiment: Paired, verdicts: Sequence[Verdict]) -> list[Untried]:
     Nothing where too few blocks know how long drafts and verify passes took, where no position
     was tested, or where target-only did not run.
     """
-    found = []
+    lengths = []
     for epoch in sorted({verdict.epoch for verdict in verdicts}):
         model = fit_blocks(
             block
@@ -86,8 +86,8 @@ def untried(experiment: Paired, verdicts: Sequence[Verdict]) -> list[Untried]:
         for verdict in verdicts:
             usable = experiment.usable.get((epoch, verdict.segment))
             if verdict.epoch == epoch and model and usable and verdict.action not in _UNBELIEVED:
-                found += _of_segment(verdict, usable.pairs, model)
-    return found
+                lengths += _of_segment(verdict, usable.pairs, model)
+    return lengths
 
 
 def _of_segment(verdict: Verdict, pairs: Sequence[Pair], model: StepModel) -> list[Untried]:
@@ -108,7 +108,7 @@ def _of_segment(verdict: Verdict, pairs: Sequence[Pair], model: StepModel) -> li
     )
     drafts = {k: (block.draft_us or 0.0) / block.rounds for k, block in drafted.items()}
     surely = _surely(verdict)
-    found = []
+    lengths = []
     batch = base.request_rounds / base.rounds
     context = base.n_kv / base.request_rounds
     for k in sorted(set(range(1, max(tried) + BEYOND + 1)) - tried):
@@ -127,7 +127,7 @@ def _of_segment(verdict: Verdict, pairs: Sequence[Pair], model: StepModel) -> li
         )
         if math.isfinite(at_best):
             worth: Worth = "worth_exploring" if at_best > surely else "below_best"
-            found.append(
+            lengths.append(
                 Untried(
                     verdict.epoch,
                     str(verdict.segment),
@@ -137,7 +137,7 @@ def _of_segment(verdict: Verdict, pairs: Sequence[Pair], model: StepModel) -> li
                     worth if at_best > 1.0 else "cannot_pay",
                 )
             )
-    return found
+    return lengths
 
 
 def _surely(verdict: Verdict) -> float:
