@@ -113,7 +113,7 @@ def part_records(part: Part) -> tuple[str, list[Record]]:
 def label_of(context: Sequence[str]) -> str:
     """Of the lines above a block, the nearest that says whether it speculates; else the nearest."""
     started = next((text for text in context[:4] if is_command(text)), "")
-    if started and commanded(started) and not any(map(_tells_arm, context[:4])):
+    if started and commanded(started) and not any(map(_names_arm, context[:4])):
         k = k_of(started)
         return "started with speculation" + (f", k={k}" if k else "")
     short = [text for text in context[:4] if len(text) <= 120]
@@ -122,7 +122,7 @@ def label_of(context: Sequence[str]) -> str:
     return next(iter(words + telling), context[0] if context else "")
 
 
-def _tells_arm(text: str) -> bool:
+def _names_arm(text: str) -> bool:
     """Whether a line that starts nothing names an arm."""
     return len(text) <= 120 and not is_command(text) and named(text).state in (ON, OFF, WORD)
 

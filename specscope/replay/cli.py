@@ -23,9 +23,11 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("trace", type=Path, help="JSON lines, see docs/replay.md")
     parser.add_argument(
-        "--a", type=side, metavar="[ARM=]URL", help="the baseline, as k0=http://..."
+        "--a", type=named_address, metavar="[ARM=]URL", help="the baseline, as k0=http://..."
     )
-    parser.add_argument("--b", type=side, metavar="[ARM=]URL", help="compared, as k4=http://...")
+    parser.add_argument(
+        "--b", type=named_address, metavar="[ARM=]URL", help="compared, as k4=http://..."
+    )
     parser.add_argument("--parts", type=count, default=10, help="of the trace; 10 by default")
     parser.add_argument("--passes", type=count, default=1, help="times that the trace is run")
     parser.add_argument(
@@ -51,7 +53,7 @@ def add_parser(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def side(text: str) -> tuple[str, str]:
+def named_address(text: str) -> tuple[str, str]:
     """An arm's name, empty where none is given, and an address."""
     arm, equals, url = text.partition("=")
     if not equals or "/" in arm:

@@ -75,8 +75,8 @@ class TransformersHook:
             original = getattr(model, name)
             setattr(model, name, Wrapped(model, name, original, functools.partial(call, original)))
         self._listeners = (
-            model.register_forward_pre_hook(Listener(lambda: self._tell(Call.forward_begins))),
-            model.register_forward_hook(Listener(lambda: self._tell(Call.forward_ends))),
+            model.register_forward_pre_hook(Listener(lambda: self._on_call(Call.forward_begins))),
+            model.register_forward_hook(Listener(lambda: self._on_call(Call.forward_ends))),
         )
 
     def remove(self) -> None:
@@ -111,8 +111,8 @@ class TransformersHook:
             except Exception as error:
                 self._recorder.detach(f"transformers: {error!r}")
 
-    def _tell(self, what: Callable[..., None], *args: Any) -> None:
-        """Tell this thread's call, where it is recorded."""
+    def _on_call(self, what: Callable[..., None], *args: Any) -> None:
+        """Pass an event on to this thread's call, if it is recorded."""
         if self._thread.call is not None:
             self._do(what, self._thread.call, *args)
 
@@ -163,13 +163,13 @@ class TransformersHook:
         read_matches = read_arguments(update, "num_matches")
 
         def timed_candidates(*args: Any, **kwargs: Any) -> Any:
-            self._tell(Call.round_begins)
+            self._on_call(Call.round_begins)
             result = get_candidates(*args, **kwargs)
-            self._tell(Call.drafted, result, *read_text(args, kwargs))
+            self._on_call(Call.drafted, result, *read_text(args, kwargs))
             return result
 
         def timed_update(*args: Any, **kwargs: Any) -> Any:
-            self._tell(Call.round_ends, *read_matches(args, kwargs))
+            self._on_call(Call.round_ends, *read_matches(args, kwargs))
             return update(*args, **kwargs)
 
         made.get_candidates, made.update_candidate_strategy = timed_candidates, timed_update
@@ -180,7 +180,7 @@ class TransformersHook:
             return original(*args, **kwargs)
         self._do(self._plain, original, args, kwargs)
         result = original(*args, **kwargs)
-        self._tell(Call.prefill_ends)
+        self._on_call(Call.prefill_ends)
         return result
 
     def _plain(self, original: Any, args: Any, kwargs: Any) -> None:
@@ -229,16 +229,16 @@ class TransformersHook:
     # --- within a call -------------------------------------------------------------------
 
     def _around_prepare(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self._tell(Call.step_begins)
+        self._on_call(Call.step_begins)
         return original(*args, **kwargs)
 
     def _around_compiled(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         compiled = original(*args, **kwargs)  # whose graph does not hold our listeners
 
         def timed(*inputs: Any, **named: Any) -> Any:
-            self._tell(Call.forward_begins)
+            self._on_call(Call.forward_begins)
             result = compiled(*inputs, **named)
-            self._tell(Call.forward_ends)
+            self._on_call(Call.forward_ends)
             return result
 
         return timed

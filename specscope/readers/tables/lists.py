@@ -165,7 +165,7 @@ def arms_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int] 
                 break
             above.enter(heading, level)
     rows = _without_shared_labels(rows)
-    return (rows, last) if _tells(rows) else None
+    return (rows, last) if _holds_comparison(rows) else None
 
 
 def has_list(text: str) -> bool:
@@ -180,7 +180,7 @@ def _without_shared_labels(rows: list[Listed]) -> list[Listed]:
     return [row._replace(label="") for row in rows] if shared else rows
 
 
-def _tells(rows: Sequence[Listed]) -> bool:
+def _holds_comparison(rows: Sequence[Listed]) -> bool:
     bases = [row for row in rows if named(row.arm).state in (OFF, WORD)]
     others = [row for row in rows if named(row.arm).state == ON]
     known = {(row.label, _key(row.arm)) for row in bases}

@@ -35,7 +35,7 @@ def infer_baseline(schema: Schema, rows: Sequence[Row], read_rows: list[ReadRow]
             read_rows[place] = (plain, positions)
 
 
-def tell_by_knobs(schema: Schema, rows: Sequence[Row], read_rows: list[ReadRow]) -> None:
+def split_arms_by_knobs(schema: Schema, rows: Sequence[Row], read_rows: list[ReadRow]) -> None:
     """Rows of one name and class that differ in a knob of speculation are arms of their own."""
     by_arm: dict[str, dict[tuple[str, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
     for place, (arm, _) in enumerate(read_rows):
@@ -43,7 +43,7 @@ def tell_by_knobs(schema: Schema, rows: Sequence[Row], read_rows: list[ReadRow])
         by_arm[f"{arm.arm} {arm.role} {arm.k} {arm.conditions}"][values].append(place)
     for kinds in by_arm.values():
         for values, places in kinds.items() if len(kinds) > 1 else ():
-            told = [one for i, one in enumerate(values) if len({v[i] for v in kinds}) > 1]
+            varied = [one for i, one in enumerate(values) if len({v[i] for v in kinds}) > 1]
             for place in places:
                 arm, positions = read_rows[place]
-                read_rows[place] = (replace(arm, arm=", ".join([arm.arm, *told])), positions)
+                read_rows[place] = (replace(arm, arm=", ".join([arm.arm, *varied])), positions)

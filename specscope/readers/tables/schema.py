@@ -303,11 +303,11 @@ def _labels(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
         counts = {cell: cells.count(cell) for cell in set(cells)}
         words = all(quantity(cell) is None for cell in counts if cell)
         repeated = len(counts) > 1 and min(counts.values()) >= TOLD_APART_BY
-        if (words and repeated) or (not words and _tells_arms_alike(schema, name, rows)):
+        if (words and repeated) or (not words and _is_condition_of_arms(schema, name, rows)):
             schema.labels.append(name)
 
 
-def _tells_arms_alike(schema: Schema, name: str, rows: Sequence[Row]) -> bool:
+def _is_condition_of_arms(schema: Schema, name: str, rows: Sequence[Row]) -> bool:
     """Whether several arms were run at the same values of a column of numbers: a condition of
     theirs."""
     if schema.arm is None or set(name.split("_")) & _INDEX or name in schema.settings:
