@@ -48,7 +48,7 @@ class Trend:
     def at(self, load: float, level: float = 0.95) -> tuple[float, float, float]:
         """log speedup at a load, and its interval."""
         place = np.array([1.0, math.log(load / self.middle)])
-        value = self.level + self.slope * place[1]
+        value = self.level + self.slope * float(place[1])
         half = t_quantile(level, self.pairs - 2) * math.sqrt(float(place @ self.covariance @ place))
         return value, value - half, value + half
 
