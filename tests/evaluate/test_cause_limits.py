@@ -363,15 +363,20 @@ def test_the_past_of_a_class_takes_a_hundred_request_rounds(rounds, known):
 
 
 def test_time_in_no_known_part_is_the_most_that_an_unknown_one_can_hold():
-    """k4 has 1.2 ms in idle and 0.3 unseen, target-only 0.1 unseen; each for a round."""
-    facts = facts_of(
-        Engine(keep=0.01, idle_ms=1.2),
-        block=lambda b: replace(b, wall_us=b.wall_us + 300.0 * b.rounds),
+    """k4 has 1.2 ms in idle and 0.3 in no part for a round; target-only has 0.1 in no part."""
+    facts = facts_of(Engine(keep=0.01, idle_ms=1.2))
+    own, target = (
+        replace(cost, total=cost.total + more / per_ms)
+        for cost, more, per_ms in (
+            (facts.own, 0.3, facts.ran.emitted / facts.ran.rounds),
+            (facts.target, 0.1, facts.base_ran.emitted / facts.base_ran.rounds),
+        )
     )
-    untimed = replace(facts, own=replace(facts.own, parts={**facts.own.parts, "idle": None}))
+    facts = replace(facts, own=own, target=target)
+    untimed = replace(facts, own=replace(own, parts={**own.parts, "idle": None}))
 
-    per_round = facts.ran.request_rounds[0] / facts.ran.rounds[0] * facts.tokens[0]
-    assert facts.unaccounted * per_round == pytest.approx(0.3)
-    assert untimed.hidden("idle") * per_round == pytest.approx(1.5)
-    assert facts.hidden("idle") * per_round == pytest.approx(1.2)
-    assert facts.excess("idle") * per_round == pytest.approx(1.2)
+    a_round = facts.ran.emitted[0] / facts.ran.rounds[0]
+    assert facts.unaccounted * a_round == pytest.approx(0.2, rel=1e-6)
+    assert untimed.hidden("idle") * a_round == pytest.approx(1.4, rel=1e-6)
+    assert facts.hidden("idle") * a_round == pytest.approx(1.2, rel=1e-6)
+    assert facts.excess("idle") * a_round == pytest.approx(1.2, rel=1e-6)
