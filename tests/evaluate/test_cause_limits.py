@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from planted_rounds import Cohort, Engine, blocks_of, one_block
+from specscope.evaluate.causes.surroundings import Past, Surroundings
 
 from specscope.evaluate.causes import acceptance, draft, serving, verify
 from specscope.evaluate.causes.cause import Cause, Missing, Need, Seen
@@ -12,7 +13,6 @@ from specscope.evaluate.causes.diagnosis import NO_SINGLE_FIX, diagnose
 from specscope.evaluate.causes.draws import Draws
 from specscope.evaluate.causes.facts import gather
 from specscope.evaluate.causes.odds import odds_of
-from specscope.evaluate.causes.surroundings import Past, Surroundings
 from specscope.evaluate.costs.machine import UNKNOWN, machine_of
 from specscope.evaluate.experiment.pairs import pairs_of
 from specscope.evaluate.experiment.summary import summarise
