@@ -140,7 +140,7 @@ def along(loads, slope=1.0, turn=10.0):
     ],
 )
 def test_a_line_takes_12_pairs_and_loads_that_differ_by_half(loads, told):
-    line = trend(along(loads), "k4", "throughput")
+    line = trend([(along(loads), "throughput")], "k4")
 
     assert (line is not None) is told
     if line:

@@ -84,20 +84,32 @@ class Trend:
         return low0 > 0.0 > high1 or low1 > 0.0 > high0
 
 
-def trend(pairs: Sequence[Pair], arm: str, objective: Objective) -> Trend | None:
-    """The line of one arm's effect along the load; None where pairs or loads do not carry one."""
+Group = tuple[Sequence[Pair], Objective]
+"""Pairs of one segment, and what their speedup is of."""
+
+
+def trend(groups: Iterable[Group], arm: str) -> Trend | None:
+    """The line of one arm's effect along the load; None where pairs or loads do not carry one.
+
+    Each pair counts in the objective of its own segment, so that the line turns where the verdicts
+    do: the same traffic may saturate an engine at one load and not at another.
+    """
     known = [
-        pair
+        (pair, objective)
+        for pairs, objective in groups
         for pair in objectives.comparable(pairs, arm, BASELINE, objective)
-        if pair.offered is not None and pair.offered > 0
+        if _load(pair) > 0
     ]
     if len(known) < FEWEST:
         return None
-    loads = np.array([pair.offered for pair in known], dtype=np.float64)
+    loads = np.array([_load(pair) for pair, _ in known])
     if loads.max() < _SPREAD * loads.min():
         return None
     effects = np.array(
-        [objectives.effect(p.blocks[arm], p.blocks[BASELINE], objective) for p in known]
+        [
+            objectives.effect(pair.blocks[arm], pair.blocks[BASELINE], objective)
+            for pair, objective in known
+        ]
     )
     middle = float(np.exp(np.log(loads).mean()))
     x = np.column_stack([np.ones(len(known)), np.log(loads / middle)])
@@ -140,18 +152,17 @@ def by_segment(pairs: Iterable[Pair], design: Design) -> dict[tuple[str, Segment
     return segments
 
 
-def turning(pairs: Sequence[Pair], design: Design) -> list[Trend]:
+def turning(groups: Sequence[Group]) -> list[Trend]:
     """Lines of arms whose effect surely turns within the loads of these pairs, steepest first."""
-    blocks = [block for pair in pairs for block in pair.blocks.values()]
-    objective = objectives.objective_for(design, blocks)
-    arms = sorted({arm for pair in pairs for arm in pair.blocks} - {BASELINE})
-    lines = [line for arm in arms if (line := trend(pairs, arm, objective)) and line.turns]
+    arms = {arm for pairs, _ in groups for pair in pairs for arm in pair.blocks} - {BASELINE}
+    lines = [line for arm in sorted(arms) if (line := trend(groups, arm)) and line.turns]
     return sorted(lines, key=lambda line: -abs(line.slope))
 
 
 def _cut(pairs: Sequence[Pair], design: Design) -> float | None:
     """The load at which a bucket is two; of several arms, that of the steepest turn."""
-    for line in turning(pairs, design):
+    blocks = [block for pair in pairs for block in pair.blocks.values()]
+    for line in turning([(pairs, objectives.objective_for(design, blocks))]):
         cut = line.crossing
         if cut is not None:
             below = sum(load <= cut for load in _loads(pairs))

@@ -17,7 +17,7 @@ from specscope.evaluate.experiment import checks, objectives
 from specscope.evaluate.experiment.backlog import find_backlog
 from specscope.evaluate.experiment.blocks import BlockPart, BlockTime, Design, arm_k
 from specscope.evaluate.experiment.compliance import ShortArm
-from specscope.evaluate.experiment.loads import turning
+from specscope.evaluate.experiment.loads import Group, turning
 from specscope.evaluate.experiment.measures import Measure
 from specscope.evaluate.experiment.objectives import Objective
 from specscope.evaluate.experiment.offered import offered_to
@@ -103,7 +103,7 @@ def judge(
         )
         for name in sorted(usable, key=_order)
     ]
-    verdicts = _with_crossings(verdicts, usable, design)
+    verdicts = _with_crossings(verdicts, usable, objective)
     return [
         _with_causes(
             verdict,
@@ -181,13 +181,17 @@ def _verdict(
 
 
 def _with_crossings(
-    verdicts: Sequence[Verdict], usable: Mapping[tuple[str, Segment], checks.Usable], design: Design
+    verdicts: Sequence[Verdict],
+    usable: Mapping[tuple[str, Segment], checks.Usable],
+    objective: Mapping[tuple[str, Segment], Objective],
 ) -> list[Verdict]:
     """Verdicts of one kind of traffic, each told at which load an arm's effect turns."""
-    kinds: dict[tuple[object, ...], list[Pair]] = defaultdict(list)
-    for (epoch, segment), used in usable.items():
-        kinds[epoch, segment.class_, segment.context, segment.output] += used.pairs
-    reasons = {kind: _crossings(pairs, design) for kind, pairs in kinds.items()}
+    kinds: dict[tuple[object, ...], list[Group]] = defaultdict(list)
+    for name, used in usable.items():
+        epoch, segment = name
+        kind = epoch, segment.class_, segment.context, segment.output
+        kinds[kind].append((used.pairs, objective[name]))
+    reasons = {kind: _crossings(groups) for kind, groups in kinds.items()}
     return [
         replace(one, reasons=(*one.reasons, *reasons[one.epoch, s.class_, s.context, s.output]))
         for one in verdicts
@@ -195,9 +199,9 @@ def _with_crossings(
     ]
 
 
-def _crossings(pairs: Sequence[Pair], design: Design) -> list[Reason]:
+def _crossings(groups: Sequence[Group]) -> list[Reason]:
     reasons = []
-    for line in turning(pairs, design):
+    for line in turning(groups):
         low, high = line.crossing_interval()
         falls = line.slope < 0.0
         reasons.append(
