@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from planted_rounds import Cohort, Engine, blocks_of, one_block
-from specscope.evaluate.causes.surroundings import Past, Surroundings
 
 from specscope.evaluate.causes import acceptance, draft, serving, verify
 from specscope.evaluate.causes.cause import Cause, Missing, Need, Seen
 from specscope.evaluate.causes.diagnosis import NO_SINGLE_FIX, diagnose
 from specscope.evaluate.causes.draws import Draws
+from specscope.evaluate.causes.epoch_traffic import EpochTraffic, Past
 from specscope.evaluate.causes.facts import gather
 from specscope.evaluate.causes.odds import odds_of
 from specscope.evaluate.costs.machine import UNKNOWN, machine_of
@@ -38,7 +38,7 @@ def facts_of(
         blocks = [replace(b, wall_us=b.wall_us * random.lognormal(0, 0.1)) for b in blocks]
     parts = [part(p) if part and p.k else p for _, p in made]
     everything = pairs_of(blocks, [p for p in parts if p is not None])
-    around = Surroundings()
+    around = EpochTraffic()
     groups = [
         [p for p in everything if (p.key[4] - 1) // pairs == n] for n in range(len(cohorts) or 1)
     ]
@@ -53,14 +53,14 @@ def facts_of(
         arms[0],
         objective="throughput",
         flags=(),
-        elsewhere=around,
+        epoch_traffic=around,
         past=past,
         machine=machine_of(card) if card else UNKNOWN,
     )
 
 
 FACTS = facts_of()
-TOTAL = FACTS.own.total[0]
+TOTAL = FACTS.arm_cost.total[0]
 LOST = -np.log(FACTS.speedup[0])
 DRAW = np.arange(len(FACTS.speedup)) - 1.0  # of a draw; -1 is the evidence as it came
 
@@ -69,7 +69,7 @@ def saves(share, draws=1.0, first=0.0):
     """A look that saves a share of the time, in a share of the draws from `first` on."""
     count = len(DRAW) - 1
     there = (DRAW < 0) | ((first * count <= DRAW) & ((first + draws) * count > DRAW))
-    return lambda facts: Seen(np.where(there, share * facts.own.total, 0.0))
+    return lambda facts: Seen(np.where(there, share * facts.arm_cost.total, 0.0))
 
 
 def diagnosis(facts=FACTS, **looks):
@@ -155,7 +155,7 @@ def test_a_part_that_only_a_cause_behind_it_shows_is_as_large_as_that_cause():
 
 def test_a_repair_has_the_middle_95_percent_of_the_draws():
     ramp = np.where(DRAW < 0, 0.3, 0.5 * DRAW / DRAW[-1])
-    (repair,) = diagnosis(a=lambda facts: Seen(ramp * facts.own.total)).repairs
+    (repair,) = diagnosis(a=lambda facts: Seen(ramp * facts.arm_cost.total)).repairs
 
     speedup = FACTS.speedup[0]
     assert repair.speedup == pytest.approx(speedup / 0.7)
@@ -191,15 +191,15 @@ def test_a_draft_is_healthy_at_an_eighth_of_a_step_or_three_floors_of_its_device
     floor_ms = 1e3 * 2e8 / 3.35e12  # weights of 0.2 GB at 3.35 TB/s
 
     found = draft.draft_cost(plain)
-    assert found.saved / plain.own["draft"] == pytest.approx(1 - 5.02 / 8 / 0.9, rel=1e-3)
-    assert found.at_most == pytest.approx(plain.own["draft"])
+    assert found.saved / plain.arm_cost["draft"] == pytest.approx(1 - 5.02 / 8 / 0.9, rel=1e-3)
+    assert found.at_most == pytest.approx(plain.arm_cost["draft"])
     assert found.needs == (
         "boot.draft_parameters",
         "boot.draft_bytes_per_weight",
         "boot.gpu_type",
     )
     found = draft.draft_cost(known)
-    assert found.saved / known.own["draft"] == pytest.approx(1 - 3 * floor_ms / 0.9, rel=1e-3)
+    assert found.saved / known.arm_cost["draft"] == pytest.approx(1 - 3 * floor_ms / 0.9, rel=1e-3)
     assert (found.at_most, found.needs) == (None, ())
 
 
@@ -236,16 +236,16 @@ def test_a_class_is_held_to_its_break_even_within_reach_and_to_its_past_beyond()
     facts, low, high = (
         facts_of(engine, past=past) for past in (None, Past(1.2, 0.5), Past(3.5, 0.5))
     )
-    price = facts.own.total[0] * facts.tokens[0]  # of a round, prompts too
+    price = facts.arm_cost.total[0] * facts.tokens[0]  # of a round, prompts too
     prompts = facts.prefill[0]
-    even = (price - prompts * facts.tokens[0]) / (facts.target.total[0] - prompts)
+    even = (price - prompts * facts.tokens[0]) / (facts.base_cost.total[0] - prompts)
 
     found = acceptance.low_acceptance(facts)
     assert found.numbers["break_even"] == pytest.approx(even)
     assert found.numbers["tokens"] < even < found.numbers["reach"]
-    assert facts.own.total[0] - found.saved[0] == pytest.approx(facts.target.total[0])
+    assert facts.arm_cost.total[0] - found.saved[0] == pytest.approx(facts.base_cost.total[0])
     assert acceptance.low_acceptance(low).saved == pytest.approx(found.saved)
-    decode = facts.own.total[0] - prompts
+    decode = facts.arm_cost.total[0] - prompts
     assert acceptance.low_acceptance(high).saved == pytest.approx(
         decode * (1 - facts.tokens[0] / 3.5)
     )
@@ -354,7 +354,7 @@ def test_prompts_count_from_a_tenth_more_on(more, there):
 
 @pytest.mark.parametrize(("rounds", "known"), [(99, False), (100, True)])
 def test_the_past_of_a_class_takes_a_hundred_request_rounds(rounds, known):
-    around = Surroundings()
+    around = EpochTraffic()
     around.add(FACTS.segment, [], [replace(FACTS.arm, request_rounds=rounds, emitted=2 * rounds)])
 
     past = around.past(FACTS.segment, "k4")
@@ -368,14 +368,14 @@ def test_time_in_no_known_part_is_the_most_that_an_unknown_one_can_hold():
     own, target = (
         replace(cost, total=cost.total + more / per_ms)
         for cost, more, per_ms in (
-            (facts.own, 0.3, facts.ran.emitted / facts.ran.rounds),
-            (facts.target, 0.1, facts.base_ran.emitted / facts.base_ran.rounds),
+            (facts.arm_cost, 0.3, facts.arm_totals.emitted / facts.arm_totals.rounds),
+            (facts.base_cost, 0.1, facts.base_totals.emitted / facts.base_totals.rounds),
         )
     )
-    facts = replace(facts, own=own, target=target)
-    untimed = replace(facts, own=replace(own, parts={**own.parts, "idle": None}))
+    facts = replace(facts, arm_cost=own, base_cost=target)
+    untimed = replace(facts, arm_cost=replace(own, parts={**own.parts, "idle": None}))
 
-    a_round = facts.ran.emitted[0] / facts.ran.rounds[0]
+    a_round = facts.arm_totals.emitted[0] / facts.arm_totals.rounds[0]
     assert facts.unaccounted * a_round == pytest.approx(0.2, rel=1e-6)
     assert untimed.hidden("idle") * a_round == pytest.approx(1.4, rel=1e-6)
     assert facts.hidden("idle") * a_round == pytest.approx(1.2, rel=1e-6)
