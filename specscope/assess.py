@@ -27,7 +27,7 @@ from specscope.evaluate.verdict.switch import SwitchComparison, compare_switches
 from specscope.evaluate.verdict.untried import Untried, untried
 from specscope.evaluate.verdict.verdict import Verdict
 from specscope.evidence.read import Evidence, Experiment
-from specscope.evidence.tables import reaches_back
+from specscope.evidence.tables import reaches_back, tables_of_arms
 from specscope.policy.stored import unread
 from specscope.policy.table import GateTable, State, range_of
 from specscope.store.buckets import CONTEXT, OUTPUT
@@ -40,7 +40,8 @@ class JudgedExperiment:
     """One kind of experiment with its verdicts.
 
     begun: beginnings of the pairs with a target-only block, by epoch and segment, ns since 1970.
-    policies: the newest policy, and blocks: how many blocks, by epoch.
+    policies: the newest policy, and blocks: how many blocks, by epoch. tables: that the arms of
+    tables ran, by epoch and arm.
     """
 
     kind: str
@@ -51,13 +52,15 @@ class JudgedExperiment:
     begun: Mapping[tuple[str, Segment], tuple[int, ...]] = field(default_factory=dict)
     policies: Mapping[str, int] = field(default_factory=dict)
     blocks: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[tuple[str, str], GateTable] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentAnswer:
     """What every screen says about one segment, under the names that all of them use.
 
-    current: the draft length in force; None if unknown. primary: the cause of the least loss; None
+    arm: that should run; None where none does. current: the draft length in force; None if
+    unknown. primary: the cause of the least loss; None
     if speculation pays, or if several may be it. cause_odds: all that may be.
     """
 
@@ -68,6 +71,7 @@ class SegmentAnswer:
     load: str
     action: str
     k: int | None
+    arm: str | None
     grade: str
     confidence: str
     current: int | None
@@ -214,6 +218,7 @@ def answer(verdict: Verdict) -> SegmentAnswer:
         load=verdict.segment.load or UNKNOWN,
         action=verdict.action,
         k=verdict.k,
+        arm=verdict.arm,
         grade=verdict.grade,
         confidence=verdict.confidence,
         current=verdict.current,
@@ -225,8 +230,12 @@ def answer(verdict: Verdict) -> SegmentAnswer:
 
 
 def deciding(verdict: Verdict) -> Estimate | None:
-    """The speedup that a verdict rests on: of the length it chose, else the best that ran."""
-    chosen = [one for one in verdict.speedups if verdict.k and one.k == verdict.k]
+    """The speedup that a verdict rests on: of the arm it chose, else the best that ran."""
+    chosen = [
+        one
+        for one in verdict.speedups
+        if one.arm == verdict.arm or (verdict.k and one.k == verdict.k)
+    ]
     return max(chosen or verdict.speedups, key=lambda one: one.value, default=None)
 
 
@@ -262,6 +271,9 @@ def _judged(
         },
         policies=newest,
         blocks=Counter(block.epoch for block in experiment.blocks),
+        tables=tables_of_arms(
+            experiment.blocks, {policy.number: policy.body for policy in evidence.policies}
+        ),
     )
 
 

@@ -7,27 +7,53 @@ from datetime import UTC, datetime
 from typing import Any
 
 from specscope.errors import UsageError
-from specscope.evaluate.experiment.blocks import BlockTime
+from specscope.evaluate.experiment.blocks import BlockTime, arm_k
 from specscope.evidence.crossovers import sides_of
+from specscope.policy.arms import table_of_arm
 from specscope.policy.table import GateTable, read_table
+from specscope_hook.gate import CURRENT
 
 Policies = Mapping[int, Mapping[str, Any]]
 
 
 def under_newest_table(blocks: Sequence[BlockTime], policies: Policies) -> list[BlockTime]:
-    """Blocks without those of a table, whole or with one cell changed, that another one replaced.
+    """Blocks without those of a table that another one of the same name replaced.
 
-    Their arm is called `current` whatever the table was. The one that counts is that of the newest
-    policy whose blocks the epoch holds. Arms of a fixed length stay, and so do crossovers.
+    An arm is called `current`, or after a file, whatever the table was. The one that counts is
+    that of the newest policy whose blocks the epoch holds. An arm that changes a class of `current`
+    goes with it, too. Arms of a fixed length stay, and so do crossovers.
     """
     crossed = sides_of(policies)
-    of_table = [b for b in blocks if _follows_table(b) and b.policy not in crossed]
-    newest: dict[str, int] = {}
+    of_table = [b for b in blocks if arm_k(b.arm) is None and b.policy not in crossed]
+    newest: dict[tuple[str, str], int] = {}
     for block in of_table:
-        newest[block.epoch] = max(block.policy, newest.get(block.epoch, 0))
-    tables = {number: _table(policies.get(number, {})) for number in {b.policy for b in of_table}}
-    past = {(b.epoch, b.policy) for b in of_table if tables[b.policy] != tables[newest[b.epoch]]}
-    return [b for b in blocks if not (_follows_table(b) and (b.epoch, b.policy) in past)]
+        for name in _names(block.arm):
+            key = block.epoch, name
+            newest[key] = max(block.policy, newest.get(key, 0))
+    tables = {
+        (number, name): _table(policies.get(number, {}), name)
+        for number, arm in {(b.policy, b.arm) for b in of_table}
+        for name in _names(arm)
+    }
+    past = {
+        (b.epoch, b.policy, b.arm)
+        for b in of_table
+        for name in _names(b.arm)
+        if tables[b.policy, name] != tables[newest[b.epoch, name], name]
+    }
+    return [b for b in blocks if (b.epoch, b.policy, b.arm) not in past]
+
+
+def tables_of_arms(
+    blocks: Iterable[BlockTime], policies: Policies
+) -> dict[tuple[str, str], GateTable]:
+    """The table that each arm ran, by epoch and arm, of blocks under the newest table alone.
+
+    Arms of a fixed length are left out, and so are arms whose policy does not say.
+    """
+    arms = {(b.epoch, b.arm): b.policy for b in blocks if arm_k(b.arm) is None}
+    found = {key: _table(policies.get(number, {}), key[1]) for key, number in arms.items()}
+    return {key: table for key, table in found.items() if table is not None}
 
 
 def reaches_back(blocks: Iterable[BlockTime], since: int) -> list[str]:
@@ -42,12 +68,13 @@ def reaches_back(blocks: Iterable[BlockTime], since: int) -> list[str]:
     ]
 
 
-def _follows_table(block: BlockTime) -> bool:
-    return block.arm == "current" or block.arm.startswith("current+")
+def _names(arm: str) -> tuple[str, ...]:
+    """The arm, and the table in force if the arm changes a part of it."""
+    return (CURRENT, arm) if arm.startswith(f"{CURRENT}+") else (arm,)
 
 
-def _table(body: Mapping[str, Any]) -> GateTable | None:
+def _table(body: Mapping[str, Any], arm: str) -> GateTable | None:
     try:
-        return read_table(body)
+        return read_table(body) if arm == CURRENT else table_of_arm(body, arm)
     except UsageError:
         return None

@@ -4,10 +4,11 @@ The table itself and the policies in the store are `specscope.policy`; what happ
 `specscope.evidence`, and every verdict comes from `specscope.assess`.
 
 places       where each verdict applies: a cell's class, ranges and typical state
-rules        one place: keep, enable, raise, lower, disable, or not yet
+rules        one place: keep, enable, raise, lower, disable, adopt a table, or not yet
 along_load   places of one kind of traffic over rising load
 replayed     cells that rest on a replay that a person accepted
 recommend    all places together: a new table, and what stands against it
+arms         the draft lengths and tables that an experiment compares
 plan         how long a verdict takes, and what it costs
 show         all of it as lines for a person, and as JSON
 export       the best table that an engine can express, with its regret

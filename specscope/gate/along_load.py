@@ -23,7 +23,7 @@ def look_along_load(moves: Sequence[Move]) -> tuple[list[Move], list[str]]:
     for indices in kinds.values():
         for low, high in pairwise(indices):
             left, right = looked[low], looked[high]
-            if 0 < left.new_k < right.new_k:
+            if left.table is None and right.table is None and 0 < left.new_k < right.new_k:
                 if f"k{left.new_k}" in right.place.verdict.best and right.changes:
                     why = f"{right.why}; k = {left.new_k} as at the lower load, not surely worse"
                     looked[high] = Move(
@@ -31,7 +31,7 @@ def look_along_load(moves: Sequence[Move]) -> tuple[list[Move], list[str]]:
                     )
                 else:
                     flags.append(_flag(left, right, "drafts grow with the load"))
-        on = [looked[index].new_k > 0 for index in indices]
+        on = [_speculates(looked[index]) for index in indices]
         if _stretches(on) > 1:
             flags.append(
                 _flag(
@@ -39,6 +39,10 @@ def look_along_load(moves: Sequence[Move]) -> tuple[list[Move], list[str]]:
                 )
             )
     return looked, flags
+
+
+def _speculates(move: Move) -> bool:
+    return move.new_k > 0 if move.table is None else move.table.k_max > 0
 
 
 def _flag(left: Move, right: Move, what: str) -> str:

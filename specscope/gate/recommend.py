@@ -14,7 +14,7 @@ from specscope.evidence.read import Evidence
 from specscope.gate.along_load import look_along_load
 from specscope.gate.places import lay_out
 from specscope.gate.replayed import same_epoch, with_replays
-from specscope.gate.rules import GateRules, Move, judge, rest
+from specscope.gate.rules import GateRules, Move, TablesThatRan, judge, rest
 from specscope.policy.stored import Change, history
 from specscope.policy.table import REPLAYED, Basis, Cell, GateTable, State
 from specscope.replay.result import ReplayResult
@@ -107,8 +107,9 @@ def recommend(
     ):
         verdict = place.verdict
         old_k = current.k(place.state) if verdict.current is None else verdict.current
-        move = judge(place, old_k, rules, _too_slow(verdict, old_k, allowances))
-        changed_at = last_change(changes, place.state)
+        too_slow = _too_slow(verdict, old_k, allowances)
+        move = judge(place, old_k, rules, too_slow, _tables(experiment, chosen, current))
+        changed_at = last_change(changes, None if move.table else place.state)
         fresh = 0 if changed_at is None else _pairs_since(experiment, verdict, changed_at)
         moves.append(rest(move, changed_at, fresh, now, rules))
     moves, flags = look_along_load(moves)
@@ -116,7 +117,7 @@ def recommend(
     moves, more = with_replays(moves, usable, current, rules)
     moves = [_rested(move, changes, now, rules) for move in moves]
     flags += more
-    cells = [_cell(move, allowances) for move in moves if _said(move)]
+    cells = [cell for move in moves if _said(move) for cell in _cells(move, allowances)]
     changed = any(move.changes for move in moves)
     return Recommendation(
         assessment=assessment,
@@ -155,8 +156,8 @@ def _caveats(experiment: JudgedExperiment | None, moves: Sequence[Move]) -> list
     grades = {move.place.verdict.grade for move in moves if move.changes}
     if experiment and experiment.kind == "cohort" and grades - {Grade.REPLAYED}:
         caveats.append(
-            "these classes ran alone: in a shared batch compare `current` with one cell changed "
-            "before all replicas follow"
+            "these classes ran alone: in a shared batch let the table run as an arm before all "
+            "replicas follow (`gate recommend --out FILE`, `gate calibrate --arms k0,current,FILE`)"
         )
     if Grade.REPLAYED in grades:
         caveats.append(
@@ -178,10 +179,32 @@ def _rested(move: Move, history: Sequence[Change], now: int, rules: GateRules) -
     return rest(move, last_change(history, move.place.state), rules.new_pairs, now, rules)
 
 
-def _cell(move: Move, allowances: Mapping[str, float]) -> Cell:
-    """The cell of a move, with what it rests on."""
+def _tables(experiment: JudgedExperiment | None, epoch: str, current: GateTable) -> TablesThatRan:
+    """The tables that arms ran, and the arm that ran the one in force."""
+    ran = experiment.tables if experiment else {}
+    by_arm = {arm: table for (name, arm), table in ran.items() if name == epoch}
+    same = [arm for arm, table in by_arm.items() if table == current]
+    alone = f"k{current.default_k}"
+    return TablesThatRan(
+        by_arm=by_arm,
+        in_force=next(iter(same), None if current.cells else alone),
+        by_class=any(cell.class_ is not None for cell in current.cells),
+    )
+
+
+def _cells(move: Move, allowances: Mapping[str, float]) -> list[Cell]:
+    """The cells of a move, with what they rest on: of a table, its own within the place."""
+    basis = _basis(move, allowances)
+    if move.table is None:
+        return [replace(move.place.with_k(move.new_k), basis=basis)]
+    every = (*move.table.cells, Cell(move.table.default_k))
+    within = (cell.within(move.place.with_k(cell.k)) for cell in every)
+    return [replace(cell, basis=basis) for cell in within if cell is not None]
+
+
+def _basis(move: Move, allowances: Mapping[str, float]) -> Basis:
     verdict, one = move.place.verdict, move.evidence
-    basis = Basis(
+    return Basis(
         grade=verdict.grade,
         arm=one.arm if one else None,
         baseline=one.baseline if one else None,
@@ -193,14 +216,20 @@ def _cell(move: Move, allowances: Mapping[str, float]) -> Cell:
         route=move.rule == "route",
         tpot_ms=allowances.get(verdict.segment.class_ or ""),
     )
-    return replace(move.place.with_k(move.new_k), basis=basis)
 
 
-def last_change(history: Sequence[Change], state: State) -> int | None:
-    """When the draft length of a state last became another; None where it never did."""
+def last_change(history: Sequence[Change], state: State | None) -> int | None:
+    """When the draft length of a state last became another; None where it never did.
+
+    state: None for any draft length of the table.
+    """
     found = None
     for before, after in pairwise(history):
-        if before.table.k(state) != after.table.k(state):
+        if state is None:
+            changed = before.table != after.table
+        else:
+            changed = before.table.k(state) != after.table.k(state)
+        if changed:
             found = after.created_at
     return found
 

@@ -6,16 +6,18 @@ switched off or shortened as soon as a loss is beyond doubt. After a change a ce
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from specscope.evaluate.experiment.blocks import BASELINE
+from specscope.evaluate.experiment.blocks import BASELINE, IN_FORCE
 from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.verdict.verdict import Verdict
 from specscope.gate.places import Place
+from specscope.policy.table import GateTable
 
 HOUR_NS = 3600 * 10**9
 TOO_SLOW = "a token surely takes longer than the class is allowed"
-CHANGES = frozenset({"enable", "raise", "lower", "disable", "route"})
+CHANGES = frozenset({"enable", "raise", "lower", "disable", "route", "adopt"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,9 @@ class GateRules:
 class Move:
     """What becomes of one place.
 
-    rule: keep, enable, raise, lower, disable, route, no_change, insufficient or held.
-    evidence: the contrast that decided; None where nothing did.
+    rule: keep, enable, raise, lower, disable, route, adopt, no_change, insufficient or held.
+    evidence: the contrast that decided; None where nothing did. table: that takes the place of
+    what is in force, of `adopt` alone; old_k and new_k are then those of traffic without a class.
     """
 
     place: Place
@@ -48,17 +51,39 @@ class Move:
     new_k: int
     why: str
     evidence: Estimate | None = None
+    table: GateTable | None = None
 
     @property
     def changes(self) -> bool:
         """Whether the draft length becomes another."""
-        return self.rule in CHANGES and self.old_k != self.new_k
+        return self.rule in CHANGES and (self.old_k != self.new_k or self.table is not None)
 
 
-def judge(place: Place, old_k: int, rules: GateRules, too_slow: bool = False) -> Move:
+@dataclass(frozen=True, slots=True)
+class TablesThatRan:
+    """Tables of arms beside the table in force.
+
+    by_arm: the table that each ran. in_force: the arm that ran the table in force, be it one draft
+    length for all or a table; None if none did. by_class: whether the table in force tells classes
+    apart, so that no one draft length stands for it in mixed traffic.
+    """
+
+    by_arm: Mapping[str, GateTable] = field(default_factory=dict)
+    in_force: str | None = None
+    by_class: bool = False
+
+
+def judge(
+    place: Place,
+    old_k: int,
+    rules: GateRules,
+    too_slow: bool = False,
+    tables: TablesThatRan | None = None,
+) -> Move:
     """Apply the thresholds to one place with old_k in force. Never looks at the clock.
 
-    too_slow: old_k surely takes longer for a token than the class is allowed.
+    too_slow: old_k surely takes longer for a token than the class is allowed. tables: of arms that
+    are no single draft length; without them no table is proposed.
     """
     verdict = place.verdict
     against_k0 = {e.arm: e for e in verdict.speedups}
@@ -71,6 +96,12 @@ def judge(place: Place, old_k: int, rules: GateRules, too_slow: bool = False) ->
         return stay("insufficient", _lacking(place))
     if verdict.action == "route":
         return Move(place, "route", old_k, 0, "no draft length keeps to the class's allowance", old)
+    tables = tables or TablesThatRan()
+    whole = verdict.segment.class_ is None and tables.by_class
+    if verdict.action.gains and (verdict.k is None or whole):
+        return _table(place, old_k, rules, tables)
+    if whole:
+        return _without_gain(place, old_k, rules, against_k0.get(tables.in_force or ""))
     if old_k and old is None and verdict.action != "no_difference":
         return stay("insufficient", f"k = {old_k} is in force and never ran in these pairs")
     if verdict.action in ("disable", "no_difference"):
@@ -83,8 +114,7 @@ def judge(place: Place, old_k: int, rules: GateRules, too_slow: bool = False) ->
         if old_k == 0:
             return stay("keep", "target-only is in force and stays")
         return stay("no_change", f"k = {old_k} does not surely lose", old)
-    if verdict.k is None:
-        return stay("no_change", "the table in force is among the best")
+    assert verdict.k is not None
     if too_slow and old_k and verdict.k != old_k:
         rule = "lower" if verdict.k < old_k else "raise"
         return Move(place, rule, old_k, verdict.k, TOO_SLOW, against_k0.get(f"k{verdict.k}"))
@@ -104,6 +134,56 @@ def judge(place: Place, old_k: int, rules: GateRules, too_slow: bool = False) ->
     return stay("no_change", f"k = {new_k} is not surely better", gain)
 
 
+def _table(place: Place, old_k: int, rules: GateRules, tables: TablesThatRan) -> Move:
+    """Whether the table of the arm that won takes the place of the table in force.
+
+    It must surely beat target-only and each single draft length that ran, and the table in force
+    by the gain that a longer draft must show. A contrast that is not known decides nothing.
+    """
+    verdict = place.verdict
+    arm = verdict.arm or ""
+
+    def stay(rule: str, why: str, evidence: Estimate | None = None) -> Move:
+        return Move(place, rule, old_k, old_k, why, evidence)
+
+    if arm in (IN_FORCE, tables.in_force):
+        return stay("no_change", "the table in force is among the best")
+    table = tables.by_arm.get(arm) if verdict.k is None else GateTable((), verdict.k)
+    if table is None:
+        return stay("insufficient", f"the table of {arm} is not known")
+    if tables.in_force is None:
+        return stay("insufficient", f"the table in force never ran beside {arm}: add arm current")
+    lengths = [one.arm for one in verdict.speedups if one.k is not None]
+    switches = lengths if verdict.k is None else []
+    rivals = dict.fromkeys((BASELINE, *switches, tables.in_force))
+    contrasts = {rival: _contrast(verdict, arm, rival) for rival in rivals}
+    for rival, one in contrasts.items():
+        if one is None or one.low is None:
+            return stay("insufficient", f"{arm} and {rival} never met in a pair", one)
+        gain = 1.0 + rules.up if rival == tables.in_force else 1.0
+        if one.low <= gain:
+            by = f" gain {rules.up:.0%} over" if rival == tables.in_force else " beat"
+            return stay("no_change", f"{arm} does not surely{by} {rival}", one)
+    best = max(switches, key=lambda name: _value(verdict, name), default=BASELINE)
+    why = f"{arm} surely beats {', '.join(rivals)}"
+    return Move(place, "adopt", old_k, old_k, why, contrasts.get(best), table=table)
+
+
+def _without_gain(place: Place, old_k: int, rules: GateRules, ran: Estimate | None) -> Move:
+    """Of mixed traffic on which nothing gains. ran: the table in force against target-only."""
+    if ran is None:
+        why = "the table in force never ran in these pairs: add arm current"
+        return Move(place, "insufficient", old_k, old_k, why)
+    if ran.loses and not ran.within(rules.idle):
+        off = GateTable((), 0)
+        return Move(place, "disable", old_k, 0, "loses to target-only", ran, table=off)
+    return Move(place, "no_change", old_k, old_k, "the table in force does not surely lose", ran)
+
+
+def _value(verdict: Verdict, arm: str) -> float:
+    return next((one.value for one in verdict.speedups if one.arm == arm), 0.0)
+
+
 def rest(move: Move, changed_at: int | None, new_pairs: int, now: int, rules: GateRules) -> Move:
     """Hold a change back while its cell rests.
 
@@ -120,13 +200,18 @@ def rest(move: Move, changed_at: int | None, new_pairs: int, now: int, rules: Ga
         why = f"{new_pairs} of {rules.new_pairs} new pairs since its last change"
     else:
         return move
-    held = f"would {move.rule} to k = {move.new_k}; {why}"
+    what = f"{move.rule} to k = {move.new_k}" if move.table is None else "adopt a table"
+    held = f"would {what}; {why}"
     return Move(move.place, "held", move.old_k, move.old_k, held, move.evidence)
 
 
 def _between(verdict: Verdict, new_k: int, old_k: int) -> Estimate | None:
     """How a draft length compares with another, or with target-only."""
-    new, old = f"k{new_k}", BASELINE if old_k == 0 else f"k{old_k}"
+    return _contrast(verdict, f"k{new_k}", f"k{old_k}")
+
+
+def _contrast(verdict: Verdict, new: str, old: str) -> Estimate | None:
+    """How an arm compares with another."""
     found = (e for e in (*verdict.speedups, *verdict.between) if (e.arm, e.baseline) == (new, old))
     return next(found, None)
 

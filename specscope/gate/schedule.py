@@ -123,7 +123,7 @@ def _cheapest(here: Sequence[Move]) -> tuple[int | None, float | None, float | N
     if not costs:
         return None, None, None
     common = set.intersection(*(set(cost) for cost in costs))
-    own = [cost.get(move.new_k) for move, cost in zip(here, costs, strict=True)]
+    own = [_own_ms(move, cost) for move, cost in zip(here, costs, strict=True)]
     best = sum(value for value in own if value is not None) if None not in own else None
     if not common:
         return None, None, None
@@ -138,6 +138,14 @@ def _ms_per_token(move: Move) -> Mapping[int, float]:
         for arm in move.place.verdict.arms
         if arm.k is not None and arm.tokens_per_s > 0
     }
+
+
+def _own_ms(move: Move, by_length: Mapping[int, float]) -> float | None:
+    """Time per token of what the full table runs there. [ms] None if it never ran."""
+    if move.table is None:
+        return by_length.get(move.new_k)
+    ran = (arm for arm in move.place.verdict.arms if arm.arm == move.place.verdict.arm)
+    return next((1e3 / arm.tokens_per_s for arm in ran if arm.tokens_per_s > 0), None)
 
 
 def _at(group: Sequence[Move], batch: int) -> Move:

@@ -57,6 +57,9 @@ def crossover_lines(verdict: Verdict) -> list[str]:
 def _move_lines(move: Move) -> list[str]:
     verdict = move.place.verdict
     step = f"k = {move.old_k}" if not move.changes else f"k {move.old_k} -> {move.new_k}"
+    if move.table is not None:
+        every = f"k = {move.table.default_k} for all"
+        step = f"the table of {verdict.arm}" if move.table.cells else every
     lines = [f"{verdict.segment}: {move.rule}, {step} ({move.why})"]
     if move.evidence is not None:
         lines.append(f"    {words.estimate(move.evidence)}")
@@ -105,6 +108,7 @@ def move_json(move: Move, of_hour: Mapping[str, float]) -> Mapping[str, Any]:
         "rule": move.rule,
         "old_k": move.old_k,
         "new_k": move.new_k,
+        "arm": move.place.verdict.arm,
         "why": move.why,
         "pairs": move.place.verdict.pairs,
         "grade": move.place.verdict.grade,

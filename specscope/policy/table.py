@@ -94,6 +94,17 @@ class Cell:
             return False
         return all(_covers(getattr(self, axis), getattr(other, axis)) for axis in AXES)
 
+    def within(self, other: Cell) -> Cell | None:
+        """Its part inside another cell's class and ranges; None if they share nothing."""
+        if None not in (self.class_, other.class_) and self.class_ != other.class_:
+            return None
+        found = [_common(getattr(self, axis), getattr(other, axis)) for axis in AXES]
+        if any(limits is not None and limits[0] == limits[1] for limits in found):
+            return None
+        class_ = other.class_ if self.class_ is None else self.class_
+        context, output, batch, queue = found
+        return Cell(self.k, class_, context, output, batch, queue, self.basis)
+
     def as_json(self) -> dict[str, Any]:
         """As a policy writes it."""
         ranges = {axis: getattr(self, axis) for axis in AXES}
@@ -197,6 +208,15 @@ def _limits(found: tuple[float, float] | None) -> Limits | None:
 
 def _holds(limits: Limits | None, value: int) -> bool:
     return limits is None or (limits[0] <= value and (limits[1] is None or value < limits[1]))
+
+
+def _common(one: Limits | None, other: Limits | None) -> Limits | None:
+    """What both ranges hold; low equals high if that is nothing."""
+    if one is None or other is None:
+        return one or other
+    low = max(one[0], other[0])
+    ends = [high for high in (one[1], other[1]) if high is not None]
+    return low, max(low, min(ends)) if ends else None
 
 
 def _covers(wide: Limits | None, narrow: Limits | None) -> bool:

@@ -55,13 +55,15 @@ def to_json(report: Report) -> str:
 
 def verdict(segment: SegmentRow) -> str:
     """The verdict in words."""
-    return words.action(Action(segment.action), segment.k)
+    return words.action(Action(segment.action), segment.k, segment.arm)
 
 
 def deciding_arm(segment: SegmentRow) -> ArmRow | None:
     """The arm a verdict rests on: the one it keeps, or else the best of those that lose."""
     measured = [arm for arm in segment.arms if arm.speedup is not None]
-    named = [arm for arm in measured if arm.k == segment.k and segment.k]
+    named = [
+        arm for arm in measured if arm.arm == segment.arm or (arm.k == segment.k and segment.k)
+    ]
     return max(named or measured, key=lambda arm: arm.speedup or 0.0, default=None)
 
 

@@ -182,7 +182,6 @@ def test_faster_than_what_is_faster_than_target_only_is_faster():
         arms=("k2", "k4"),
         together=True,
         speedups=(compared("k2", "k0", 0.2, 0.02), compared("k4", "k0", 0.3, 0.3)),
-        cells=(),
         between=(compared("k4", "k2", 0.1, 0.01),),
     )
 

@@ -81,15 +81,15 @@ def test_covariates_that_do_not_vary_change_nothing():
     assert covariates.adjust(raw, np.zeros(5)) is raw
 
 
-def test_one_changed_cell_is_compared_with_the_table_in_force():
+def test_a_changed_cell_is_compared_with_the_table_in_force_and_both_need_target_only():
     times, _ = rows({"x": WIN})
     names = {"k0": "current", "k4": "current+x"}
     renamed = [dataclasses.replace(t, arm=names[t.arm], classes=("x", "y")) for t in times]
 
     (verdict,) = decide(renamed, [])
 
-    (cell,) = verdict.cells
-    assert (cell.arm, cell.baseline) == ("current+x", "current")
+    cell = next(two for two in verdict.between if two.arm == "current+x")
+    assert cell.baseline == "current"
     assert cell.low < 2.0 < cell.high
     assert verdict.speedups == ()
     assert verdict.action == "collect_baseline"

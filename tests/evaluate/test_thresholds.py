@@ -36,7 +36,7 @@ def estimate(arm, low, high, baseline="k0"):
 
 def found(*speedups, between=()):
     both = tuple(way for two in between for way in (two, two.reversed()))
-    return Estimates(tuple(e.arm for e in speedups), True, speedups, (), both)
+    return Estimates(tuple(e.arm for e in speedups), True, speedups, both)
 
 
 def action(*speedups, between=(), current=None):
@@ -312,7 +312,7 @@ def needs(needed, current=None):
         one = ArmContrast(arm, "k0", of_pairs(own))
         compared.append(one)
         speedups.append(replace(one.at(0.95), low=0.8, high=1.25, p=0.5))
-    found_ = Comparisons(tuple(needed), True, tuple(compared), (), ())
+    found_ = Comparisons(tuple(needed), True, tuple(compared), ())
     choice = Choice(
         Action.INCONCLUSIVE, None, None, tuple(needed), tuple(speedups), 0, tuple(needed)
     )
@@ -332,9 +332,9 @@ def test_a_single_pair_takes_no_share_of_the_error():
     def contrast(arm, pairs):
         return ArmContrast(arm, "k0", of_pairs([0.02, 0.03, 0.025, 0.04, 0.03, 0.035][:pairs]))
 
-    alone = Comparisons(("k4",), True, (contrast("k4", 6),), (), ())
+    alone = Comparisons(("k4",), True, (contrast("k4", 6),), ())
     single = ArmContrast("k2", "k0", LogRatio(0.1, None, np.zeros(1)))
-    beside = Comparisons(("k2", "k4"), True, (single, contrast("k4", 6)), (), ())
+    beside = Comparisons(("k2", "k4"), True, (single, contrast("k4", 6)), ())
 
     (one,) = hold({0: alone}, 0.95)[0].speedups
     _, same = hold({0: beside}, 0.95)[0].speedups

@@ -11,6 +11,7 @@ from gate.test_gate_commands import put_rows, run
 from specscope.assess import assess_in_force
 from specscope.evidence.read import read, read_blocks
 from specscope.gate.swap import Swap, crossover_policy
+from specscope.policy.arms import PolicyArm
 from specscope.policy.stored import HoldOut, next_table, read_policies, write_policy
 from specscope.policy.table import Cell, GateTable
 from specscope.queries.period import evidence_condition
@@ -29,10 +30,10 @@ def store(tmp_path):
         yield opened
 
 
-def start(store, cell_k, arms):
+def start(store, cell_k, arms, tables=()):
     """A policy that puts a table in force, and goes on comparing."""
     table = GateTable((Cell(cell_k, "sql"),), 0)
-    hold_out = HoldOut(0.1, 60.0, 15.0, arms)
+    hold_out = HoldOut(0.1, 60.0, 15.0, arms, None, tables)
     body = next_table(read_policies(store), table, now=time.time_ns(), hold_out=hold_out)
     return write_policy(store, body, "test", time.time_ns())
 
@@ -133,3 +134,29 @@ def test_a_plan_counts_the_replicas_of_the_period(store, capsys):
     (step,), (faster,) = (json.loads(text)["steps"] for text in (one, ten))
     assert (step["pairs"], step["needed"]) == (17, 3)
     assert step["hours"] == pytest.approx(10 * faster["hours"])
+
+
+@pytest.mark.parametrize(("second", "counted"), [(4, 24), (2, 12)])
+def test_an_arm_of_a_file_counts_as_far_back_as_its_name_meant_the_same_table(
+    store, second, counted
+):
+    for number, k in enumerate((4, second)):
+        mine = PolicyArm("mine", table=GateTable((Cell(k, "json"),), 0))
+        policy = start(store, 4, ("k0", "mine"), (mine,))
+        run_pairs(store, policy, days_ago=2, first=100 * number, renamed={"k4": "mine"})
+
+    found = reading(store)
+
+    assert arms(found.blocks) == {"k0": 24, "mine": counted}
+    (judged,) = assess_in_force(found).experiments
+    assert judged.tables == {("e1", "mine"): GateTable((Cell(second, "json"),), 0)}
+
+
+def test_an_arm_that_changes_a_class_goes_with_the_table_that_it_changed(store):
+    changed = PolicyArm("current+json:2", cells=(Cell(2, "json"),))
+    arms_, names = ("k0", changed.name), {"k4": changed.name}
+    run_pairs(store, start(store, 4, arms_, (changed,)), days_ago=9, first=0, renamed=names)
+    run_pairs(store, start(store, 2, ("k0", "current")), days_ago=2, first=100,
+              renamed={"k4": "current"})  # fmt: skip
+
+    assert arms(reading(store).blocks) == {"current": 12, "k0": 24}

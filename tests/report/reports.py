@@ -57,6 +57,7 @@ def a_segment(label="sql", action="keep", k=4, **changes):
         load="1",
         action=action,
         k=k,
+        arm=None if k is None else f"k{k}",
         grade="measured",
         confidence="high",
         reasons=[ReasonRow("rivals", "k4", {"arms": ["k2"]}, "k2 cannot be told from k4")],

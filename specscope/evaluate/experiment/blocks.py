@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Literal
 
 BASELINE = "k0"
+IN_FORCE = "current"  # the arm that follows the table in force
 
 Design = Literal["cohort", "switchback", "closed_loop"]
 """How traffic reaches the blocks: the same fixed requests in each of a pair; open arrivals that

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from specscope.evaluate.experiment.blocks import IN_FORCE
 from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.objectives import Objective
 from specscope.evaluate.experiment.segments import Segment
@@ -105,10 +106,12 @@ def _judge(
 ) -> tuple[Action, Estimate | None]:
     winners = [e for e in best if e.wins and not e.within(effect)]
     if winners:
-        running = [e for e in winners if current is not None and e.k == current]
+        # The arm that follows the table in force runs what is in force, whatever `current` says
+        # of the one draft length that stands for it.
+        tables = [e for e in winners if e.arm == IN_FORCE]
+        running = tables or [e for e in winners if current is not None and e.k == current]
         chosen = running[0] if running else winners[0]
-        same = bool(running) or (chosen.k is None and chosen.arm == "current")
-        return (Action.KEEP if same else Action.SET_K), chosen
+        return (Action.KEEP if running else Action.SET_K), chosen
     settled = all(e.loses or e.within(effect) for e in speedups)
     running = [e for e in speedups if current and e.k == current]
     if any(e.loses and not (settled and e.within(effect)) for e in running):

@@ -27,14 +27,12 @@ class Comparisons:
     """Of one segment.
 
     arms: all that ran. together: whether a pair ran k0 beside an arm, be the metric known of it or
-    not. speedups: against k0. cells: one cell changed against `current`. between: each two arms
-    once, the longer draft or the table first.
+    not. speedups: against k0. between: each two arms once, the longer draft or the table first.
     """
 
     arms: tuple[str, ...]
     together: bool
     speedups: tuple[ArmContrast, ...]
-    cells: tuple[ArmContrast, ...]
     between: tuple[ArmContrast, ...]
 
 
@@ -45,21 +43,15 @@ class Estimates:
     arms: tuple[str, ...]
     together: bool
     speedups: tuple[Estimate, ...]
-    cells: tuple[Estimate, ...]
     between: tuple[Estimate, ...]
 
 
 def arms_of(pairs: Sequence[Pair]) -> list[str]:
-    """Arms compared with k0, shortest draft first, tables last; no twins, no one-cell arms."""
+    """Arms compared with k0, shortest draft first, tables last; no twins."""
     names = {arm for pair in pairs for arm in pair.blocks}
     names -= {BASELINE, "clean"}
-    plain = [arm for arm in names if "+" not in arm and not arm.endswith("'")]
+    plain = [arm for arm in names if not arm.endswith("'")]
     return sorted(plain, key=lambda arm: (arm_k(arm) is None, arm_k(arm) or 0, arm))
-
-
-def cells_of(pairs: Sequence[Pair]) -> list[str]:
-    """Arms that change one cell of the table in force, compared with `current`."""
-    return sorted({a for pair in pairs for a in pair.blocks if a.startswith("current+")})
 
 
 def compare(pairs: Sequence[Pair], measure: Measure, looked_at_often: bool) -> Comparisons:
@@ -74,25 +66,22 @@ def compare(pairs: Sequence[Pair], measure: Measure, looked_at_often: bool) -> C
         arms=tuple(arms),
         together=any(contrast.log_ratio(pairs, arm, BASELINE) for arm in arms),
         speedups=against([(arm, BASELINE) for arm in arms]),
-        cells=against([(arm, "current") for arm in cells_of(pairs)]),
         between=against([(later, earlier) for earlier, later in combinations(arms, 2)]),
     )
 
 
 def hold(segments: Mapping[Key, Comparisons], level: float) -> dict[Key, Estimates]:
     """Estimates of all segments; each kind of claim holds at `level` over all of them."""
-    speedups = _held({key: (*one.speedups, *one.cells) for key, one in segments.items()}, level)
+    speedups = _held({key: one.speedups for key, one in segments.items()}, level)
     between = _held({key: one.between for key, one in segments.items()}, level)
     held = {}
     for key, one in segments.items():
-        first = len(one.speedups)
         both = (way for two in between[key] for way in (two, two.reversed()))
         ways = tuple(sorted(both, key=lambda two: _place(one.arms, two)))
         held[key] = Estimates(
             arms=one.arms,
             together=one.together,
-            speedups=_with_implied(speedups[key][:first], ways),
-            cells=speedups[key][first:],
+            speedups=_with_implied(speedups[key], ways),
             between=ways,
         )
     return held

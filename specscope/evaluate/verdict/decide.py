@@ -159,6 +159,7 @@ def _verdict(
         segment=segment,
         action=action,
         k=choice.k if decided else None,
+        arm=choice.arm if decided else None,
         grade=grade,
         confidence=sure if decided else Confidence.NONE,
         current=current,
@@ -173,7 +174,6 @@ def _verdict(
         pairs_needed=needed if needed > count else None,
         flags=flags,
         left_out=tuple(sorted(usable.left_out.items())),
-        cells=held.cells,
         between=held.between,
     )
     backlogs = _backlogs(pairs, compared.arms) if design == "switchback" else []

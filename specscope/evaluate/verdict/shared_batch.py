@@ -11,14 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from specscope.evaluate.experiment import objectives
-from specscope.evaluate.experiment.blocks import BlockClass
+from specscope.evaluate.experiment.blocks import IN_FORCE, BlockClass
 from specscope.evaluate.statistics import quantiles
 from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.statistics.quantiles import QuantileEstimate
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.verdict import Action
-
-IN_FORCE = "current"
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,22 +211,23 @@ def because(code: str, arm: str | None = None, **numbers: Value) -> Reason:
 class Verdict:
     """What to do with one segment of one epoch.
 
-    k: draft length to run; None where nothing is decided or a table runs. current: the draft
+    k: draft length to run; None where nothing is decided or a table runs. arm: the arm that runs
+    so, a table's too; None where none does. current: the draft
     length in force; None if unknown. pairs: of the
     best-covered arm, or the requests of a replay. pairs_needed: in all, for a decision or for
     enough evidence; None where enough, or where nobody can say. best: arms that cannot be told
     from the fastest. left_out: pairs not used, by code. diagnoses: of every arm. cause_odds: of
     the least loss, those that may be the largest, with their odds; primary: the one that is named
     alone. Both are empty if speculation does not lose. tradeoffs: every arm's
-    other metrics against k0. cells: one changed cell
-    against the table in force, measured on the whole replica. between: each two draft lengths
-    that ran against each other. scope: what else an input says about the traffic.
+    other metrics against k0. between: each two arms that ran against each other. scope: what
+    else an input says about the traffic.
     """
 
     epoch: str = ""
     segment: Segment = field(default_factory=Segment)
     action: Action
     k: int | None = None
+    arm: str | None = None
     current: int | None = None
     grade: Grade = Grade.NONE
     confidence: Confidence = Confidence.NONE
@@ -243,7 +244,6 @@ class Verdict:
     primary: str | None = None
     cause_odds: tuple[CauseOdds, ...] = ()
     tradeoffs: tuple[Tradeoff, ...] = ()
-    cells: tuple[Estimate, ...] = ()
     between: tuple[Estimate, ...] = ()
     scope: Mapping[str, str | int] = field(default_factory=dict)
 

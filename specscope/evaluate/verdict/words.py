@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from specscope.evaluate.experiment.blocks import LeftOut
+from specscope.evaluate.experiment.blocks import IN_FORCE, LeftOut
 from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.verdict import cause_words
 from specscope.evaluate.verdict.verdict import Action, Flag, Metric, Reason, Verdict, Why
@@ -127,9 +127,10 @@ LEFT_OUT: Mapping[LeftOut, str] = {
 }
 
 
-def action(what: Action, k: int | None) -> str:
-    """The action as a person reads it: `set k = 4`."""
-    return ACTIONS[what].format(what="the table" if k is None else f"k = {k}")
+def action(what: Action, k: int | None, arm: str | None = None) -> str:
+    """The action as a person reads it: `set k = 4`, or of a table's arm `set the table of mine`."""
+    table = f"the table of {arm}" if arm and arm != IN_FORCE else "the table"
+    return ACTIONS[what].format(what=table if k is None else f"k = {k}")
 
 
 def start_with(verdict: Verdict) -> str:
