@@ -21,7 +21,12 @@ from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.crossover import judge_crossovers
 from specscope.evaluate.verdict.decide import judge
 from specscope.evaluate.verdict.fleet import FleetVerdict, fleet_verdict
-from specscope.evaluate.verdict.shared_batch import ClassDelay, judge_delays
+from specscope.evaluate.verdict.shared_batch import (
+    ClassDelay,
+    ClassTimes,
+    class_times,
+    judge_delays,
+)
 from specscope.evaluate.verdict.strata import FleetRatio, over_the_fleet
 from specscope.evaluate.verdict.switch import SwitchComparison, compare_switches
 from specscope.evaluate.verdict.untried import Untried, untried
@@ -86,7 +91,8 @@ class Assessment:
     """Everything that was judged from one reading of the evidence.
 
     table: in force; None if unknown. epochs: the one that ran last at the end. delays: of the
-    classes that have an allowance, in batches shared under the table in force. ratios: of arms
+    classes that have an allowance, in batches shared under the table in force; class_times: of all
+    classes there. ratios: of arms
     over all segments together. of_hour: price of an hour of a replica, by epoch.
     """
 
@@ -97,6 +103,7 @@ class Assessment:
     fleet: FleetVerdict
     ratios: tuple[FleetRatio, ...]
     delays: tuple[ClassDelay, ...]
+    class_times: tuple[ClassTimes, ...]
     outputs: tuple[OutputCheck, ...]
     of_hour: Mapping[str, float]
     allowances: Mapping[str, float]
@@ -169,6 +176,7 @@ def assess(
         fleet=fleet_verdict(verdicts),
         ratios=tuple(over_the_fleet(verdicts)),
         delays=tuple(judge_delays(evidence.classes, replace(rules, looked_at_often=often))),
+        class_times=tuple(class_times(evidence.classes, replace(rules, looked_at_often=often))),
         outputs=(
             *evidence.outputs,
             *(check for crossing in evidence.crossings for check in crossing.outputs),

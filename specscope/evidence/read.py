@@ -114,7 +114,11 @@ def read(store: Store, since: int = 0) -> Evidence:
         since=since,
         policies=tuple(policies),
         crossings=tuple(read_crossings(store, blocks, bodies, boots)),
-        classes=tuple(under_table(waits, policies, in_force.table)) if in_force else (),
+        classes=tuple(
+            under_newest_table(under_table(waits, policies, in_force.table), bodies)
+            if in_force
+            else ()
+        ),
         outputs=tuple(read_outputs(store, since)),
         machines=machines_of(boots),
         of_hour=prices(boots),

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from specscope.errors import UsageError
-from specscope.evaluate.experiment.blocks import BlockTime, arm_k
+from specscope.evaluate.experiment.blocks import BlockTime, OfBlock, arm_k
 from specscope.evidence.crossovers import sides_of
 from specscope.policy.arms import table_of_arm
 from specscope.policy.table import GateTable, read_table
 from specscope_hook.gate import CURRENT
 
+Row = TypeVar("Row", bound=OfBlock)
 Policies = Mapping[int, Mapping[str, Any]]
 
 
-def under_newest_table(blocks: Sequence[BlockTime], policies: Policies) -> list[BlockTime]:
+def under_newest_table(blocks: Sequence[Row], policies: Policies) -> list[Row]:
     """Blocks without those of a table that another one of the same name replaced.
 
     An arm is called `current`, or after a file, whatever the table was. The one that counts is

@@ -11,6 +11,7 @@ from typing import Any
 from specscope import queries
 from specscope.assess import Assessment, deciding
 from specscope.evaluate.experiment.blocks import BlockTime, arm_k
+from specscope.evaluate.verdict.shared_batch import ClassTimes
 from specscope.evidence.read import read_blocks
 from specscope.policy.arms import table_of_arm
 from specscope.policy.stored import StoredPolicy, with_table
@@ -67,6 +68,7 @@ class ExperimentProgress:
     """One look at an experiment. begins_at, ends_at, at: ns since 1970; ends_at None: no end.
 
     pairs: whole ones of all replicas; planned: None if it has no end or no replica ran yet.
+    classes: what requests of each class got in a shared batch.
     silent: replicas that are known, and sent no round for a block. disobeyed: a sentence for each
     replica that runs something else than the experiment says.
     """
@@ -82,6 +84,7 @@ class ExperimentProgress:
     pairs: int
     planned: int | None
     segments: tuple[SegmentProgress, ...]
+    classes: tuple[ClassTimes, ...]
     cost: ExperimentCost | None
     silent: tuple[str, ...]
     disobeyed: tuple[str, ...]
@@ -139,6 +142,7 @@ def progress(
         pairs=len(ran),
         planned=planned,
         segments=_segments(judged, blocks),
+        classes=_classes(judged, blocks),
         cost=cost_so_far(list(ran.values()), incumbent(experiment), planned),
         silent=silent,
         disobeyed=disobeyed,
@@ -233,6 +237,12 @@ def _segments(
             )
         )
     return tuple(found)
+
+
+def _classes(judged: Assessment | None, blocks: Sequence[BlockTime]) -> tuple[ClassTimes, ...]:
+    epochs = {block.epoch for block in blocks}
+    times = judged.class_times if judged else ()
+    return tuple(one for one in times if one.epoch in epochs)
 
 
 def _listeners(

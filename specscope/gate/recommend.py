@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from specscope.assess import Assessment, JudgedExperiment, assess_in_force
 from specscope.evaluate.experiment.objectives import exceeds
-from specscope.evaluate.verdict.shared_batch import ClassDelay
+from specscope.evaluate.verdict.shared_batch import ClassDelay, ClassTimes
 from specscope.evaluate.verdict.verdict import Action, Grade, Verdict
 from specscope.evidence.read import Evidence
 from specscope.gate.along_load import look_along_load
@@ -45,6 +45,11 @@ class Recommendation:
     def delays(self) -> tuple[ClassDelay, ...]:
         """Delays of the classes that have an allowance, in batches shared under the table."""
         return tuple(one for one in self.assessment.delays if one.epoch == self.epoch)
+
+    @property
+    def class_times(self) -> tuple[ClassTimes, ...]:
+        """What requests of each class got in batches shared under the table, by arm."""
+        return tuple(one for one in self.assessment.class_times if one.epoch == self.epoch)
 
     @property
     def changes(self) -> list[Move]:

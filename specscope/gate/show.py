@@ -9,6 +9,7 @@ from typing import Any
 from specscope.assess import segments_json
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.prices import costs
+from specscope.evaluate.verdict.shared_batch import ClassTimes
 from specscope.evaluate.verdict.verdict import Grade, Verdict, Why
 from specscope.gate.plan import untried_lines
 from specscope.gate.recommend import Recommendation
@@ -39,11 +40,22 @@ def recommendation_lines(found: Recommendation) -> list[str]:
     lines += untried_lines(judged.untried)
     lines += list(found.flags)
     lines += [f"{one.class_}: {one.action} ({one.reason})" for one in found.delays]
+    lines += map(class_line, found.class_times)
     lines += [f"route {name}: to a pool of its own" for name in found.routes]
     lines += list(found.notes)
     changes = len(found.changes)
     lines.append(f"{changes} of {len(found.moves)} cells change" if changes else "no cell changes")
     return lines
+
+
+def class_line(one: ClassTimes) -> str:
+    """What requests of a class got in a shared batch, under each arm."""
+    times = ", ".join(
+        f"{p95.value:.3g} under {arm}"
+        + ("" if p95.low is None or p95.high is None else f" ({p95.low:.3g} to {p95.high:.3g})")
+        for arm, p95 in one.tpot_p95_ms.items()
+    )
+    return f"{one.class_}: ms a token (95th percentile of its requests): {times}"
 
 
 def crossover_lines(verdict: Verdict) -> list[str]:
@@ -149,6 +161,13 @@ def recommendation_json(found: Recommendation) -> Mapping[str, Any]:
                 "tpot_p95_ms": {arm: asdict(p95) for arm, p95 in one.tpot_p95_ms.items()},
             }
             for one in found.delays
+        ],
+        "class_times": [
+            {
+                "class": one.class_,
+                "tpot_p95_ms": {arm: asdict(p95) for arm, p95 in one.tpot_p95_ms.items()},
+            }
+            for one in found.class_times
         ],
         "notes": list(found.notes),
         "crossovers": [_crossover_json(verdict, judged.of_hour) for verdict in judged.crossovers],

@@ -20,6 +20,7 @@ from specscope.gate.progress import (
     experiments,
     progress,
 )
+from specscope.gate.show import class_line
 from specscope.policy.stored import StoredPolicy, read_policies
 from specscope.store.connection import Store
 
@@ -89,6 +90,7 @@ def progress_lines(seen: ExperimentProgress) -> list[str]:
         status_line(seen),
         *([cost_line(seen.cost)] if seen.cost else []),
         *(_segment_line(one) for one in seen.segments),
+        *map(class_line, seen.classes),
         *trouble_lines(seen),
     ]
 

@@ -84,6 +84,17 @@ def test_it_is_said_with_its_numbers_and_only_of_the_class_that_waits(dsn, capsy
     }
 
 
+def test_what_each_class_got_under_each_arm_is_said_with_or_without_an_allowance(dsn, capsys):
+    said = gate(capsys, "recommend", "--store", dsn)
+    plain = json.loads(gate(capsys, "recommend", "--store", dsn, "--json"))
+
+    times = {one["class"]: one["tpot_p95_ms"] for one in plain["class_times"]}
+    assert set(times) == {"chat", "sql"}
+    for (class_, arm), ms in WAITS.items():
+        assert times[class_][arm]["value"] == pytest.approx(ms, rel=0.02)
+    assert "chat: ms a token (95th percentile of its requests): " in said
+
+
 def test_a_router_is_told(dsn, capsys):
     out = gate(capsys, "export", "specscope", "--store", dsn, "--tpot-ms", "chat=20", "--json")
 

@@ -51,6 +51,35 @@ class ClassDelay:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ClassTimes:
+    """What requests of one class got in a shared batch, by arm: it judges nothing.
+
+    tpot_p95_ms: 95th percentile of their time per output token. [ms]
+    """
+
+    epoch: str
+    class_: str
+    tpot_p95_ms: Mapping[str, QuantileEstimate]
+
+
+def class_times(rows: Iterable[BlockClass], rules: Rules) -> list[ClassTimes]:
+    """Times of each class that shared its batch with another, under every arm that ran.
+
+    All intervals hold together at the level of `rules` (Bonferroni), and at all looks where the
+    evidence is looked at often. Classes of which no request ended are left out.
+    """
+    by_class = _in_shared_batches(rows)
+    level = bonferroni(rules.level, max(1, sum(map(len, by_class.values()))))
+    found = []
+    for (epoch, class_), arms in by_class.items():
+        p95 = {arm: _p95(arms[arm], level, rules.looked_at_often) for arm in sorted(arms)}
+        known = {arm: one for arm, one in p95.items() if one is not None}
+        if known:
+            found.append(ClassTimes(epoch, class_, known))
+    return found
+
+
 def judge_delays(rows: Iterable[BlockClass], rules: Rules) -> list[ClassDelay]:
     """A verdict on each class that has an allowance and ran beside another under the table.
 
@@ -59,6 +88,21 @@ def judge_delays(rows: Iterable[BlockClass], rules: Rules) -> list[ClassDelay]:
     arms together (Bonferroni), and at all looks where it is looked at often. Order of rows does
     not matter; a row given twice counts once.
     """
+    judged = {
+        key: arms
+        for key, arms in _in_shared_batches(rows).items()
+        if rules.allowance(key[1]) is not None and IN_FORCE in arms
+    }
+    comparisons = sum(len(arms) for arms in judged.values())
+    level = bonferroni(rules.level, max(1, comparisons))
+    delays = (_judge(*key, arms, rules, level) for key, arms in judged.items())
+    return [delay for delay in delays if delay is not None]
+
+
+def _in_shared_batches(
+    rows: Iterable[BlockClass],
+) -> dict[tuple[str, str], dict[str, list[BlockClass]]]:
+    """Rows by (epoch, class) and arm, of the blocks in which at least two classes ran."""
     blocks: dict[tuple[object, ...], dict[str, list[BlockClass]]] = defaultdict(dict)
     for row in dict.fromkeys(rows):
         key = (row.epoch, row.policy, row.replica, row.boot, row.pair, row.arm)
@@ -71,15 +115,7 @@ def judge_delays(rows: Iterable[BlockClass], rules: Rules) -> list[ClassDelay]:
             for class_, class_rows in shared.items():
                 for row in class_rows:
                     by_class[row.epoch, class_][row.arm].append(row)
-    judged = {
-        key: arms
-        for key, arms in sorted(by_class.items())
-        if rules.allowance(key[1]) is not None and IN_FORCE in arms
-    }
-    comparisons = sum(len(arms) for arms in judged.values())
-    level = bonferroni(rules.level, max(1, comparisons))
-    delays = (_judge(*key, arms, rules, level) for key, arms in judged.items())
-    return [delay for delay in delays if delay is not None]
+    return dict(sorted(by_class.items()))
 
 
 def _judge(
