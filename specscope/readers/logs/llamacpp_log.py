@@ -14,24 +14,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from specscope.readers.logs.lines import INTEGER, REAL, number, plain
+from specscope.readers.logs.lines import REAL, number, plain
 from specscope.readers.logs.llamacpp_request import Request, Requests
 from specscope.readers.logs.llamacpp_stats import Drafters, Statistics
 from specscope.readers.records import LONGEST_DRAFT, Finding, Record, Unparsed, Window
 from specscope.readers.results.json_file import count, real
+from specscope_agent.sources.llamacpp_lines import ACCEPTANCE, CLOCK, ROUND, TASK, TIMING
 
 MOST_TASKS = 4096
 """Requests that may be open at once; beyond, the oldest is given out as it is."""
 
 _SERVICE = re.compile(r"^\s*(\[\d+\]|[\w.\-/]+ +\|)")
-_TASK = re.compile(r"id\s+\d+ \| task\s+(-?\d+) \|")
-_CLOCK = re.compile(r"\b(\d+(?:\.\d\d)+\.\d{3}\.\d{3})\b")
-_TIMING = re.compile(rf"eval time\s*=\s*{REAL} ms /\s*{INTEGER} (?:tokens|runs)")
-_ACCEPTANCE = re.compile(rf"\(\s*{INTEGER} accepted /\s*{INTEGER} generated\)")
 _MEAN = re.compile(rf"mean (?:acceptance )?len(?:gth)? =\s*{REAL}")
 _POSITIONS = re.compile(r"(?:acc|acceptance rate) per pos(?:ition)? = \(([^)]*)\)")
 _SPEAKS = re.compile(r"draft acceptance(?: rate)? ?[=:]")
-_ROUND = re.compile(rf"accepted\s+{INTEGER}/\s*{INTEGER} draft tokens")
 
 
 @dataclass(slots=True)
@@ -88,12 +84,12 @@ class LlamaCppLog:
             return ()
         match = _SERVICE.match(text)
         service = match.group(1) if match else ""
-        task = _TASK.search(text)
+        task = TASK.search(text)
         if "#gen drafts" in text:
             return self._statistic(service, text)
         if '"predicted_n"' in text:
             return self._timings(text)
-        rounds = _ROUND.search(text)
+        rounds = ROUND.search(text)
         if rounds and task:
             return self._round((service, task.group(1)), rounds, "restore checkpoint" in text)
         if "eval time" in text:
@@ -109,7 +105,7 @@ class LlamaCppLog:
             yield from self._unfinished(key)
 
     def _timing(self, service: str, text: str, task: re.Match[str] | None) -> Iterator[Record]:
-        match = _TIMING.search(text)
+        match = TIMING.search(text)
         if match is None:
             yield Unparsed(text[:200])
             return
@@ -118,7 +114,7 @@ class LlamaCppLog:
         prompt = "prompt eval time" in text
         if request is None or prompt or request.eval_ms is not None:
             yield from self._close(service)
-            clock = _CLOCK.search(text)
+            clock = CLOCK.search(text)
             request = self._open[service] = Request(start=clock.group(1) if clock else None)
         if task:
             self._task[service] = task.group(1)
@@ -130,7 +126,7 @@ class LlamaCppLog:
     def _acceptance(self, service: str, text: str) -> Iterator[Record]:
         request = self._open.get(service)
         counts, mean, positions = (
-            _ACCEPTANCE.search(text),
+            ACCEPTANCE.search(text),
             _MEAN.search(text),
             _POSITIONS.search(text),
         )
