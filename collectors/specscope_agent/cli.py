@@ -12,7 +12,7 @@ from typing import Any
 from specscope_hook.settings import KNOWN
 
 OURS = (
-    *("RINGS", "SERVICE", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN_FILE"),
+    *("RINGS", "SOURCES", "REPLICA", "SERVICE", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN_FILE"),
     *("SPOOL", "SPOOL_BYTES", "OTLP", "SAMPLE", "METRICS_PORT", "METRICS_HOST"),
 )
 
@@ -22,8 +22,8 @@ def add_parser(subparsers: Any) -> None:
     parser: ArgumentParser = subparsers.add_parser(
         "agent",
         help="the sidecar in the serving pod",
-        description="Drain the rings in SPECSCOPE_RINGS and ship what they hold to "
-        "SPECSCOPE_SERVICE.",
+        description="Drain the rings in SPECSCOPE_RINGS, follow the servers in SPECSCOPE_SOURCES, "
+        "and ship what they hold to SPECSCOPE_SERVICE.",
         epilog="settings, from the environment:\n"
         + "\n".join(f"  SPECSCOPE_{name:13} {KNOWN[f'SPECSCOPE_{name}']}" for name in OURS),
         formatter_class=RawDescriptionHelpFormatter,

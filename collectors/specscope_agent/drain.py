@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 from specscope_agent.batchfile import Batch
@@ -13,6 +13,7 @@ from specscope_agent.loss import Losses, rows_table
 from specscope_agent.metrics import Metrics
 from specscope_agent.rings import OpenRing, Rings
 from specscope_agent.sampler import Sampler
+from specscope_agent.source import Source
 from specscope_agent.spool import Spool
 from specscope_agent.wire import encode
 
@@ -98,13 +99,17 @@ class Drain:
             self._rings.remove(ring)
             self._spool.forget(ring.source)
 
-    def finish_orphans(self) -> None:
+    def finish_orphans(self, followed: Set[Source] = frozenset()) -> None:
         """Sources in the spool whose ring is gone, with the machine's memory for instance, and
-        those of rings that nobody can read."""
+        those of rings that nobody can read.
+
+        followed: those that have no ring and are no orphans
+        """
         for source in self._rings.give_up_damaged():
             if END not in self._spool.newest(source).said:
                 self._lose_tail(self._spool.newest(source))
-        for source in set(self._spool.sources) - {ring.source for ring in self._rings.open}:
+        rings = {ring.source for ring in self._rings.open}
+        for source in set(self._spool.sources) - rings - followed:
             newest = self._spool.newest(source)
             if END not in newest.said:
                 self._lose_tail(newest)

@@ -44,7 +44,8 @@ class OpenRing:
 class Rings:
     """The rings of one directory, by path."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
+        """folder: None for no rings at all"""
         self.folder = folder
         self._lock_file = -1
         self._complain_at = 0.0
@@ -93,30 +94,33 @@ class Rings:
         While another sidecar drains the directory there is nothing here: of two that number the
         batches of one boot the service would take the second's for repetitions.
         """
-        self.ours = self._ours()
+        folder = self.folder
+        if folder is None:
+            return
+        self.ours = self._ours(folder)
         if not self.ours:
             return
-        for path in self.folder.glob("*.ring.new"):
+        for path in folder.glob("*.ring.new"):
             self._clear(path)
-        made_at = {path: _made_at(path) for path in self.folder.glob("*.ring")}
+        made_at = {path: _made_at(path) for path in folder.glob("*.ring")}
         for path in sorted(made_at, key=made_at.__getitem__):
             _, retry_at = self._refused.get(path, ("", 0.0))
             if path not in self._open and time.monotonic() >= retry_at:
                 self._try(path)
         self._refused = {path: why for path, why in self._refused.items() if path in made_at}
 
-    def _ours(self) -> bool:
+    def _ours(self, folder: Path) -> bool:
         """Hold the directory; False where another sidecar does."""
         try:
             if self._lock_file >= 0:
-                if os.path.samestat(os.fstat(self._lock_file), self.folder.stat()):
+                if os.path.samestat(os.fstat(self._lock_file), folder.stat()):
                     return True
                 self._unlock()  # it was made anew
-            file = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             if time.monotonic() >= self._complain_at:
                 self._complain_at = time.monotonic() + ABSENT_S
-                log.warning("no rings in %s: %s; looked for again", self.folder, error.strerror)
+                log.warning("no rings in %s: %s; looked for again", folder, error.strerror)
             return True  # it is not there (any more), and nobody's
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -124,7 +128,7 @@ class Rings:
             os.close(file)
             if time.monotonic() >= self._complain_at:
                 self._complain_at = time.monotonic() + RETRY_S
-                log.warning("another sidecar drains %s; this one waits", self.folder)
+                log.warning("another sidecar drains %s; this one waits", folder)
             return False
         self._lock_file = file
         return True

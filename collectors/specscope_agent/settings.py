@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from specscope_agent.channel import Security
+from specscope_agent.sources.kinds import KINDS
 from specscope_hook.errors import SettingsError
 from specscope_hook.settings import check
 
@@ -15,11 +19,23 @@ DEFAULT_SPOOL = Path("/var/lib/specscope/spool")
 DEFAULT_SPOOL_BYTES = 1 << 30  # an hour of 200 rounds/s at batch 256
 
 
+_SOURCE = re.compile(r"\s*(?:([^=:,\s]+)=)?([^=:,\s]+):([^,]+?)\s*")
+
+
+class SourceSetting(NamedTuple):
+    """A server without a hook: the replica that it is, its kind, and where it is followed."""
+
+    replica: str
+    kind: str
+    path: Path
+
+
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
     """What the sidecar is told; names and meanings are in specscope_hook.settings.KNOWN."""
 
-    rings: Path
+    rings: Path | None
+    """None: there are only live sources."""
     spool: Path = DEFAULT_SPOOL
     spool_bytes: int = DEFAULT_SPOOL_BYTES
     service: str | None = None
@@ -30,19 +46,20 @@ class AgentSettings:
     metrics_host: str = "127.0.0.1"
     security: Security = field(default_factory=Security)
     """How the service is known, and how it knows the sidecar."""
+    sources: tuple[SourceSetting, ...] = ()
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> AgentSettings:
         """Read them. Raises SettingsError for an unknown name or a value that means nothing."""
         check(environ)
-        rings = environ.get("SPECSCOPE_RINGS", "")
-        if rings in ("", "off"):
+        rings, sources = environ.get("SPECSCOPE_RINGS", ""), _sources(environ)
+        if rings in ("", "off") and not sources:
             raise SettingsError("SPECSCOPE_RINGS names no directory, so there is nothing to drain")
         security, service = Security.from_env(environ), _address(environ, "SPECSCOPE_SERVICE")
         if service:
             security.check(service)
         return cls(
-            rings=Path(rings),
+            rings=None if rings in ("", "off") else Path(rings),
             spool=Path(environ.get("SPECSCOPE_SPOOL") or DEFAULT_SPOOL),
             spool_bytes=_size(environ, "SPECSCOPE_SPOOL_BYTES", DEFAULT_SPOOL_BYTES),
             service=service,
@@ -51,7 +68,26 @@ class AgentSettings:
             metrics_port=_port(environ, "SPECSCOPE_METRICS_PORT"),
             metrics_host=environ.get("SPECSCOPE_METRICS_HOST") or "127.0.0.1",
             security=security,
+            sources=sources,
         )
+
+
+def _sources(environ: Mapping[str, str]) -> tuple[SourceSetting, ...]:
+    text = environ.get("SPECSCOPE_SOURCES", "")
+    own = environ.get("SPECSCOPE_REPLICA") or socket.gethostname()
+    sources: list[SourceSetting] = []
+    for item in text.split(",") if text.strip() else ():
+        parts = _SOURCE.fullmatch(item)
+        if parts is None:
+            raise SettingsError(f"SPECSCOPE_SOURCES={item!r} is not [replica=]kind:path")
+        setting = SourceSetting(parts.group(1) or own, parts.group(2), Path(parts.group(3)))
+        if setting.kind not in KINDS:
+            kinds = ", ".join(KINDS)
+            raise SettingsError(f"SPECSCOPE_SOURCES={item!r}: {setting.kind} is none of: {kinds}")
+        if setting.replica in {other.replica for other in sources}:
+            raise SettingsError(f"SPECSCOPE_SOURCES names the replica {setting.replica!r} twice")
+        sources.append(setting)
+    return tuple(sources)
 
 
 def _whole(environ: Mapping[str, str], name: str, default: int) -> int:

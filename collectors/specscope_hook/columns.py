@@ -23,6 +23,7 @@ class End(IntEnum):
 
     STOP_OR_ABORT: the engine dropped a request that has stop strings, and does not say whether
     one of them was met or the client went away.
+    UNKNOWN: it ended by itself, and the engine does not say how.
     """
 
     NONE = 0
@@ -32,6 +33,7 @@ class End(IntEnum):
     ABORT = 4
     PREEMPT = 5
     STOP_OR_ABORT = 6
+    UNKNOWN = 7
 
 
 class TimingSource(IntEnum):

@@ -370,6 +370,7 @@ LOSS_REASONS = {
     "ring_damaged": "the ring's file was cut, replaced or deleted under its writer",
     "store": "the ledger counts rows that the store no longer has",
     "size": "the rows are larger than the service takes",
+    "unread": "the engine's own output did not say it in a form that the sidecar reads",
     "classes_full": "a replica has more than 64 classes; the rest is `other`",
 }
 

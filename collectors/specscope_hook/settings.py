@@ -29,6 +29,7 @@ KNOWN: dict[str, str] = {
     "SPECSCOPE_SERVICE": "host:port of the ingest service",
     "SPECSCOPE_SPOOL": "directory of the sidecar's queue on disk",
     "SPECSCOPE_SPOOL_BYTES": "largest size of that queue",
+    "SPECSCOPE_SOURCES": "servers without a hook that the sidecar follows: llama.cpp:/path/to/log",
     "SPECSCOPE_OTLP": "endpoint that sampled requests are sent to as spans",
     "SPECSCOPE_SAMPLE": "share of requests that become spans, 0 to 1",
     "SPECSCOPE_METRICS_PORT": "port of the sidecar's /metrics, /health and /live",

@@ -25,11 +25,25 @@ from specscope_hook.errors import SettingsError
         ("SPECSCOPE_SAMPLE", "2"),
         ("SPECSCOPE_SPOOL_BYTES", "1e9"),
         ("SPECSCOPE_SPOOL_BYTES", "0"),
+        ("SPECSCOPE_SOURCES", "server.log"),
+        ("SPECSCOPE_SOURCES", "lama.cpp:/server.log"),
+        ("SPECSCOPE_SOURCES", "a=llama.cpp:/1.log,a=llama.cpp:/2.log"),
+        ("SPECSCOPE_SOURCES", "llama.cpp:/1.log,,"),
     ],
 )
 def test_a_value_that_means_nothing_is_named(tmp_path, name, value):
     with pytest.raises(SettingsError, match=name):
         AgentSettings.from_env({"SPECSCOPE_RINGS": str(tmp_path), name: value})
+
+
+def test_sources_need_no_rings_and_name_their_replicas():
+    text = "left=llama.cpp:/logs/a.log, llama.cpp:/logs/b.log"
+
+    settings = AgentSettings.from_env({"SPECSCOPE_SOURCES": text, "SPECSCOPE_REPLICA": "own"})
+
+    assert settings.rings is None
+    assert [source.replica for source in settings.sources] == ["left", "own"]
+    assert [source.path.name for source in settings.sources] == ["a.log", "b.log"]
 
 
 def test_an_empty_value_is_no_value(tmp_path):
