@@ -19,6 +19,8 @@ class Lost:
     table: str
     count: int
     detail: str
+    first_seq: int | None = None
+    """Of a record that has a number: a request that is lost takes one."""
 
 
 @dataclass(frozen=True, slots=True)

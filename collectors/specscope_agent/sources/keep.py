@@ -56,7 +56,7 @@ class Keeper:
             said.add(BOOT)
         losses = Losses(harvest.source, time.time_ns())
         for lost in harvest.losses:
-            losses.add(lost.table, "unread", None, lost.count, lost.detail)
+            losses.add(lost.table, "unread", lost.first_seq, lost.count, lost.detail)
             self._metrics.losses.labels("unread").inc(lost.count)
         encoded = encode(tables)
         if boot is not None and harvest.ended and END not in newest.said:

@@ -13,7 +13,7 @@ import math
 import re
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from specscope_agent.source import Source
@@ -213,20 +213,22 @@ class LlamaCpp:
         self._given = len(events)
         zero = self._zero_ns or 0
         rows: dict[str, list[Row]] = {}
-        counts: dict[tuple[str, str], int] = {}
+        losses: dict[tuple[str, str], Lost] = {}
         for event in events:
             for table, row in event.rows.items():
                 times = {name: row[name] + zero for name in row if name.endswith("_at")}
                 rows.setdefault(table, []).append({**row, **times, **source._asdict()})
             if event.lost:
                 key = event.lost.table, event.lost.detail
-                counts[key] = counts.get(key, 0) + event.lost.count
+                before = losses.get(key)
+                count = event.lost.count + (before.count if before else 0)
+                losses[key] = replace(before or event.lost, count=count)
         return Harvest(
             source=source,
             boot=None if self._facts.missing() else self._facts.boot(source, zero),
             cursor=Cursor(events[-1].position, events[-1].next_seq),
             rows=rows,
-            losses=[Lost(table, n, detail) for (table, detail), n in counts.items()],
+            losses=list(losses.values()),
             ended=any(event.ended for event in events),
         )
 
@@ -259,7 +261,7 @@ class LlamaCpp:
             if request := self._requests.get(cancelled.group(1)):
                 request.end = "abort"
         elif lines.ENDS in body and not self._requests:
-            self._event(at, {}, ended=True)
+            self._add(_Event(at, self._seq, {}, ended=True))
         else:
             self._fact(body)
 
@@ -313,14 +315,11 @@ class LlamaCpp:
             self._complain(missing, f"{missing}: its requests are counted as lost")
             self._lose("request", missing, at)
             return
-        rows, lost, self._seq = rows_of(request, self._settle().boot, now, self._seq)
+        rows, lost = rows_of(request, self._settle().boot, now, self._seq)
+        self._seq += 1
         if lost:
             self._complain(lost, f"{lost}: the rounds of such requests are counted as lost")
-            self._lose("request_part", lost, at)
-        self._event(at, rows)
-
-    def _event(self, at: int, rows: Mapping[str, Row], *, ended: bool = False) -> None:
-        self._add(_Event(at, self._seq, rows, ended=ended))
+        self._add(_Event(at, self._seq, rows, Lost("request_part", 1, lost) if lost else None))
 
     def _unread(self, at: int, text: str) -> None:
         detail = "a line that no pattern knows"
@@ -328,7 +327,9 @@ class LlamaCpp:
         self._lose("log", detail, at)
 
     def _lose(self, table: str, detail: str, at: int) -> None:
-        self._add(_Event(at, self._seq, {}, Lost(table, 1, detail)))
+        number = self._seq if table == "request" else None
+        self._seq += table == "request"
+        self._add(_Event(at, self._seq, {}, Lost(table, 1, detail, number)))
 
     def _settle(self) -> Source:
         """The name of this start, which its log up to the first event decides."""
@@ -341,11 +342,12 @@ class LlamaCpp:
         self._settle()
         if event.position <= self._resumed:
             return
-        last = self._events[-1].lost if self._events else None
+        before = self._events[-1] if self._events else None
+        last = before.lost if before and not (before.rows or event.rows) else None
         lost = event.lost
         if last and lost and (last.table, last.detail) == (lost.table, lost.detail):
             # A flood of the same takes no memory.
-            event.lost = Lost(lost.table, last.count + lost.count, lost.detail)
+            event.lost = replace(last, count=last.count + lost.count)
             self._events[-1] = event
         else:
             self._events.append(event)

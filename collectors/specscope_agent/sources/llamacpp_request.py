@@ -66,12 +66,10 @@ class Request:
         return said.startswith(_KNOWN)
 
 
-def rows_of(
-    request: Request, boot: str, ended_us: int, seq: int
-) -> tuple[dict[str, Any], str, int]:
-    """Rows by table, why the part is missing ("" where it is not), and the next record number.
+def rows_of(request: Request, boot: str, ended_us: int, seq: int) -> tuple[dict[str, Any], str]:
+    """Rows by table, and why the part is missing ("" where it is not).
 
-    seq: number of the first record. Each round with a draft takes one, then the request.
+    seq: the request's record number; its rounds are no records, and have none
     Times are ns since the server's start. The sum of the rounds must be the server's own.
     """
     rounds, lost = request.rounds, ""
@@ -89,7 +87,6 @@ def rows_of(
     rows: dict[str, Any] = {}
     if rounds and not lost:
         rows["request_part"] = _part(request, number, ended_us, seq)
-        seq += len(rounds)
     rows["request"] = {
         "request": number,
         "seq": seq,
@@ -106,7 +103,7 @@ def rows_of(
         "decode_ms": request.decode_ms,
         "reason": request.end,
     }
-    return rows, lost, seq + 1
+    return rows, lost
 
 
 def _part(request: Request, number: int, ended_us: int, seq: int) -> dict[str, Any]:
@@ -118,7 +115,7 @@ def _part(request: Request, number: int, ended_us: int, seq: int) -> dict[str, A
     return {
         "request": number,
         "first_seq": seq,
-        "last_seq": seq + len(request.rounds) - 1,
+        "last_seq": seq,
         "started_at": max(request.admitted_us, began_us) * 1000,
         "class": "unlabelled",
         "context": request.prompt_tokens,
