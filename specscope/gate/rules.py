@@ -158,12 +158,17 @@ def _table(place: Place, old_k: int, rules: GateRules, tables: TablesThatRan) ->
     rivals = dict.fromkeys((BASELINE, *switches, tables.in_force))
     contrasts = {rival: _contrast(verdict, arm, rival) for rival in rivals}
     for rival, one in contrasts.items():
-        if one is None or one.low is None:
-            return stay("insufficient", f"{arm} and {rival} never met in a pair", one)
-        gain = 1.0 + rules.up if rival == tables.in_force else 1.0
-        if one.low <= gain:
-            by = f" gain {rules.up:.0%} over" if rival == tables.in_force else " beat"
-            return stay("no_change", f"{arm} does not surely{by} {rival}", one)
+        if one is None:
+            return stay("insufficient", f"{arm} and {rival} never met in a pair")
+        if not one.wins:
+            return stay("no_change", f"{arm} does not surely beat {rival}", one)
+    gain = contrasts[tables.in_force]
+    assert gain is not None
+    if gain.low is None:
+        return stay("insufficient", f"the interval of {arm} over {gain.baseline} is unknown", gain)
+    if gain.low <= 1.0 + rules.up:
+        why = f"{arm} does not surely gain {rules.up:.0%} over {gain.baseline}"
+        return stay("no_change", why, gain)
     best = max(switches, key=lambda name: _value(verdict, name), default=BASELINE)
     why = f"{arm} surely beats {', '.join(rivals)}"
     return Move(place, "adopt", old_k, old_k, why, contrasts.get(best), table=table)
