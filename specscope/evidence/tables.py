@@ -22,7 +22,8 @@ def under_newest_table(blocks: Sequence[Row], policies: Policies) -> list[Row]:
 
     An arm is called `current`, or after a file, whatever the table was. The one that counts is
     that of the newest policy whose blocks the epoch holds. An arm that changes a class of `current`
-    goes with it, too. Arms of a fixed length stay, and so do crossovers.
+    goes with it, too. A table that cannot be read is no other policy's. Arms of a fixed length
+    stay, and so do crossovers.
     """
     crossed = sides_of(policies)
     of_table = [b for b in blocks if arm_k(b.arm) is None and b.policy not in crossed]
@@ -32,7 +33,7 @@ def under_newest_table(blocks: Sequence[Row], policies: Policies) -> list[Row]:
             key = block.epoch, name
             newest[key] = max(block.policy, newest.get(key, 0))
     tables = {
-        (number, name): _table(policies.get(number, {}), name)
+        (number, name): _table(policies.get(number), name) or number
         for number, arm in {(b.policy, b.arm) for b in of_table}
         for name in _names(arm)
     }
@@ -53,7 +54,7 @@ def tables_of_arms(
     Arms of a fixed length are left out, and so are arms whose policy does not say.
     """
     arms = {(b.epoch, b.arm): b.policy for b in blocks if arm_k(b.arm) is None}
-    found = {key: _table(policies.get(number, {}), key[1]) for key, number in arms.items()}
+    found = {key: _table(policies.get(number), key[1]) for key, number in arms.items()}
     return {key: table for key, table in found.items() if table is not None}
 
 
@@ -74,7 +75,10 @@ def _names(arm: str) -> tuple[str, ...]:
     return (CURRENT, arm) if arm.startswith(f"{CURRENT}+") else (arm,)
 
 
-def _table(body: Mapping[str, Any], arm: str) -> GateTable | None:
+def _table(body: Mapping[str, Any] | None, arm: str) -> GateTable | None:
+    """None if the policy is not known or its table cannot be read."""
+    if not body:
+        return None
     try:
         return read_table(body) if arm == CURRENT else table_of_arm(body, arm)
     except UsageError:

@@ -106,6 +106,17 @@ def test_blocks_of_a_table_that_another_one_replaced_do_not_count():
     assert under_newest_table(everything, crossed) == everything
 
 
+def test_tables_that_nobody_can_read_are_not_taken_for_one():
+    fixed, _ = rows(KINDS, pairs=1)
+    (block,) = [b for b in fixed if b.k]
+    old, new = (replace(block, arm="current", policy=p, epoch="e") for p in (7, 8))
+    odd = {"table": [{"k": -4}]}
+
+    assert under_newest_table([old, new], {7: odd, 8: odd}) == [new]
+    assert under_newest_table([old, new], {}) == [new]
+    assert under_newest_table([old], {}) == [old]
+
+
 def test_over_20_000_blocks_are_added_up_over_replicas(tmp_path):
     (block, *_), _ = rows(KINDS, pairs=1)
     times = {k: float(v) if k.endswith("_us") and v is not None else v

@@ -305,7 +305,7 @@ def test_calibrate_takes_draft_lengths_or_sides_and_not_both(dsn_free, capsys):
     code, out, _ = run(capsys, *words, "--crossover", "r0", "r1")
 
     assert (neither, both, code) == (2, 2, 0)
-    assert "either draft lengths" in said
+    assert "--k" in said
     assert "the router swaps two streams between r0 and r1" in out
     assert "nothing is started" in out
 
