@@ -36,12 +36,12 @@ def changed(some, arm="k4", **columns):
     ]  # fmt: skip
 
 
-def test_arms_are_compared_without_twins_cells_and_engines_that_only_a_crossover_runs():
+def test_arms_are_compared_without_twins_and_engines_that_only_a_crossover_runs():
     (pair, *_) = pairs(1)
     names = ["k8", "k0", "k2", "current", "current+sql:k0", "k4'", "clean"]
     ran = Pair(pair.key, dict.fromkeys(names, pair.blocks["k4"]), {}, pair.segment)
 
-    assert arms_of([ran]) == ["k2", "k8", "current"]
+    assert arms_of([ran]) == ["k2", "k8", "current", "current+sql:k0"]
 
 
 @pytest.mark.parametrize(

@@ -202,7 +202,10 @@ class Engine:
         process.stdin.write(json.dumps(sql) + "\n")
         process.stdin.flush()
         before, began = _cpu_s(process.pid), time.monotonic()
-        while not select.select([process.stdout], [], [], 0.05)[0]:
+        # poll and not select, which knows no descriptor above 1,023.
+        answered = select.poll()
+        answered.register(process.stdout, select.POLLIN)
+        while not answered.poll(50):
             spent = _cpu_s(process.pid) - before
             memory = _rss(process.pid)
             if spent > CPU_S or memory > RSS_BYTES or time.monotonic() - began > WALL_S:

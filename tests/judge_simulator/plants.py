@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rounds import Law, Rows, Traffic, scaled, simulate
+from planted_time import Law, Rows, Traffic, scaled, simulate
 
 from specscope.evaluate.costs.machine import machine_of
 from specscope.evaluate.verdict.choice import Rules

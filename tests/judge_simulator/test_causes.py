@@ -6,8 +6,8 @@
 from dataclasses import replace
 
 import pytest
+from planted_time import Traffic
 from plants import SINGLE, TIES, beside, outcome, plant, verdicts_of
-from rounds import Traffic
 
 PAIRS = 24
 WORLDS = 2

@@ -94,7 +94,7 @@ def test_an_applied_table_reaches_a_running_loop_and_outlives_the_service(pipeli
     pipeline.until(lambda: in_force(elsewhere) == (2, 2))
     assert in_force(follower) == (2, 2)
 
-    assert "policy 3 is in force" in operator.gate("rollback")
+    assert "policy 3 puts the table of policy 1 in force" in operator.gate("rollback")
     # The first sidecar comes back after a pause of its own.
     pipeline.until(lambda: in_force(follower) == in_force(elsewhere) == (4, 3))
     assert [(line["k"], line["policy"]) for line in follower()] == [
