@@ -80,10 +80,11 @@ def _clock(store: Store) -> Iterator[Check]:
 
 def _hook_versions(store: Store) -> Iterator[Check]:
     from specscope import queries
+    from specscope.queries.period import since_condition
     from specscope_hook.boot import hook_version
 
     own = hook_version()
-    since = f"started_at >= fromUnixTimestamp64Nano({time.time_ns() - DAY_NS})"
+    since = since_condition("started_at", time.time_ns() - DAY_NS)
     newest: dict[str, str] = {}
     for row in store.rows(queries.starts(since)):
         newest[row["replica"]] = row["hook_version"]
@@ -99,12 +100,12 @@ def _hook_versions(store: Store) -> Iterator[Check]:
 def _followed(store: Store) -> Iterator[Check]:
     from specscope import queries
     from specscope.policy.stored import newest_with_table, read_policies
+    from specscope.queries.period import since_condition
 
     policy, now = newest_with_table(read_policies(store)), time.time_ns()
     if policy is None or now - policy.created_at < FOLLOWS_NS:
         return
-    lately = f"started_at >= fromUnixTimestamp64Nano({now - LATELY_NS})"
-    rows = store.rows(queries.policies_followed(lately))
+    rows = store.rows(queries.policies_followed(since_condition("started_at", now - LATELY_NS)))
     behind = [row["replica"] for row in rows if row["policy"] != policy.number]
     what = f"policy {policy.number}"
     if behind:

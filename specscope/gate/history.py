@@ -14,6 +14,7 @@ from specscope.gate.show import diff_lines
 from specscope.policy.events import kind_of
 from specscope.policy.stored import StoredPolicy, newest_with_table, read_policies
 from specscope.policy.table import GateTable
+from specscope.queries.period import since_condition
 from specscope.store.connection import Store
 
 LATELY_NS = 600 * 10**9  # within which a replica that runs has sent a round
@@ -61,7 +62,7 @@ def replicas_by_policy(store: Store, now: int) -> dict[int | None, list[str]]:
 
     now: ns since 1970. Raises StoreError if the store cannot be read.
     """
-    lately = f"started_at >= fromUnixTimestamp64Nano({now - LATELY_NS})"
+    lately = since_condition("started_at", now - LATELY_NS)
     found: dict[int | None, list[str]] = {}
     for row in store.rows(queries.policies_followed(lately)):
         found.setdefault(row["policy"], []).append(row["replica"])

@@ -15,6 +15,7 @@ from specscope.evaluate.verdict.shared_batch import ClassTimes
 from specscope.evidence.read import read_blocks
 from specscope.policy.arms import table_of_arm
 from specscope.policy.stored import StoredPolicy, with_table
+from specscope.queries.period import since_condition
 from specscope.store.connection import Store
 
 FEW_ROWS = 32  # sequences of rounds, below which nobody can say what an arm drafts
@@ -251,7 +252,7 @@ def _listeners(
     """Replicas that were heard of within the hour and not within a block, and sentences on those
     that do not do as the experiment says."""
     assert experiment.span is not None
-    hour = _since(now - max(3600 * 10**9, 2 * block_ns))
+    hour = since_condition("started_at", now - max(3600 * 10**9, 2 * block_ns))
     number, silent, disobeyed = experiment.number, [], []
     for row in store.rows(queries.policies_followed(hour)):
         replica, policy = row["replica"], row["policy"]
@@ -260,7 +261,7 @@ def _listeners(
         elif policy != number:
             runs = "no policy" if policy is None else f"policy {policy}"
             disobeyed.append(f"{replica} runs {runs}, not {number}")
-    ran = f"policy = {number} AND {_since(experiment.span[0])}"
+    ran = f"policy = {number} AND {since_condition('started_at', experiment.span[0])}"
     disobeyed += [line for row in store.rows(queries.arms_drafted(ran)) if (line := _unlike(row))]
     return tuple(silent), tuple(disobeyed)
 
@@ -273,7 +274,3 @@ def _unlike(row: Mapping[str, Any]) -> str | None:
     if k == 0 and proposed > EDGE * sequences:
         return f"{row['replica']} drafts {proposed / sequences:.1f} tokens a round under k = 0"
     return f"{row['replica']} drafted nothing under k = {k}" if k and not proposed else None
-
-
-def _since(ns: int) -> str:
-    return f"started_at >= fromUnixTimestamp64Nano({ns})"

@@ -44,6 +44,7 @@ class Steward:
 
     def __init__(self, store: Store, apply: Apply) -> None:
         self._store, self._apply = store, apply
+        self._noted: set[tuple[Any, ...]] | None = None  # keys of the store's events, once read
 
     def tick(self, judged: Assessment | None, now: int | None = None) -> str | None:
         """Write new events, and end the experiment if its rules say so.
@@ -85,10 +86,12 @@ class Steward:
         """Write the events that the store does not have; an event's key is all but its words."""
         if not events:
             return
-        known = {_key(row) for row in self._store.rows(queries.events())}
-        new = [one for one in events if _key(one) not in known]
+        if self._noted is None:
+            self._noted = {_key(row) for row in self._store.rows(queries.events())}
+        new = [one for one in events if _key(one) not in self._noted]
         if new:
             self._store.insert("event", event_rows(new))
+            self._noted |= {_key(one) for one in new}
 
     def _deploys(self) -> list[dict[str, Any]]:
         return deploys(self._store.rows(queries.starts()))
