@@ -250,6 +250,40 @@ def test_a_fifth_of_pairs_with_a_queue_in_one_arm_is_a_backlog(uneven, told):
         assert backlog.share == uneven / 20
 
 
+@pytest.mark.parametrize(
+    ("waiting", "share"),
+    [(0.05, None), (0.0775, None), (0.0825, 13 / 60), (0.125, 0.5), (0.2, 1.0), (3.0, 1.0)],
+)
+def test_a_queue_that_one_arm_leaves_counts_as_far_as_it_is_one_of_saturation(waiting, share):
+    blocks, parts = rows({"sql": WIN})
+    queued = [
+        replace(b, waiting_first=0, waiting_last=waiting * b.requests if b.arm == "k0" else 0)
+        for b in blocks
+    ]
+
+    backlog = find_backlog(pairs_of(queued, parts), "k4")
+
+    assert (backlog and backlog.share) == (share and pytest.approx(share))
+
+
+def test_blocks_count_for_the_capacity_as_far_as_they_are_saturated():
+    blocks, parts = rows({"sql": WIN})
+
+    def capacity(weak):
+        """weak: queue of the first ten pairs, which run at half the speed."""
+        queued = []
+        for block in blocks:
+            early = block.pair <= 10
+            queue = block.requests * (weak if early else 1.0)
+            took = block.wall_us * (2.0 if early and block.arm == "k0" else 1.0)
+            ends = queue if block.arm == "k0" else 0
+            queued.append(replace(block, wall_us=took, waiting_first=queue, waiting_last=ends))
+        return find_backlog(pairs_of(queued, parts), "k4").capacity
+
+    none, little, full = capacity(0.05), capacity(0.06), capacity(0.2)
+    assert none < little < 1.1 * none < 1.3 * none < full
+
+
 def test_the_capacity_under_a_backlog_has_an_interval():
     blocks, parts = rows({"sql": WIN}, noise=0.2)
     queued = [replace(b, waiting_first=90, waiting_last=90 if b.arm == "k0" else 0) for b in blocks]

@@ -12,19 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specscope.evaluate.experiment.blocks import BASELINE, BlockTime
+from specscope.evaluate.experiment.objectives import QUEUE, degree
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.statistics.ratio import Ratio, ratio_of_sums, welch_half_width
 
-# Requests that wait, over those that run: below this share they are only the ones just arrived.
-_ONLY_ARRIVED = 0.1
-# Pairs of which this share is uneven are of no steady state.
+# A backlog is spoken of from this mean unevenness of pairs on.
 _UNEVEN = 0.2
+# Blocks that a capacity rests on at least, counted by their weight.
 _FEWEST = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """share: of pairs whose blocks differ in the queue that they begin or end with, 0..1.
+    """share: of pairs whose blocks differ in the queue that they begin or end with, 0..1; a pair
+    whose queues differ in part counts in part.
 
     capacity: tokens per second of the arm over target-only's at saturation, at least; low: the
     lower end of its interval. Both None if target-only was never saturated throughout a block.
@@ -44,31 +45,43 @@ def find_backlog(pairs: Sequence[Pair], arm: str, level: float = 0.95) -> Backlo
         if arm in pair.blocks and BASELINE in pair.blocks
     ]
     ends = [(_ends(one), _ends(base)) for one, base in both]
-    known = [{*one, *base} for one, base in ends if one is not None and base is not None]
+    known = [(*one, *base) for one, base in ends if one is not None and base is not None]
     if len(known) < _FEWEST:
         return None
-    share = sum(len(states) > 1 for states in known) / len(known)
+    share = math.fsum(max(queues) - min(queues) for queues in known) / len(known)
     if share < _UNEVEN:
         return None
     # The arm's own queue may never last for a block; one that begins with a queue is busiest.
-    ones = [one for one, _ in both if (_ends(one) or (False,))[0]]
-    bases = [base for _, base in both if _ends(base) == (True, True)]
-    if min(len(ones), len(bases)) < _FEWEST:
+    fast = _rate(
+        [(one, queues[0]) for (one, _), (queues, _) in zip(both, ends, strict=True) if queues]
+    )
+    slow = _rate(
+        [(base, min(queues)) for (_, base), (_, queues) in zip(both, ends, strict=True) if queues]
+    )
+    if fast is None or slow is None:
         return Backlog(arm, share, None, None)
-    fast, slow = _rate(ones), _rate(bases)
-    errors = [(one.se or 0.0) / one.value for one in (fast, slow)]
-    half = welch_half_width(list(zip(errors, (len(ones) - 1, len(bases) - 1), strict=True)), level)
-    ratio = fast.value / slow.value
-    return Backlog(arm, share, ratio, ratio * math.exp(-half))
+    parts = [((one.se or 0.0) / one.value, blocks - 1.0) for one, blocks in (fast, slow)]
+    capacity = fast[0].value / slow[0].value
+    return Backlog(arm, share, capacity, capacity * math.exp(-welch_half_width(parts, level)))
 
 
-def _ends(block: BlockTime) -> tuple[bool, bool] | None:
-    """Whether a block begins, and whether it ends, with a queue that is more than arrivals' own."""
+def _ends(block: BlockTime) -> tuple[float, float] | None:
+    """How far the queue that a block begins with, and ends with, is that of a saturated engine."""
     if block.waiting_first is None or block.waiting_last is None or not block.rounds:
         return None
-    most = _ONLY_ARRIVED * block.merged * block.request_rounds / block.rounds
-    return block.waiting_first > most, block.waiting_last > most
+    running = block.merged * block.request_rounds / block.rounds
+    return degree(block.waiting_first / running, QUEUE), degree(block.waiting_last / running, QUEUE)
 
 
-def _rate(blocks: Sequence[BlockTime]) -> Ratio:
-    return ratio_of_sums([block.emitted for block in blocks], [block.wall_us for block in blocks])
+def _rate(blocks: Sequence[tuple[BlockTime, float]]) -> tuple[Ratio, float] | None:
+    """Tokens over time of weighted blocks, and the number that such weights are worth.
+
+    None if they are worth fewer than three.
+    """
+    weights = [weight for _, weight in blocks]
+    squares = math.fsum(weight**2 for weight in weights)
+    number = math.fsum(weights) ** 2 / squares if squares else 0.0
+    if number < _FEWEST:
+        return None
+    emitted = [weight * block.emitted for block, weight in blocks]
+    return ratio_of_sums(emitted, [weight * block.wall_us for block, weight in blocks]), number

@@ -68,7 +68,12 @@ def saturation(blocks: Sequence[BlockTime]) -> float:
     busy, long before it is saturated. Of blocks whose queue is not known, by busy time alone.
     """
     waiting = queue_share(blocks)
-    value, (low, high) = (busy_share(blocks), BUSY) if waiting is None else (waiting, QUEUE)
+    return degree(busy_share(blocks), BUSY) if waiting is None else degree(waiting, QUEUE)
+
+
+def degree(value: float, edges: tuple[float, float]) -> float:
+    """0 up to the first edge, 1 from the second on, linear between. [0..1]"""
+    low, high = edges
     return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
