@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -79,6 +80,31 @@ def test_requests_without_a_class_are_counted(rings, capsys):
         ring.close()
 
     assert states == ["ok", "warning"]
+
+
+def test_logs_that_the_sidecar_follows_are_looked_at(rings, tmp_path, capsys, monkeypatch):
+    log = Path(__file__).parent / "data" / "llamacpp" / "ngram.log"
+    whole, absent = tmp_path / "whole.log", tmp_path / "absent.log"
+    whole.write_bytes(log.read_bytes())
+    quiet, closed = tmp_path / "quiet.log", tmp_path / "closed.log"
+    quiet.write_text(log.read_text().replace("verbosity = 4", "verbosity = 3"))
+    closed.mkdir()
+    logs = {"a": whole, "b": absent, "c": quiet, "d": closed}
+    sources = ",".join(f"{name}=llama.cpp:{path}" for name, path in logs.items())
+    monkeypatch.setenv("SPECSCOPE_SOURCES", sources)
+
+    code, found = examined(capsys)
+
+    states = [found[f"llama.cpp log {path}"] for path in logs.values()]
+    assert (code, states) == (1, ["ok", "missing", "failed", "failed"])
+
+
+def test_a_source_that_cannot_be_read_is_severe(rings, capsys, monkeypatch):
+    monkeypatch.setenv("SPECSCOPE_SOURCES", "lama.cpp:/server.log")
+
+    code, found = examined(capsys)
+
+    assert (code, found["setting SPECSCOPE_SOURCES"]) == (1, "refused")
 
 
 def test_folders_of_spool_and_store_are_looked_at(rings, tmp_path, capsys, monkeypatch):

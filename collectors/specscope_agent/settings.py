@@ -52,7 +52,7 @@ class AgentSettings:
     def from_env(cls, environ: Mapping[str, str]) -> AgentSettings:
         """Read them. Raises SettingsError for an unknown name or a value that means nothing."""
         check(environ)
-        rings, sources = environ.get("SPECSCOPE_RINGS", ""), _sources(environ)
+        rings, sources = environ.get("SPECSCOPE_RINGS", ""), source_settings(environ)
         if rings in ("", "off") and not sources:
             raise SettingsError("SPECSCOPE_RINGS names no directory, so there is nothing to drain")
         security, service = Security.from_env(environ), _address(environ, "SPECSCOPE_SERVICE")
@@ -72,7 +72,8 @@ class AgentSettings:
         )
 
 
-def _sources(environ: Mapping[str, str]) -> tuple[SourceSetting, ...]:
+def source_settings(environ: Mapping[str, str]) -> tuple[SourceSetting, ...]:
+    """The servers that SPECSCOPE_SOURCES names. Raises SettingsError when one cannot be read."""
     text = environ.get("SPECSCOPE_SOURCES", "")
     own = environ.get("SPECSCOPE_REPLICA") or socket.gethostname()
     sources: list[SourceSetting] = []

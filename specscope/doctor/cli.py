@@ -178,6 +178,7 @@ REGISTRY: tuple[Callable[[Environment], Iterator[Check]], ...] = (
     _rings,
     _left_behind,
     pipeline.hooks,
+    pipeline.followed,
     pipeline.spool,
     pipeline.service,
     pipeline.store,

@@ -67,6 +67,41 @@ def _classes(name: str, ring: RingPeek) -> Iterator[Check]:
         yield Check(f"classes of {name}", "ok", f"the newest {len(requests)} request records")
 
 
+def followed(environment: Mapping[str, str]) -> Iterator[Check]:
+    """Servers that the sidecar follows: whether it can read their output, and what that lacks."""
+    from specscope_agent.settings import source_settings
+    from specscope_agent.sources.kinds import KINDS
+    from specscope_hook.errors import SettingsError
+    from specscope_hook.ring import Cursor
+
+    try:
+        settings = source_settings(environment)
+    except SettingsError as error:
+        yield Check("setting SPECSCOPE_SOURCES", "refused", str(error), "correct it")
+        return
+    for setting in settings:
+        what = f"{setting.kind} log {setting.path}"
+        if not setting.path.exists():
+            remedy = "start the server with its output in this file, or correct SPECSCOPE_SOURCES"
+            yield Check(what, "missing", "no such file", remedy)
+            continue
+        source = KINDS[setting.kind](setting.path, setting.replica)
+        try:
+            harvest = source.poll(lambda _: Cursor())
+        except OSError as error:
+            remedy = "let the sidecar's user read it"
+            yield Check(what, "failed", error.strerror or str(error), remedy)
+            continue
+        finally:
+            source.close()
+        if source.missing:
+            remedy = f"restart the server as docs/engines/{setting.kind}.md says"
+            yield Check(what, "failed", source.missing, remedy)
+        else:
+            detail = "requests are stored" if harvest else "no request has ended yet"
+            yield Check(what, "ok", detail)
+
+
 def spool(environment: Mapping[str, str]) -> Iterator[Check]:
     """The sidecar's queue: there, writable, private, with room."""
     if where := environment.get("SPECSCOPE_SPOOL"):

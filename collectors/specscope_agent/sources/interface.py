@@ -56,6 +56,10 @@ class LiveSource(Protocol):
     def current(self) -> Source | None:
         """The start of the engine that is being followed."""
 
+    @property
+    def missing(self) -> str:
+        """What keeps requests from being stored, as far as the output has been read; or ""."""
+
     def poll(self, cursor_of: Callable[[Source], Cursor]) -> Harvest | None:
         """The next batch; the same again until it is `kept`. None while nothing is new.
 

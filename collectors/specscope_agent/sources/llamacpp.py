@@ -128,6 +128,10 @@ class LlamaCpp:
 
     # --- the interface -------------------------------------------------------------------
 
+    @property
+    def missing(self) -> str:
+        return self._facts.missing()
+
     def poll(self, cursor_of: Callable[[Source], Cursor]) -> Harvest | None:
         self._cursor_of = cursor_of
         if not self._found and not self._find():
