@@ -18,7 +18,7 @@ from specscope.readers.registry import reader_for
 from specscope.readers.results.json_file import looks_like_json
 from specscope.readers.source import SEPARATOR, Source
 from specscope.readers.tables.bench_table import is_known, records
-from specscope.readers.tables.drawn import context_above, is_spaced, tables
+from specscope.readers.tables.drawn import context_above, is_spaced, of_sentences, tables
 from specscope.readers.tables.impossible import Impossible
 from specscope.readers.tables.lists import has_list
 from specscope.readers.tables.names import OFF, ON, WORD, commanded, is_command, k_of, named
@@ -64,7 +64,8 @@ def is_document(head: bytes) -> bool:
     if _FENCED.search(head) or _RULED.search(head) or "┃".encode() in head:
         return True
     start = head[:LISTED_IN].decode("utf-8", "replace")
-    return has_list(start) or is_wrapped(start) or is_spaced(start)
+    prose = of_sentences(start.splitlines())
+    return has_list(start) or is_wrapped(start) or is_spaced(start) or any(prose)
 
 
 def parts(source: Source) -> list[Part] | None:
@@ -90,6 +91,8 @@ def parts(source: Source) -> list[Part] | None:
             prose += [*kept, ""]
     # A heading, a block of code, a heading: the speeds in headings are one list.
     prose = list(_tables_out(prose, [], found))
+    if not any(part.table for part in found):  # a sentence beside a table repeats its figures
+        found += [Part(table.caption, table=table) for table in of_sentences(prose)]
     found.append(Part("", lines=prose))
     return _named(source.name, found[:MOST_PARTS])
 

@@ -4,6 +4,7 @@ import pytest
 from analyze_cases import actions, codes
 
 from specscope.analyze.collect import analyze
+from specscope.errors import InputError
 
 
 def judge(tmp_path, text, name="pasted.md"):
@@ -190,3 +191,69 @@ def test_tgis_histogram_of_skipped_tokens_is_its_length(tmp_path):
 
     assert found["totals"]["mean_length"] == pytest.approx(1.9)
     assert found["inputs"][0]["engine"] == "tgi"
+
+
+NOTE = """I tried the draft on my laptop.
+
+With the 0.5B draft model I get 31.5 tok/s, but without it only 21.0 tok/s.
+"""
+
+
+def test_a_sentence_is_judged_as_two_runs(tmp_path):
+    found = judge(tmp_path, NOTE)
+
+    assert actions(found) == ["keep"]
+    assert found["verdicts"][0]["confidence"] == "low"
+    assert found["comparisons"][0]["speedup"] == pytest.approx(1.5)
+
+
+def test_a_sentence_beside_a_table_repeats_it(tmp_path):
+    table = "| mode | tok/s |\n|---|---|\n| no draft | 21.0 |\n| with draft | 31.5 |\n"
+
+    assert len(judge(tmp_path, NOTE + "\n" + table)["comparisons"]) == 1
+
+
+def test_a_draft_length_of_zero_beside_a_run_without_speculation_is_no_baseline(tmp_path):
+    rows = "| none | 40 |\n| 0 | 50 |\n| 2 | 52 |\n| 6 | 30 |\n"
+    found = judge(tmp_path, "| draft-n-max | t/s |\n|---|---|\n" + rows)
+
+    ratios = {c["arm"]: c["speedup"] for c in found["comparisons"]}
+    assert ratios == pytest.approx({"k=0": 1.25, "k=2": 1.3, "k=6": 0.75})
+    assert (found["verdicts"][0]["action"], found["verdicts"][0]["k"]) == ("set_k", 2)
+
+
+def test_percentages_with_a_sign_are_changes_and_no_figures(tmp_path):
+    rows = "".join(f"| {t} | +{n}.50% | +{n}.25% |\n" for n, t in enumerate((0.0, 0.5, 1.0)))
+    text = "**draft-mtp**\n\n| temp | accepted length | throughput |\n|---|---|---|\n" + rows
+
+    with pytest.raises(InputError):
+        judge(tmp_path, text)
+
+
+def test_prose_between_two_pairs_of_speeds_parts_them(tmp_path):
+    pairs = "speed, -SD: {} tokens/second\nspeed, +SD: {} tokens/second\n"
+    between = (
+        "\nAt the lower power limit, in t/s and with the same two cards, it looks like this:\n\n"
+    )
+    found = judge(
+        tmp_path, "At full power:\n" + pairs.format(20, 30) + between + pairs.format(12, 9)
+    )
+
+    assert [c["speedup"] for c in found["comparisons"]] == pytest.approx([1.5, 0.75])
+    assert actions(found) == ["keep", "disable"]
+
+
+def test_cells_copied_from_a_page_stand_in_lines_of_their_own(tmp_path):
+    cells = ["Setup", "Output (tokens/s)", "Engine (w/o speculation, 1x H100)", "150 tokens/s",
+             "Engine + EAGLE (1x H100)", "240 tokens/s"]  # fmt: skip
+    found = judge(tmp_path, "\n\n".join(cells) + "\n")
+
+    assert [c["speedup"] for c in found["comparisons"]] == pytest.approx([1.6])
+
+
+def test_memory_beside_the_speeds_is_no_condition(tmp_path):
+    rows = "".join(f"| {b} | {10 * b} | {14 * b} | {20 + b}.5 |\n" for b in (1, 2, 4))
+    head = "| batch | baseline tok/s | MTP tok/s | peak GB |\n|---|---|---|---|\n"
+    found = judge(tmp_path, head + rows)
+
+    assert [v["class"] for v in found["verdicts"]] == [{"batch": 1}, {"batch": 2}, {"batch": 4}]

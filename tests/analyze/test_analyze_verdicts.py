@@ -52,6 +52,56 @@ def test_reasons_name_the_findings_that_they_repeat(tmp_path):
     assert analysis.as_json()["verdicts"][0]["reasons"] == [verdict.reasons[0].text]
 
 
+THREE_RUNS = [f"{{base}},0,8,{speed}" for speed in (100, 101, 99)]
+THREE_RUNS += [f"{{arm}},3,8,{speed}" for speed in (150, 151, 149)]
+
+
+@pytest.mark.parametrize(
+    ("base", "arm"),
+    [
+        ("vLLM none", "SGLang eagle"),
+        ("none FP8", "eagle BF16"),
+        ("none on H100", "eagle on B200"),
+        ("none", "SGLang eagle"),
+        ("vLLM none", "eagle"),
+        ("none", "eagle FP8"),
+    ],
+)
+def test_another_engine_or_machine_between_arms_is_never_above_low_confidence(base, arm, tmp_path):
+    rows = [row.format(base=base, arm=arm) for row in THREE_RUNS]
+    found = judge(tmp_path, b_csv=table(*rows))
+
+    decided = [v for v in found["verdicts"] if v["action"] not in ("not_comparable", "no_data")]
+    assert {v["confidence"] for v in decided} <= {"low"}
+    assert "ARMS_DIFFER" in codes(found)
+
+
+def test_the_same_runs_on_one_engine_are_told_with_high_confidence(tmp_path):
+    rows = [row.format(base="vLLM none", arm="vLLM eagle") for row in THREE_RUNS]
+    found = judge(tmp_path, b_csv=table(*rows))
+
+    assert [(v["action"], v["confidence"]) for v in found["verdicts"]] == [("keep", "high")]
+
+
+def test_a_gain_of_a_run_that_drafts_nothing_is_no_cost(tmp_path):
+    rows = ["none,-,8,100", "eagle k0,0,8,192", "eagle k=3,3,8,150"]
+    found = judge(tmp_path, b_csv=table(*rows))
+
+    told = evidence(found, "K0_IS_NOT_BASELINE")
+    assert told["tax"] == pytest.approx(1 / 1.92 - 1, abs=1e-4)
+    text = next(f["text"] for f in found["findings"] if f["code"] == "K0_IS_NOT_BASELINE")
+    assert "+92.0%" in text
+    assert not {"cost", "tax", "pays"} & set(text.lower().split())
+
+
+def test_a_gain_that_a_cell_claims_is_no_speed(tmp_path):
+    rows = "| no_spec | 100 |\n| eagle | +92.31 % throughput |\n"
+    found = judge(tmp_path, b_md="| config | throughput (tok/s) |\n|---|---|\n" + rows)
+
+    assert found["comparisons"] == []
+    assert not {"keep", "set_k", "disable"} & set(actions(found))
+
+
 def test_every_repeated_finding_shows_its_code_and_not_only_the_first(tmp_path):
     rows = ["plain,0,8,100", "eagle + fp8 kv,3,8,120", "mtp + fp8 kv,3,8,130"]
     (tmp_path / "b.csv").write_text(table(*rows))

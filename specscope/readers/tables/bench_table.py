@@ -35,7 +35,12 @@ from specscope.readers.tables.names import (
 )
 from specscope.readers.tables.round_parts import PERCENT, modelled
 from specscope.readers.tables.row_window import window_of
-from specscope.readers.tables.rows_together import SPEECH, infer_baseline, split_arms_by_knobs
+from specscope.readers.tables.rows_together import (
+    SPEECH,
+    infer_baseline,
+    split_arms_by_knobs,
+    tell_k0_apart,
+)
 from specscope.readers.tables.schema import SWITCH, Row, Schema, is_blank, measured, resolve
 from specscope.readers.tables.shape import arm_above, is_transposed, long_rows
 from specscope.readers.tables.table import Table
@@ -123,6 +128,7 @@ def records(
     read_rows = [reader.row(row, line) for line, row in enumerate(unfolded, start=first_line)]
     yield from reader.findings
     infer_baseline(schema, unfolded, read_rows)
+    tell_k0_apart(schema, unfolded, read_rows)
     split_arms_by_knobs(schema, unfolded, read_rows)
     arms = [arm for arm, _ in read_rows]
     by_times = list(modelled(input, arms))

@@ -11,6 +11,7 @@ from specscope.readers.tables.cells import bare, quantity
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.lists import LONGEST_LINE, arms_in_lines, headings_above, line_speeds
 from specscope.readers.tables.names import is_command
+from specscope.readers.tables.sentences import sentences, speeds_in_sentence
 from specscope.readers.tables.shape import of_subject
 from specscope.readers.tables.table import Table
 
@@ -239,6 +240,15 @@ def _listed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
     header = ["arm", "label", "tok/s"] if labelled else ["arm", "tok/s"]
     cells = [[row.arm, row.label, row.speed] if labelled else [row.arm, row.speed] for row in rows]
     return _made(header, cells, caption_above(lines, place)), range(place, last + 1)
+
+
+def of_sentences(lines: Sequence[str]) -> Iterator[Table]:
+    """A table for each sentence that gives the speed of a run with and of one without
+    speculation."""
+    for sentence in sentences(lines):
+        arms = speeds_in_sentence(sentence)
+        if arms:
+            yield _made(["arm", "tok/s"], arms, sentence[:60])
 
 
 def _arms_in_items(table: Table) -> Table | None:

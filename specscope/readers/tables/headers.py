@@ -24,7 +24,7 @@ K = words(
 CLASS = {
     "context": "context ctx ctx_tokens context_tokens context_length context_len input_len "
     "input_length "
-    "input_tokens prompt_tokens prompt_len isl seq_len kv_len",
+    "input_tokens prompt_tokens prompt_len isl seq_len kv_len n_kv",
     "concurrency": "concurrency max_concurrency clients users num_users parallel num_concurrent "
     "request_concurrency conc streams c",
     "batch": "batch batch_size bs num_seqs max_num_seqs",

@@ -44,7 +44,7 @@ _LABELLED = re.compile(r"^(?P<label>[^:|]{1,60}):\s+(?P<rest>.*)$")
 _AMBIGUOUS = re.compile(r"\bvs\.?\s|\bfrom\b|\bto\s+\d|->|→", re.IGNORECASE)
 _HEADING = re.compile(r"^\s*(#+\s*|<summary>\s*|[-*•]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
 _MARKS = re.compile(r"^[\s>*•+#-]{0,12}")
-_PATH = re.compile(r"\(?[\w.-]+/[\w./-]+\)?")
+_PATH = re.compile(r"\(?(?<![\w/])(?!tok)[\w.-]{2,}/[\w.-]{3,}[\w./-]*\)?", re.IGNORECASE)
 _BRACKETS = re.compile(r"\([^()]*\)")
 _ENGINES_OWN = re.compile(
     r"print_timing|eval time|Decode batch|SpecDecoding|INFO |questions:|throughput:.*accept"

@@ -109,7 +109,7 @@ _TOTAL = re.compile(
     r"(?:\W*\(.{0,40}\)|\W+(?:of|over|across)\b.{0,40})?\W*$",
     re.IGNORECASE,
 )
-_K0 = re.compile(r"(?:^|[^a-z0-9])(?:k|gamma|steps)[\s=_:]?0(?:$|[^0-9.])")
+_K0 = re.compile(r"(?:^|(?<!top)[^a-z0-9])(?:k|gamma|steps)[\s=_:]?0(?:$|[^0-9.])")
 _K = re.compile(
     r"(?:^|[^a-z0-9])(?:k|gamma|γ|steps|static|depth|n)\s?[=_:-]?\s?(\d{1,2})(?:$|[^0-9.a-z])"
 )
@@ -198,7 +198,7 @@ def named(text: str) -> Name:
         bare = set(tokens) - _FILLER - _BASELINE - {"pure", "greedy", "s", "/", "=", ":"}
         off |= len(bare) == 1 and bare <= _UNSPECULATED
         off |= tokens[-1:] == ["ar"] and len(tokens) <= 3 and not set(tokens) & _STATISTICS
-    if "dsd" in words and _K0.search(normal):  # a schedule of draft lengths, at length 0
+    if (on or "dsd" in words) and _K0.search(normal):  # a drafter, at length 0
         return Name(K0, 0, rest, versioned)
     if on or (k and not off):
         return Name(ON, k, rest, versioned)

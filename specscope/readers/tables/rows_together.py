@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specscope.readers.records import Arm
-from specscope.readers.tables.names import is_total, named
+from specscope.readers.tables.cells import quantity
+from specscope.readers.tables.names import OFF, is_total, named
 from specscope.readers.tables.schema import Row, Schema, is_blank
 
 SPEECH = ("accepted", "mean_length", "acceptance_rate")
@@ -33,6 +34,23 @@ def infer_baseline(schema: Schema, rows: Sequence[Row], read_rows: list[ReadRow]
         if blank[place] and nameless and not named(arm.arm).versioned and not is_total(arm.arm):
             plain = replace(arm, role="target_only", k=None, basis="inferred")
             read_rows[place] = (plain, positions)
+
+
+def tell_k0_apart(schema: Schema, rows: Sequence[Row], read_rows: list[ReadRow]) -> None:
+    """A draft length of 0 beside a run without speculation is a speculative engine that drafts
+    nothing."""
+    zero = [any(_is_zero(row.get(name)) for name in schema.k) for row in rows]
+    bases = [arm.role == "target_only" for arm, _ in read_rows]
+    if not any(base and not none for base, none in zip(bases, zero, strict=True)):
+        return
+    for place, (arm, positions) in enumerate(read_rows):
+        if bases[place] and zero[place] and named(arm.arm).state != OFF:
+            read_rows[place] = (replace(arm, role="k0", k=0), positions)
+
+
+def _is_zero(cell: str | None) -> bool:
+    found = quantity(cell)
+    return found is not None and found.value == 0
 
 
 def split_arms_by_knobs(schema: Schema, rows: Sequence[Row], read_rows: list[ReadRow]) -> None:

@@ -31,6 +31,7 @@ _COUNTED = ("", "k", "m", "b", "tokens", "tok", "users", "requests", "gpus", "gb
 TOLD_APART_BY = 2
 """A column of words is a class if each of its values stands in so many rows at least."""
 
+_CHANGE = re.compile(r"^\W*[+\-−–±]\s?\d+(?:\.\d+)?\s*(?:%|pp|pts?\b|x\b|×)")
 _TREE = ("topk", "top_k", "eagle_topk", "speculative_eagle_topk", "p_min", "draft_p_min")
 
 _OF_MANY = {
@@ -40,6 +41,10 @@ _OF_MANY = {
 """Of two columns that could be a metric, the one of these is not it."""
 
 _INDEX = set(words("run trial seed rep repeat repetition iteration iter no # id pass"))
+
+
+_RESULT = set(words("gb gib mb mib peak memory mem vram watts power temp joules util"))
+"""Words of columns that say what a run took, not under what it ran."""
 
 
 @dataclass(slots=True)
@@ -78,6 +83,7 @@ def resolve(names: Sequence[str], rows: Sequence[Row] = ()) -> Schema:
     """The schema of a table; `rows`, where given, tell columns of classes from remarks."""
     schema = Schema()
     known = {name for name in names if not is_planned(name.replace("_", " "))}
+    known -= {name for name in names if _is_change(name, rows)}
     _switches(schema, names, rows)
     known -= set(schema.switches)
     schema.arm = next(
@@ -127,6 +133,8 @@ def measured(
             if stated is None:
                 continue
             scale = stated
+        elif metric != "acceptance_rate" and cell.unit.startswith("%"):
+            continue
         elif metric == "acceptance_rate":
             unclear = "pct" in column and not cell.unit and max(cell.values) <= 1
             several = len(cell.values) > 1 and not cell.fraction  # of runs, or of positions?
@@ -140,6 +148,12 @@ def measured(
             cell = Cell(values, cell.unit, spread, cell.fraction, cell.ratio, cell.rate)
         return column, cell
     return "", None
+
+
+def _is_change(name: str, rows: Sequence[Row]) -> bool:
+    """Whether a column holds changes against something else: percentages with a sign."""
+    cells = [cell for row in rows if (cell := row.get(name)) and not is_blank(cell)]
+    return bool(cells) and all(map(_CHANGE.match, cells))
 
 
 def is_blank(cell: str | None) -> bool:
@@ -310,7 +324,7 @@ def _labels(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
 def _is_condition_of_arms(schema: Schema, name: str, rows: Sequence[Row]) -> bool:
     """Whether several arms were run at the same values of a column of numbers: a condition of
     theirs."""
-    if schema.arm is None or set(name.split("_")) & _INDEX or name in schema.settings:
+    if schema.arm is None or set(name.split("_")) & (_INDEX | _RESULT) or name in schema.settings:
         return False
     if any((q := quantity(row.get(name))) and q.unit not in _COUNTED for row in rows):
         return False

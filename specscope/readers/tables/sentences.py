@@ -1,0 +1,181 @@
+"""Two speeds in one sentence: `32 tok/s without the draft, 41 tok/s with it`.
+
+A sentence is read only if it holds two speeds, one of a run with speculation and one of a run
+without, each beside the words that name it; a gain that the sentence states has to agree.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from specscope.readers.tables.cells import bare, quantity, ratio_of
+from specscope.readers.tables.names import (
+    OFF,
+    ON,
+    SILENT,
+    WORD,
+    is_drafter,
+    is_planned,
+    named,
+    unlike,
+    words,
+)
+
+LONGEST_SENTENCE = 320
+LONGEST_PARAGRAPH = 4000
+LONGEST_NAME = 60
+
+_END = re.compile(r"(?<=[.!?;])\s+(?=[A-Z*_`\"'(\[])")
+_SPEED = re.compile(
+    r"(?<![\w.,/-])[~≈]?(?P<value>\d[\d.,]{0,15})\s{0,3}"
+    r"(?P<unit>tok(?:en)?s?[\s-]?(?:/|per)[\s-]?s(?:ec(?:ond)?)?|t/s|tps)?(?![\w/%.]*[\w/%])",
+    re.IGNORECASE,
+)
+_UNITLESS = re.compile(r"\s*\(?(?:with|without|w/|w/o)\b", re.IGNORECASE)
+_NOT_MEASURED = re.compile(
+    r"\?|\b(?:would|could|should|might|may|up to|at (?:least|most|best)|claim\w*|advertis\w*"
+    r"|hop(?:e|ed|ing)|want\w*|imagine|suppose\w*|maybe|aim\w*|prefill|prompt processing|ttft"
+    r"|peak|between|on average \d+ of|compared? (?:with|to) (?:vllm|sglang|llama|ollama))\b",
+    re.IGNORECASE,
+)
+_JOINT = re.compile(
+    r"[,;:–—]|\s-\s|\b(?:and|vs\.?|versus|but|while|whereas|to|from|compared (?:to|with)|against"
+    r"|up from|down from|instead of)\b",
+    re.IGNORECASE,
+)
+_REFERENCE = re.compile(
+    r"^\W*(?:with|without|w/|w/o)(?:\s+(?:it|that|this|one|them))?\W*$", re.IGNORECASE
+)
+_SAYS_NOTHING = set(
+    words(
+        "i get got see it is was were runs ran at only about around roughly just now the same "
+        "prompt speed me gives gave then we i'm getting up down"
+    )
+)
+"""Words between two speeds that tell nothing apart."""
+
+_LOAD = re.compile(
+    r"(?:batch|bs|concurrency|users?|context|ctx|streams?)\W*\d+|\d+[k]?\s(?:users|streams|tokens)"
+)
+_PARAGRAPH_ENDS = re.compile(r"^\s*(?:[#|>]|[-*•+]\s|\d+[.)]\s|```|~~~|$)")
+
+AGREES = math.log(1.06)
+"""A stated gain is rounded to a percent or to a tenth of a factor."""
+
+
+def speeds_in_sentence(sentence: str) -> list[tuple[str, str]]:
+    """(arm, its speed) of the run without speculation and of the one with it; empty for others."""
+    if len(sentence) > LONGEST_SENTENCE or _NOT_MEASURED.search(sentence):
+        return []
+    if is_planned(sentence):
+        return []
+    values = [m for m in _SPEED.finditer(sentence) if _is_speed(m, sentence)]
+    units = [m.group("unit") for m in values if m.group("unit")]
+    if len(values) != 2 or not units:
+        return []
+    first, second = values
+    pieces = (
+        sentence[: first.start()],
+        sentence[first.end() : second.start()],
+        sentence[second.end() :],
+    )
+    names = _names(*pieces)
+    if names is None or _unlike(*pieces):
+        return []
+    arms = [(name, f"{m.group('value')} {units[0]}") for name, m in zip(names, values, strict=True)]
+    arms.sort(key=lambda arm: named(arm[0]).state == ON)
+    return arms if _agrees(sentence, arms) else []
+
+
+def sentences(lines: Sequence[str]) -> Iterator[str]:
+    """The sentences of prose, without marks of Markdown; a paragraph may stand in several lines."""
+    paragraph = ""
+    for line in [*lines, ""]:
+        if _PARAGRAPH_ENDS.match(line):
+            if len(paragraph) <= LONGEST_PARAGRAPH and "|" not in paragraph:
+                yield from _END.split(" ".join(map(bare, paragraph.split("\n"))))
+            paragraph = ""
+        paragraph += re.sub(r"^[\s>#*•+-]{0,12}", "", line[:LONGEST_PARAGRAPH]) + "\n"
+
+
+def _is_speed(match: re.Match[str], sentence: str) -> bool:
+    """A number with its unit, or one right before the words that name its run."""
+    return bool(match.group("unit")) or bool(_UNITLESS.match(sentence[match.end() :]))
+
+
+def _names(before: str, between: str, after: str) -> tuple[str, str] | None:
+    """The names of both values: each stands before its value, or each behind it, or one each way.
+    None if a name may hold more than is understood."""
+    lead = _trimmed(_JOINT.split(before.rstrip(" ,;:-–—=~≈("))[-1])
+    inner = [_trimmed(part) for part in _JOINT.split(between) if part.strip(" (),;:–—-")]
+    rest = re.split(r"[,;:)]|\s[-–—]\s", after, maxsplit=1)[0]
+    if len(inner) > 2 or re.search(r"\b(?:and|plus)\b|[+&]", rest):
+        return None
+    rest = _trimmed(rest)
+    changed = re.search(r"\bfrom\W*$", before) and re.fullmatch(r"\W*(?:to|->|→)\W*", between)
+    if changed and _state(rest) == ON and not named(after).versioned and not is_drafter(before):
+        return _pair("no speculation", rest)
+    said = [part for part in inner if not _says_nothing(part)]
+    named_parts = [part for part in (lead, *said, rest) if _state(part)]
+    if len(named_parts) != 2 or (said and not all(map(_state, said))):
+        return None
+    return _pair(*named_parts)
+
+
+def _unlike(before: str, between: str, after: str) -> list[str]:
+    """What else sets the values apart: an engine, a machine, a precision, a size of the model."""
+    head, *tail = _JOINT.split(between, maxsplit=1)
+    return unlike(f"{before} {head}", f"{' '.join(tail)} {after}")
+
+
+def _says_nothing(text: str) -> bool:
+    return set(re.findall(r"[a-z']+", text.lower())) <= _SAYS_NOTHING
+
+
+def _state(text: str) -> str:
+    """The state of a name; a bare `with it` or `without` refers to the other's drafter."""
+    state = named(text).state
+    if state == SILENT and _REFERENCE.match(text):
+        return "reference"
+    return state if state in (ON, OFF, WORD) else SILENT
+
+
+def _pair(first: str, second: str) -> tuple[str, str] | None:
+    names = [first, second]
+    if len({tuple(_LOAD.findall(name.lower())) for name in names}) > 1:
+        return None
+    states = [_state(name) for name in names]
+    for place, state in enumerate(states):
+        if state == "reference":
+            off = re.search(r"without|w/o", names[place], re.IGNORECASE)
+            names[place] = "no speculation" if off else "speculation"
+            states[place] = OFF if off else ON
+    told = {ON if state == ON else OFF for state in states}
+    short = all(len(name) <= LONGEST_NAME for name in names)
+    return (names[0], names[1]) if told == {ON, OFF} and short else None
+
+
+def _trimmed(text: str) -> str:
+    found = re.search(r"\b(?:with|without|w/o?|no|using)\b.*", text, re.IGNORECASE | re.DOTALL)
+    name = (found.group() if found else text).partition(" (")[0].strip(" .,;:()[]-–—")
+    while len(spoken := name.split()) > 1 and spoken[-1].lower() in _SAYS_NOTHING:
+        name = " ".join(spoken[:-1])
+    return name
+
+
+def _agrees(sentence: str, arms: list[tuple[str, str]]) -> bool:
+    """Whether a gain or a loss that the sentence states is that of its speeds."""
+    base, arm = (quantity(speed) for _, speed in arms)
+    if not base or not arm or base.value <= 0 or arm.value <= 0:
+        return False
+    measured = math.log(arm.value / base.value)
+    claims = [
+        float(n) / 100 for n in re.findall(r"(\d+(?:\.\d+)?)\s?%(?!\s*(?:of|accept))", sentence)
+    ]
+    sizes = [math.log1p(claim) for claim in claims]
+    sizes += [math.log1p(-claim) for claim in claims if claim < 1]
+    factor = ratio_of(sentence) if not claims else None
+    sizes += [math.log(factor), -math.log(factor)] if factor else []
+    return not sizes or any(abs(size - measured) < AGREES for size in sizes)
