@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from specscope.evaluate.experiment.blocks import IN_FORCE, LeftOut
 from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.outputs.copies import DIFFERS
 from specscope.evaluate.verdict import cause_words
 from specscope.evaluate.verdict.verdict import Action, Flag, Metric, Reason, Verdict, Why
 
@@ -215,7 +216,8 @@ def _outputs(one: Reason) -> str:
         else "target-only was never repeated"
     )
     counts = f"{one['differing']} of {one['compared']} outputs differ"
-    return f"{one.arm} changes outputs: {counts}, {twins}"
+    verb = "changes" if one["state"] == DIFFERS else "may change"
+    return f"{one.arm} {verb} outputs: {counts}, {twins}"
 
 
 def _worsens(one: Reason) -> str:
@@ -271,7 +273,7 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
     Why.PAIRS_NEEDED: lambda r: f"needs about {r['pairs']} pairs in all",
     Why.THIN: lambda r: f"thin evidence: {r.arm} has {r['have']} of {r['least']} {r['unit']}",
     Why.THIN_OUTPUTS: lambda r: (
-        f"{r.arm} changes outputs, and copies within target-only do not tell why yet"
+        f"{r.arm} may change outputs: too few requests ran twice at k = 0 to tell"
     ),
     Why.LEFT_OUT: lambda r: f"{r['pairs']} pairs left out: {LEFT_OUT[r['reason']]}",
     Why.OUTPUTS: _outputs,
