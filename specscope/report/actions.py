@@ -1,7 +1,8 @@
 """What to do this week: the gate's moves, each with its worth at the fleet's traffic.
 
 The gate decides which moves there are; this room only counts what they are worth. A worth is a
-ratio with its interval, times what the fleet runs.
+ratio with its interval, times what the fleet runs. Where an engine keeps up with its arrivals the
+ratio is of time per token: nobody gains tokens there, and no hour of a replica is saved.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.experiment.blocks import IN_FORCE
+from specscope.evaluate.experiment.objectives import METRICS
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.experiment.summary import ArmSummary
-from specscope.evaluate.verdict.verdict import Verdict
+from specscope.evaluate.verdict.verdict import Metric, Verdict
 from specscope.gate.export import ENGINES, export
 from specscope.gate.recommend import Recommendation
 from specscope.gate.rules import Move
 from specscope.gate.show import diff_lines
+from specscope.policy.table import GateTable
 from specscope.report import model
 
 MOST = 5
@@ -41,26 +44,32 @@ def change_rows(
     for move in found.changes:
         verdict = move.place.verdict
         weekly = _weekly(verdict.segment, tokens)
-        share = shares[_kind(verdict.segment)].get(verdict.segment, 1.0)
-        rows.append(
-            model.ChangeRow(
-                segment=names[verdict.epoch, verdict.segment],
-                rule=move.rule,
-                old_k=move.old_k,
-                new_k=move.new_k,
-                grade=verdict.grade,
-                confidence=verdict.confidence,
-                pairs=verdict.pairs,
-                cell=str(move.place.with_k(move.new_k)),
-                worth=_worth(
-                    move,
-                    None if weekly is None else weekly * share,
-                    gpus.get(verdict.epoch, 0),
-                    found.assessment.of_hour.get(verdict.epoch),
-                ),
-            )
+        if weekly is not None:
+            weekly *= shares[_kind(verdict.segment)].get(verdict.segment, 1.0)
+        old, new = _arms(move, found.old)
+        worth = _worth(
+            verdict,
+            (old, new),
+            weekly,
+            gpus.get(verdict.epoch, 0),
+            found.assessment.of_hour.get(verdict.epoch),
         )
-    return sorted(rows, key=_importance, reverse=True)[:MOST]
+        row = model.ChangeRow(
+            segment=names[verdict.epoch, verdict.segment],
+            rule=move.rule,
+            old_k=move.old_k,
+            new_k=move.new_k,
+            arm=None if move.table is None else new,
+            grade=verdict.grade,
+            confidence=verdict.confidence,
+            pairs=verdict.pairs,
+            cell=str(move.place.with_k(move.new_k)),
+            worth=worth,
+        )
+        gain = 0.0 if worth is None else 1.0 - 1.0 / worth.speedup.value
+        rows.append(((weekly or 0.0) * gain, gain, row))
+    rows.sort(key=lambda one: one[:2], reverse=True)
+    return [row for *_, row in rows[:MOST]]
 
 
 def how(found: Recommendation, engines: Sequence[str]) -> model.HowRow | None:
@@ -84,31 +93,48 @@ def tokens_a_week(rows: Sequence[Mapping[str, Any]], hours: float) -> Tokens:
     return {(row["class"], row["context_bucket"]): scale * row["emitted"] for row in rows}
 
 
-def _importance(row: model.ChangeRow) -> float:
-    worth = row.worth
-    if worth is None:
-        return 0.0
-    return worth.replica_hours.value if worth.replica_hours else worth.throughput.value - 1.0
+def _arms(move: Move, in_force: GateTable) -> tuple[str, str]:
+    """The arm that runs now and the one that shall: lengths, or tables by their arms."""
+    if move.table is None:
+        return f"k{move.old_k}", f"k{move.new_k}"
+    old = IN_FORCE if in_force.cells else f"k{in_force.default_k}"
+    if move.table.cells:
+        return old, move.place.verdict.arm or ""
+    return old, f"k{move.table.default_k}"
 
 
-def _worth(move: Move, tokens: float | None, gpus: int, price: float | None) -> model.Worth | None:
-    """What a move gains; None if no contrast of the new length with the old one was measured."""
-    ratio = _ratio(move)
-    if ratio is None:
+def _worth(
+    verdict: Verdict,
+    arms: tuple[str, str],
+    tokens: float | None,
+    gpus: int,
+    price: float | None,
+) -> model.Worth | None:
+    """What the second arm gains over the first; None if the two never met in a pair.
+
+    tokens: a week.
+    """
+    speedup = _speedup(verdict, *arms)
+    if speedup is None:
         return None
-    arms = {arm.arm: arm for arm in move.place.verdict.arms}
-    old, new = arms.get(f"k{move.old_k}"), arms.get(f"k{move.new_k}")
+    by_name = {arm.arm: arm for arm in verdict.arms}
+    old, new = by_name.get(arms[0]), by_name.get(arms[1])
+    pinned = verdict.metric != METRICS["throughput"]
+    less_busy = _less_busy(verdict, *arms) if pinned else speedup
     hours = None
-    if tokens is not None and old is not None and old.tokens_per_s > 0:
+    if tokens is not None and old is not None and old.tokens_per_s > 0 and less_busy is not None:
         now_h = tokens / old.tokens_per_s / 3600.0
-        hours = _each(ratio, lambda r: now_h * (1.0 - 1.0 / r))
+        hours = _each(less_busy, lambda ratio: now_h * (1.0 - 1.0 / ratio))
     return model.Worth(
-        throughput=ratio,
-        tokens_per_second=None if old is None else _each(ratio, _more_tokens(old)),
+        metric=verdict.metric,
+        speedup=speedup,
+        tokens_per_second=None if old is None or pinned else _each(speedup, _more_tokens(old)),
         token_time_p95_ms=(_p95(old), _p95(new)),
         replica_hours=hours,
         gpu_hours=None if hours is None or not gpus else _each(hours, lambda h: gpus * h),
-        money=None if hours is None or price is None else _each(hours, lambda h: price * h),
+        money=None
+        if hours is None or price is None or pinned
+        else _each(hours, lambda h: price * h),
     )
 
 
@@ -125,17 +151,34 @@ def _each(one: model.Interval, of: Callable[[float], float]) -> model.Interval:
     )
 
 
-def _ratio(move: Move) -> model.Interval | None:
-    """The new length's throughput over the old one's."""
-    one: Estimate | None = move.evidence
-    if one is None:
-        return None
-    if one.arm == f"k{move.new_k}":
+def _inverse(one: model.Interval) -> model.Interval:
+    """Of a ratio, seen from the other side."""
+    return model.Interval(
+        1.0 / one.value,
+        None if one.high is None else 1.0 / one.high,
+        None if one.low is None else 1.0 / one.low,
+    )
+
+
+def _speedup(verdict: Verdict, old: str, new: str) -> model.Interval | None:
+    """The new arm over the old one, in the metric that decides; a loss that ends is the gain."""
+    met = {(one.arm, one.baseline): one for one in (*verdict.speedups, *verdict.between)}
+    if (one := met.get((new, old))) is not None:
         return model.Interval(one.value, one.low, one.high)
-    if move.new_k == 0 and one.arm == f"k{move.old_k}":  # a loss that ends is the gain
-        low = None if one.high is None else 1.0 / one.high
-        high = None if one.low is None else 1.0 / one.low
-        return model.Interval(1.0 / one.value, low, high)
+    if (one := met.get((old, new))) is not None:
+        return _inverse(model.Interval(one.value, one.low, one.high))
+    return None
+
+
+def _less_busy(verdict: Verdict, old: str, new: str) -> model.Interval | None:
+    """Busy device time per token of the old arm over that of the new one."""
+    for one in verdict.tradeoffs:
+        if one.metric is Metric.DEVICE_TIME and one.ratio > 0:
+            ratio = model.Interval(one.ratio, one.low, one.high)
+            if (one.arm, one.baseline) == (new, old):
+                return _inverse(ratio)
+            if (one.arm, one.baseline) == (old, new):
+                return ratio
     return None
 
 

@@ -247,12 +247,15 @@ class Interval:
 class Worth:
     """What a change gains, at the traffic of the report's period scaled to a week.
 
-    throughput: the new length's over the old one's. tokens_per_second: more of them, of one busy
-    replica. token_time_p95_ms: 95th percentile of time per token before and after; None if
-    unknown. replica_hours, gpu_hours: that a week's tokens no longer need; money: their price.
+    metric: what the speedup is of, in words. speedup: the new arm over the old one.
+    tokens_per_second: more of them, of one busy replica; None where the engine keeps up with its
+    arrivals. token_time_p95_ms: 95th percentile of time per token before and after; None if
+    unknown. replica_hours, gpu_hours: that a week's tokens no longer keep busy; money: their
+    price, None where the engine keeps up and so pays for idle time.
     """
 
-    throughput: Interval
+    metric: str
+    speedup: Interval
     tokens_per_second: Interval | None
     token_time_p95_ms: tuple[float | None, float | None]
     replica_hours: Interval | None
@@ -264,13 +267,15 @@ class Worth:
 class ChangeRow:
     """A change of the gate's table that the evidence asks for, and its worth.
 
-    rule: enable, raise, lower, disable or route. cell: the cell of the table, in words.
+    rule: enable, raise, lower, disable, route or adopt. arm: of a table that replaces the whole
+    table in force; None if one cell changes. cell: the cell of the table, in words.
     """
 
     segment: str
     rule: str
     old_k: int
     new_k: int
+    arm: str | None
     grade: str
     confidence: str
     pairs: int

@@ -8,6 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from specscope.evaluate.experiment.blocks import arm_k
+from specscope.evaluate.experiment.objectives import METRICS
 from specscope.evaluate.verdict import cause_words, words
 from specscope.evaluate.verdict.verdict import Action, Why
 from specscope.report import plots
@@ -20,6 +22,7 @@ from specscope.report.model import (
     LossCauses,
     Report,
     SegmentRow,
+    Worth,
 )
 
 # Said of every arm; the table has room for the deciding one's.
@@ -92,12 +95,21 @@ CHANGES = {
     "lower": "draft shorter",
     "disable": "switch speculation off",
     "route": "route it to a pool of its own",
+    "adopt": "put another table in force",
 }
 
 
 def change_said(change: ChangeRow) -> str:
     """A change of the gate in words."""
-    return f"{CHANGES[change.rule]}: k = {change.old_k} to k = {change.new_k}"
+    return f"{CHANGES[change.rule]}: {length_said(change)}"
+
+
+def length_said(change: ChangeRow) -> str:
+    """The draft lengths before and after, or the table that replaces the one in force."""
+    if change.arm is not None:
+        k = arm_k(change.arm)
+        return f"the table in force to {f'that of {change.arm}' if k is None else f'k = {k}'}"
+    return f"k = {change.old_k} to k = {change.new_k}"
 
 
 def worth_said(change: ChangeRow) -> list[str]:
@@ -105,16 +117,36 @@ def worth_said(change: ChangeRow) -> list[str]:
     worth = change.worth
     if worth is None:
         return ["what it is worth was not measured"]
-    lines = [f"{percent_more(worth.throughput)} output tokens per second"]
+    lines = [gain_said(worth)]
     before, after = worth.token_time_p95_ms
     if before is not None and after is not None:
         lines.append(f"p95 of time per token {number(before, 1)} to {number(after, 1)} ms")
     hours, unit = worth.gpu_hours or worth.replica_hours, "GPU" if worth.gpu_hours else "replica"
+    saved = worth.metric == METRICS["throughput"]
     if hours is not None:
-        lines.append(f"saves {_quantity(hours)} {unit}-hours a week")
+        lines.append(_saved(hours, f"{unit}-hours" if saved else f"busy {unit}-hours"))
     if worth.money is not None:
-        lines.append(f"saves {_quantity(worth.money)} a week, in the currency of your price")
+        lines.append(_saved(worth.money, "in the currency of your price"))
     return lines
+
+
+def _saved(one: Interval, of: str) -> str:
+    """What a week takes less, or more."""
+    if one.value >= 0:
+        return f"saves {_quantity(one)} {of} a week"
+    limits = (None if end is None else -end for end in (one.high, one.low))
+    return f"takes {_quantity(Interval(-one.value, *limits))} {of} more a week"
+
+
+def gain_said(worth: Worth) -> str:
+    """How much better the new arm is, in the metric that decides."""
+    one = worth.speedup
+    if worth.metric == METRICS["throughput"]:
+        return f"{percent_more(one)} output tokens per second"
+    if worth.metric == METRICS["latency"]:
+        limits = (None if end is None else 1.0 / end for end in (one.high, one.low))
+        return f"{percent_more(Interval(1.0 / one.value, *limits))} time per output token"
+    return f"{percent_more(one)} speed, between tokens per second and time per token"
 
 
 def percent_more(ratio: Interval) -> str:

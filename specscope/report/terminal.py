@@ -11,11 +11,12 @@ from rich.text import Text
 from specscope.report.model import Report, SegmentRow, StoryRow
 from specscope.report.render import (
     deciding_arm,
+    gain_said,
     interval,
+    length_said,
     metrics_said,
     number,
     outputs_said,
-    percent_more,
     priced,
     verdict,
     why,
@@ -86,11 +87,11 @@ def _table(segments: list[SegmentRow]) -> Table:
 def _changes(report: Report) -> Table:
     """What to do, a row a change."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("do this", "draft length", "output tokens per second"):
+    for heading in ("do this", "draft length", "gain"):
         table.add_column(heading, no_wrap=True)
     for change in report.changes:
-        gain = "not measured" if change.worth is None else percent_more(change.worth.throughput)
-        table.add_row(change.segment, f"k = {change.old_k} to k = {change.new_k}", gain)
+        gain = "not measured" if change.worth is None else gain_said(change.worth)
+        table.add_row(change.segment, length_said(change), gain)
     return table
 
 

@@ -155,6 +155,12 @@ def log_speedup(
     return math.log(r1 / r0), error, len(rows)
 
 
+def saturation(blocks: Iterable[Block]) -> float:
+    """Weight of tokens per second against time per token: by the queue beside what runs."""
+    sums = np.sum([[block.total("waiting"), block.total("batch")] for block in blocks], axis=0)
+    return float(np.clip((sums[0] / sums[1] - 0.05) / 0.15, 0.0, 1.0))
+
+
 def interval(contrast: tuple[float, float, int], alpha: float) -> tuple[float, float]:
     """Of a ratio, by Student's t."""
     delta, error, pairs = contrast

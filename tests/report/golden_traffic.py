@@ -299,8 +299,9 @@ def run_blocks(
     while at < began + 2 * pairs * block_ms * MS:
         place = at // (block_ms * MS)
         pair = place // 2
-        order = random.Random(f"{engine.replica} {pair}").sample(("k0", "k2"), 2)
-        pace = random.Random(pair).uniform(0.95, 1.05)
+        number = pair - began // (2 * block_ms * MS)
+        order = random.Random(f"{engine.replica} {number}").sample(("k0", "k2"), 2)
+        pace = random.Random(number).uniform(0.95, 1.05)
         block = Block(pair, order[place % 2], place * block_ms * MS, pace)
         end = block.began + block_ms * MS
         while at < end:

@@ -14,11 +14,13 @@ import pytest
 from reports import a_report, a_segment
 from waiting import PATIENCE_S
 
+from specscope.evaluate.experiment.objectives import METRICS
 from specscope.report.model import ChangeRow, EventRow, HowRow, Interval, Worth
-from specscope.report.render import to_html, worth_said, write
+from specscope.report.render import change_said, to_html, worth_said, write
 
 WORTH = Worth(
-    throughput=Interval(1.25, 1.2, 1.3),
+    metric=METRICS["throughput"],
+    speedup=Interval(1.25, 1.2, 1.3),
     tokens_per_second=Interval(45.0, 36.0, 54.0),
     token_time_p95_ms=(12.8, 8.8),
     replica_hours=Interval(10.0, 8.0, 12.0),
@@ -26,7 +28,7 @@ WORTH = Worth(
     money=Interval(200.0, 160.0, 240.0),
 )
 CHANGE = ChangeRow(
-    segment="prose, light", rule="disable", old_k=4, new_k=0, grade="measured",
+    segment="prose, light", rule="disable", old_k=4, new_k=0, arm=None, grade="measured",
     confidence="high", pairs=40, cell="prose: k = 0", worth=WORTH,
 )  # fmt: skip
 
@@ -130,17 +132,35 @@ def test_a_worth_says_speed_delay_hours_and_money_with_their_intervals():
         "+25.0 % (+20.0 to +30.0) output tokens per second",
         "p95 of time per token 12.8 to 8.8 ms",
         "saves 80 (64 to 96) GPU-hours a week",
-        "saves 200 (160 to 240) a week, in the currency of your price",
+        "saves 200 (160 to 240) in the currency of your price a week",
     ]
     bare = replace(
         WORTH, gpu_hours=None, money=None, token_time_p95_ms=(None, 8.8),
-        throughput=Interval(1.25, None, None),
+        speedup=Interval(1.25, None, None),
     )  # fmt: skip
     assert worth_said(replace(CHANGE, worth=bare)) == [
         "+25.0 % output tokens per second",
         "saves 10 (8 to 12) replica-hours a week",
     ]
     assert worth_said(replace(CHANGE, worth=None)) == ["what it is worth was not measured"]
+
+
+def test_a_worth_is_said_in_the_metric_that_decides():
+    calm = replace(
+        WORTH, metric=METRICS["latency"], speedup=Interval(1.25, 1.0, 1.6), tokens_per_second=None,
+        gpu_hours=None, money=None,
+    )  # fmt: skip
+
+    first, *_, hours = worth_said(replace(CHANGE, worth=calm))
+    assert first == "-20.0 % (-37.5 to +0.0) time per output token"
+    assert hours == "saves 10 (8 to 12) busy replica-hours a week"
+    between = replace(calm, metric="both of them, each with its weight")
+    assert worth_said(replace(CHANGE, worth=between))[0].startswith("+25.0 % (+0.0 to +60.0)")
+
+
+def test_a_table_that_is_adopted_names_the_arm_that_ran_it():
+    assert change_said(replace(CHANGE, rule="adopt", arm="sharp")).endswith("to that of sharp")
+    assert change_said(replace(CHANGE, arm="k0")).endswith("the table in force to k = 0")
 
 
 def test_markdown_says_what_the_page_says_first(tmp_path):
