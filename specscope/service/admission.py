@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from specscope.service.decode import Claim, decoded
+from specscope.service.decode import UNREADABLE, Claim, decoded_together
 from specscope.service.intake import ACCEPTED, FUTURE_NS, Admitted, admit, kept_from
 from specscope.service.writer import Answer, Writer
 from specscope.store.ledger import Source
@@ -136,19 +137,15 @@ def _alone(one: Incoming, now: int) -> Admitted:
 
 def _together(turn: Sequence[Incoming], now: int) -> dict[int, Admitted]:
     """Those of which every row may be stored, by their place."""
-    rows = {at: plain for at, one in enumerate(turn) if (plain := _plain(one)) is not None}
-    admitted = {at: _empty(turn[at]) for at in rows}
-    for name in dict.fromkeys(name for plain in rows.values() for name in plain):
-        places = [at for at, plain in rows.items() if name in plain]
-        tables = [rows[at][name] for at in places]
-        fit, ends = _checked(name, tables, [turn[at].source for at in places], now)
-        for at, table, is_fit, ends_of in zip(places, tables, fit, ends, strict=True):
-            if not is_fit:
-                admitted.pop(at, None)
-            elif at in admitted:
-                admitted[at].tables[name] = table
-                if LAYOUTS[name].time:
-                    admitted[at].ends[name] = ends_of
+    admitted = {at: _empty(one) for at, one in enumerate(turn) if _is_plain(one)}
+    alike: dict[tuple[str, bytes], list[tuple[int, Claim]]] = {}
+    for at in admitted:
+        for claim in turn[at].claimed:
+            if claim.rows:
+                alike.setdefault((claim.name, claim.head), []).append((at, claim))
+    for (name, _), claimed in alike.items():
+        tables = dict(zip((at for at, _ in claimed), _rows([c for _, c in claimed]), strict=True))
+        _admit_checked(name, tables, turn, admitted, now)
     return admitted
 
 
@@ -156,16 +153,43 @@ def _empty(one: Incoming) -> Admitted:
     return Admitted(one.source, one.batch.number, one.batch.first_seq, one.batch.next_seq)
 
 
-def _plain(one: Incoming) -> dict[str, pa.Table] | None:
-    """The rows of a batch by table; None if its headers show that it is to be looked at alone."""
+def _is_plain(one: Incoming) -> bool:
+    """Whether the headers of a batch show nothing that has to be looked at alone."""
     names = {claim.name for claim in one.claimed}
     whole = all(claim.whole and claim.name in ACCEPTED for claim in one.claimed)
-    if not whole or len(names) < len(one.claimed):
-        return None
+    return whole and len(names) == len(one.claimed)
+
+
+def _rows(claims: Sequence[Claim]) -> list[pa.Table | None]:
+    """The rows of claims of one head; None for each that cannot be read."""
     try:
-        return {claim.name: decoded(claim) for claim in one.claimed if claim.rows}
-    except (pa.ArrowException, OSError, ValueError):
-        return None
+        return [*decoded_together(claims)]
+    except UNREADABLE:
+        if len(claims) == 1:
+            return [None]
+        return [rows for claim in claims for rows in _rows([claim])]
+
+
+def _admit_checked(
+    name: str,
+    tables: dict[int, pa.Table | None],
+    turn: Sequence[Incoming],
+    admitted: dict[int, Admitted],
+    now: int,
+) -> None:
+    """Give each batch its rows; take out of `admitted` those that have any that is not fit."""
+    read = {at: rows for at, rows in tables.items() if rows is not None}
+    passed: dict[int, tuple[int, int]] = {}
+    if read:
+        fit, ends = _checked(name, [*read.values()], [turn[at].source for at in read], now)
+        passed = dict(compress(zip(read, ends, strict=True), fit))
+    for at in tables:
+        if at not in passed:
+            admitted.pop(at, None)
+        elif at in admitted:
+            admitted[at].tables[name] = read[at]
+            if LAYOUTS[name].time:
+                admitted[at].ends[name] = passed[at]
 
 
 def _checked(

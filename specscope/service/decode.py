@@ -12,6 +12,8 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress, islice
+from operator import add
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,6 +24,9 @@ MAX_ROWS = 1_000_000  # of one table in a batch; a sidecar's largest has some 20
 MAX_BYTES = 64 << 20  # decoded, of one batch; a sidecar's largest takes some 16 MiB
 MAX_COLUMNS = 512  # of one table; the widest of ours has some 60
 MAX_TABLES = 32  # of one batch; we have 6 kinds
+
+UNREADABLE = (pa.ArrowException, OSError, ValueError)
+"""Errors of bytes that are not what their headers say."""
 
 PLAIN = frozenset(ARROW_TYPES.values()) | {pa.list_(kind) for kind in ARROW_TYPES.values()}
 
@@ -41,6 +46,10 @@ class Claim:
     """Columns that its table has not."""
     whole: bool = False
     """It has precisely the columns of its table, and no NULL where its table has none."""
+    head: bytes = b""
+    """The message that declares the columns; claims of the same head may be decoded as one."""
+    parts: tuple[Any, ...] = ()
+    """The messages of its rows, as Arrow has split the stream."""
     fault: str = ""
     """Why it is not decoded; empty if it may be."""
 
@@ -78,20 +87,41 @@ def decoded(claim: Claim) -> pa.Table:
     return rows
 
 
+def decoded_together(claims: Sequence[Claim]) -> list[pa.Table]:
+    """The rows of whole claims of one head, each as its own table: one stream is read for all,
+    since what a small stream costs is its opening.
+
+    Raises UNREADABLE if one of them cannot be read.
+    """
+    messages = [part.serialize() for claim in claims for part in claim.parts]
+    stream = b"".join([claims[0].head, *messages, _END])
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    parts = list(pa.ipc.open_stream(stream, options=options))
+    # Offsets that point outside would be read as they stand.
+    pa.Table.from_batches(parts).validate(full=True)
+    own = iter(parts)
+    return [pa.Table.from_batches(islice(own, len(claim.parts))) for claim in claims]
+
+
 def _claim(name: str, arrow: bytes, left: int) -> Claim:
-    rows = size = unknown = 0
+    rows = size = 0
+    whole = True
+    parts = []
     try:
         messages: Any = pa.ipc.MessageReader.open_stream(arrow)
         columns = _columns(name, _schema(messages))
-        for part in _parts(messages, columns.required):
+        for message in _record_batches(messages):
+            part = _part(bytes(message.metadata), message.body, columns.required)
             rows, size = rows + part.rows, size + part.size + part.rows * columns.missing
-            unknown += part.unknown
+            whole &= part.whole
             if rows > MAX_ROWS or size > left:
                 raise ValueError(f"{rows} rows of {size} bytes: more than a batch may hold")
-    except (pa.ArrowException, OSError, ValueError, KeyError, struct.error) as error:
+            parts.append(message)
+    except (*UNREADABLE, KeyError, struct.error) as error:
         return Claim(name, b"", fault=str(error)[:200] or type(error).__name__)
-    whole = columns.required is not None and not unknown
-    return Claim(name, arrow, rows, size, columns.known, columns.unknown, whole)
+    whole &= columns.required is not None
+    known, unknown, head = columns.known, columns.unknown, columns.head
+    return Claim(name, arrow, rows, size, known, unknown, whole, head, tuple(parts))
 
 
 def _schema(messages: Any) -> bytes:
@@ -111,11 +141,11 @@ class _Part(NamedTuple):
     rows: int
     size: int
     """Bytes once decoded."""
-    unknown: int
-    """NULLs in columns that have none; Arrow reads no other than the header says."""
+    whole: bool
+    """It has no NULL in a column that has none; Arrow reads no other than the header says."""
 
 
-def _parts(messages: Any, required: Sequence[bool] | None) -> Iterator[_Part]:
+def _record_batches(messages: Any) -> Iterator[Any]:
     """The record batches that follow the schema."""
     while True:
         try:
@@ -124,7 +154,7 @@ def _parts(messages: Any, required: Sequence[bool] | None) -> Iterator[_Part]:
             return
         if message.type != "record batch":
             raise ValueError(f"a {message.type} among the rows")
-        yield _record_batch(bytes(message.metadata), message.body, required)
+        yield message
 
 
 class _Columns(NamedTuple):
@@ -135,6 +165,8 @@ class _Columns(NamedTuple):
     required: tuple[bool, ...] | None
     """Whether each of a record batch's arrays, children too, may have no NULL; None if the columns
     are not precisely those of the table."""
+    head: bytes
+    """The schema as it was encoded: one object for all who send the same."""
 
 
 # Sidecars of one version send the same few schemas with every batch.
@@ -156,7 +188,7 @@ def _columns(name: str, encoded: bytes) -> _Columns:
     if columns.equals(schema(name)):
         arrays = [[field] * (2 if pa.types.is_list(field.type) else 1) for field in columns]
         required = tuple(not field.nullable for some in arrays for field in some)
-    return _Columns(known, len(columns) - len(known), missing, required)
+    return _Columns(known, len(columns) - len(known), missing, required, encoded)
 
 
 def _width(kind: Any) -> int:
@@ -164,11 +196,14 @@ def _width(kind: Any) -> int:
     return 5 if pa.types.is_string(kind) or pa.types.is_list(kind) else kind.bit_width // 8 + 1
 
 
+_SIZE = struct.Struct("<q")
+_END = struct.pack("<iI", -1, 0)  # of a stream
+
 # Places of fields in the tables that Arrow's format declares (Message.fbs, version 5).
 _HEADER, _LENGTH, _NODES, _BUFFERS, _COMPRESSION = 2, 0, 1, 2, 3
 
 
-def _record_batch(metadata: bytes, body: Any, required: Sequence[bool] | None) -> _Part:
+def _part(metadata: bytes, body: Any, required: Sequence[bool] | None) -> _Part:
     """One record batch, as it claims to be.
 
     metadata: a Message, as a flatbuffer that Arrow has verified; body: what follows it; required:
@@ -178,34 +213,44 @@ def _record_batch(metadata: bytes, body: Any, required: Sequence[bool] | None) -
     batch = _follow(metadata, _field(metadata, _follow(metadata, 0), _HEADER))
     at = _field(metadata, batch, _LENGTH)
     rows = _i64(metadata, at) if at else 0
-    nodes = list(_pairs(metadata, batch, _NODES))
-    lengths = [rows, *(length for length, _ in nodes)]
-    if min(lengths) < 0 or max(lengths) > MAX_BYTES:
-        raise ValueError(f"a column of {max(lengths, key=abs)} values")
-    compressed = bool(_field(metadata, batch, _COMPRESSION))
-    size = 0
-    for offset, length in _pairs(metadata, batch, _BUFFERS):
-        if offset < 0 or length < 0 or offset + length > len(view):
-            raise ValueError("a buffer outside its message")
-        claimed = length
-        if compressed and length:
-            (claimed,) = struct.unpack_from("<q", view, offset)
-            claimed = length - 8 if claimed == -1 else claimed  # -1: left as it is
-            if claimed < 0:
-                raise ValueError(f"a buffer of {claimed} bytes")
-        size += claimed
-    unknown = sum(nulls for (_, nulls), known in zip(nodes, required or (), strict=False) if known)
-    return _Part(rows, size, unknown)
+    lengths, nulls = _pairs(metadata, batch, _NODES)
+    counts = (rows, *lengths)
+    if min(counts) < 0 or max(counts) > MAX_BYTES:
+        raise ValueError(f"a column of {max(counts, key=abs)} values")
+    offsets, sizes = _pairs(metadata, batch, _BUFFERS)
+    least = min(min(offsets, default=0), min(sizes, default=0))
+    if least < 0 or max(map(add, offsets, sizes), default=0) > len(view):
+        raise ValueError("a buffer outside its message")
+    if _field(metadata, batch, _COMPRESSION):
+        sizes = _decompressed(view, offsets, sizes)
+    whole = required is not None and not any(compress(nulls, required))
+    return _Part(rows, sum(sizes), whole)
 
 
-def _pairs(data: bytes, table: int, field: int) -> Iterator[tuple[int, int]]:
-    """A vector of structs of two 64-bit numbers; none if the field is absent."""
+def _decompressed(view: memoryview, offsets: Sequence[int], sizes: Sequence[int]) -> Sequence[int]:
+    """Bytes of compressed buffers once decompressed: each that is not empty begins with them."""
+    filled = list(compress(offsets, sizes))
+    claimed = [begin for offset in filled for begin in _SIZE.unpack_from(view, offset)]
+    if -1 in claimed:  # left as it is
+        given = compress(sizes, sizes)
+        claimed = [one if one != -1 else size - 8 for one, size in zip(claimed, given, strict=True)]
+    if min(claimed, default=0) < 0:
+        raise ValueError(f"a buffer of {min(claimed)} bytes")
+    return claimed
+
+
+def _pairs(data: bytes, table: int, field: int) -> tuple[Sequence[int], Sequence[int]]:
+    """A vector of structs of two 64-bit numbers, as two columns; empty if the field is absent."""
     at = _field(data, table, field)
-    if at:
-        start = _follow(data, at)
-        (count,) = struct.unpack_from("<I", data, start)
-        # The numbers are aligned to 8 bytes, and follow the count at once.
-        yield from struct.iter_unpack("<qq", data[start + 4 : start + 4 + 16 * count])
+    if not at:
+        return (), ()
+    start = _follow(data, at)
+    (count,) = struct.unpack_from("<I", data, start)
+    if count > len(data):
+        raise ValueError(f"a vector of {count} pairs in {len(data)} bytes")
+    # The numbers are aligned to 8 bytes, and follow the count at once.
+    numbers = struct.unpack_from(f"<{2 * count}q", data, start + 4)
+    return numbers[::2], numbers[1::2]
 
 
 def _field(data: bytes, table: int, field: int) -> int:

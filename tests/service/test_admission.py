@@ -16,6 +16,7 @@ from specscope.service.decode import claims
 from specscope.service.intake import admit
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.schemas import schema
+from specscope_agent.wire import encode
 
 NOW = time.time_ns()
 DAY = 86_400 * 10**9
@@ -49,6 +50,24 @@ def lying(rows, name):
     return pa.Table.from_arrays(columns, schema=schema("round"))
 
 
+def in_parts(rows):
+    """A stream of a record batch a row."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=1)
+    return sink.getvalue().to_pybytes()
+
+
+def damaged_inside(rows):
+    """A compressed stream with an intact header, whose rows cannot be decompressed."""
+    (encoded,) = encode({"round": rows})
+    (message,) = claims([wire.Table(name="round", arrow=encoded.arrow)])[0].parts
+    body = message.body.to_pybytes()
+    size = 8  # of a buffer, before its bytes
+    garbage = body[:size] + bytes(len(body) - size)
+    return encoded.arrow.replace(body, garbage)
+
+
 def odd_messages():
     twice = message(round=stream(rounds()))
     twice.tables.append(twice.tables[0])
@@ -77,6 +96,9 @@ def odd_messages():
             round=stream(lying(rounds(), "batch"))
         ),
         "no Arrow": message(round=b"nonsense"),
+        "damaged inside": message(round=damaged_inside(rounds())),
+        "in parts": message(round=in_parts(rounds())),
+        "compressed": message(round=encode({"round": rounds()})[0].arrow),
         "cut off": message(round=stream(rounds())[:-200]),
         "no such table": message(elsewhere=stream(rounds())),
         "empty": message(),
