@@ -10,12 +10,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import httpx
-
 from specscope.errors import InputError
 from specscope.evaluate.outputs.divergence import Compared, Completion, compare
 from specscope.lossless.client import AskedServer
-from specscope.lossless.prompts import Prompt
+from specscope.prompts import Prompt
+from specscope.served import asking
 
 Say = Callable[[str, int, int], None]
 """Told of a run's name, and how many of how many prompts are answered."""
@@ -50,7 +49,7 @@ def ask(plan: Plan, prompts: Sequence[Prompt], say: Say) -> AskedPrompts:
 
 
 async def _ask(plan: Plan, prompts: Sequence[Prompt], say: Say) -> AskedPrompts:
-    async with httpx.AsyncClient(timeout=plan.timeout_s) as client:
+    async with asking(plan.timeout_s) as client:
         baseline = AskedServer("baseline", plan.baseline, client, plan.baseline_model)
         speculative = AskedServer("speculative", plan.speculative, client, plan.speculative_model)
         for server in (baseline, speculative):

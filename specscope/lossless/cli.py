@@ -48,8 +48,8 @@ def run(args: Namespace) -> int:
     """Ask, compare, print. Unsettled when outputs differ, or the answers do not tell."""
     from specscope.evaluate.outputs.divergence import judge
     from specscope.lossless.ask import Plan, ask
-    from specscope.lossless.prompts import read_prompts
     from specscope.lossless.show import as_json, lines
+    from specscope.prompts import read_prompts
 
     plan = Plan(
         baseline=args.baseline,

@@ -10,7 +10,7 @@ import httpx
 
 from specscope.errors import InputError
 from specscope.evaluate.outputs.divergence import Completion
-from specscope.lossless.prompts import Prompt
+from specscope.prompts import Prompt
 from specscope.served import Served, said
 
 # Token ids instead of texts, which two tokens may share; servers that do not know it ignore it.

@@ -17,7 +17,7 @@ from stand_in import serving
 from specscope import cli
 from specscope.errors import InputError
 from specscope.lossless.client import AskedServer
-from specscope.lossless.prompts import Prompt, read_prompts
+from specscope.prompts import Prompt, read_prompts
 
 HERE = Path(__file__).parent
 PATIENCE_S = 240
