@@ -19,7 +19,7 @@ def add_parser(subparsers: Any) -> None:
         "replay",
         help="A/B of two endpoints on one trace",
         description="Sends one trace to two OpenAI-compatible endpoints and compares them. With "
-        "--record it writes a trace from a store's requests instead.",
+        "--record or --prompts it writes a trace instead.",
     )
     parser.add_argument("trace", type=Path, help="JSON lines, see docs/replay.md")
     parser.add_argument(
@@ -42,14 +42,35 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--model", help="name to ask for; the endpoint's first by default")
     parser.add_argument("--warm-up", type=whole, default=2, help="requests before any counts")
     parser.add_argument("--timeout-s", type=positive, default=300.0, help="without a byte")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the endpoints")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the order of the endpoints; of --prompts' arrivals"
+    )
     parser.add_argument("--epoch", default="", help="of the engine, where it is in the store too")
     parser.add_argument("--out", type=Path, help="write the result for `gate --accept-replayed`")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--record", action="store_true", help="write the trace from a store")
-    parser.add_argument("--store", help="to record from; SPECSCOPE_STORE by default")
-    parser.add_argument("--since", type=period, default=PERIOD, help="how far back to record")
-    parser.add_argument("--most", type=count, default=10_000, help="requests to record")
+    write = parser.add_argument_group("write a trace")
+    source = write.add_mutually_exclusive_group()
+    source.add_argument(
+        "--record", action="store_true", help="from a store's requests, whose prompts are not kept"
+    )
+    source.add_argument(
+        "--prompts",
+        metavar="FILE",
+        help="from prompts: JSON lines, a ShareGPT file, or `bundled` for those of the demo",
+    )
+    write.add_argument("--store", help="to record from; SPECSCOPE_STORE by default")
+    write.add_argument(
+        "--since", type=period, default=PERIOD, help=f"how far back to record; {PERIOD} by default"
+    )
+    write.add_argument(
+        "--most", type=count, default=10_000, help="requests to write; 10000 by default"
+    )
+    write.add_argument(
+        "--rate", type=positive, default=1.0, help="requests a second of --prompts; 1 by default"
+    )
+    write.add_argument(
+        "--max-tokens", type=count, default=128, help="of each of --prompts; 128 by default"
+    )
     parser.set_defaults(run=run)
 
 
@@ -64,8 +85,24 @@ def named_address(text: str) -> tuple[str, str]:
 
 
 def run(args: Namespace) -> int:
-    """Record, or replay, judge and print."""
-    return _record(args) if args.record else _replay(args)
+    """Write a trace, or replay one, judge and print."""
+    if args.record:
+        return _record(args)
+    return _write_prompts(args) if args.prompts else _replay(args)
+
+
+def _write_prompts(args: Namespace) -> int:
+    from specscope.prompts import read_prompts
+    from specscope.replay.prompted import prompted
+    from specscope.replay.trace import write_trace
+
+    path = None if args.prompts == "bundled" else Path(args.prompts)
+    prompts = read_prompts(path, args.most)
+    written = write_trace(args.trace, prompted(prompts, args.rate, args.max_tokens, args.seed))
+    plain = {"trace": str(args.trace), "requests": written, "synthetic": 0}
+    said = f"{args.trace}: {written} requests"
+    sys.stdout.write((json.dumps(plain) if args.json else said) + "\n")
+    return 0
 
 
 def _record(args: Namespace) -> int:
@@ -88,10 +125,12 @@ def _record(args: Namespace) -> int:
 def _replay(args: Namespace) -> int:
     from specscope.errors import UsageError
     from specscope.replay import result as results
-    from specscope.replay.judge import judge
-    from specscope.replay.play import ReplayPace, play
+    from specscope.replay.counters import total
+    from specscope.replay.journal import Journal
+    from specscope.replay.judge import judge, shortfalls
+    from specscope.replay.play import PlayedPart, ReplayPace, play
     from specscope.replay.schedule import cut
-    from specscope.replay.show import lines
+    from specscope.replay.show import TimeLeft, lines
     from specscope.replay.trace import read_trace
 
     if args.a is None or args.b is None:
@@ -99,14 +138,32 @@ def _replay(args: Namespace) -> int:
     trace = read_trace(args.trace)
     by_time = args.concurrency is None
     parts = cut(trace, args.parts, args.passes, args.seed, by_time=by_time)
+    short, nothing_decided = shortfalls(trace, parts)
+    if nothing_decided:
+        raise UsageError("; ".join(short))
+    for line in short:
+        _aside(line)
     pace = ReplayPace(args.speed, args.concurrency, args.together, args.warm_up, args.timeout_s)
     urls = (args.a[1], args.b[1])
     arms = (args.a[0] or "a", args.b[0] or "b")
-    outcomes = play(urls, parts, pace, model=args.model, say=_aside)
     how = {
         "parts": len(parts), "passes": args.passes, "speed": args.speed, "seed": args.seed,
         "concurrency": args.concurrency, "together": args.together, "warm_up": args.warm_up,
     }  # fmt: skip
+    replay = {"trace": trace.sha256, "arms": arms, "urls": urls, "model": args.model, "how": how}
+    journal = Journal(args.out and args.out.with_suffix(".parts.jsonl"), replay)
+    left = [part for part in parts if part.number not in {one.number for one in journal.parts}]
+    if journal.parts:
+        _aside(f"goes on after {len(journal.parts)} of {len(parts)} parts")
+    progress = TimeLeft(len(parts), len(left), time.monotonic, _aside)
+
+    def played(part: PlayedPart) -> None:
+        journal.add(part)
+        progress.step()
+
+    play(urls, left, pace, model=args.model, played=played)
+    outcomes = [outcome for part in journal.parts for outcome in part.outcomes]
+    counted = {side: total(part.counted.get(side) for part in journal.parts) for side in "ab"}
     result = results.ReplayResult(
         created_at=time.time_ns(),
         epoch=args.epoch,
@@ -115,10 +172,11 @@ def _replay(args: Namespace) -> int:
         trace_sha256=trace.sha256,
         requests=len(trace.requests),
         how=how,
-        judged=judge(trace, outcomes, arms),
+        judged=judge(trace, outcomes, arms, counted),
     )
     if args.out:
         results.write(args.out, result)
+        journal.remove()
     plain = json.dumps(results.as_json(result), indent=1, allow_nan=False)
     sys.stdout.write((plain if args.json else "\n".join(lines(result))) + "\n")
     return ExitCode.of_answer(any(one.verdict.action.settles for one in result.judged.verdicts))

@@ -48,6 +48,14 @@ class Endpoint(Served):
         super().__init__(url, client, model)
         self.side = side
 
+    async def metrics(self) -> str | None:
+        """Its Prometheus page; None if it has none."""
+        try:
+            answer = await self._client.get(f"{self.url}/metrics")
+        except httpx.HTTPError:
+            return None
+        return answer.text if answer.status_code == 200 else None
+
     async def ask(self, asked: Asked, part: int, began: float, late_s: float = 0.0) -> Outcome:
         """Send it and read the whole answer; began: of the part, on time.perf_counter's clock.
 

@@ -8,16 +8,17 @@ moves nothing by itself.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specscope.evaluate.experiment.blocks import BASELINE, arm_k
 from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.statistics import ratio
 from specscope.evaluate.statistics.multiplicity import bonferroni
+from specscope.evaluate.verdict.flags import overruled
 from specscope.evaluate.verdict.verdict import (
-    OVERRULES_ALL,
     Action,
     Confidence,
     Flag,
@@ -30,6 +31,8 @@ from specscope.evaluate.verdict.verdict import (
 from specscope.replay import contrast
 from specscope.replay.client import Outcome
 from specscope.replay.contrast import FEWEST_PARTS, Both, Gain
+from specscope.replay.counters import Counted
+from specscope.replay.schedule import Part
 from specscope.replay.trace import Trace, classes_of
 from specscope.store.buckets import CONTEXT, OUTPUT
 
@@ -62,7 +65,9 @@ class Replayed:
 class JudgedReplay:
     """Every class, then all traffic; and what holds of the whole replay.
 
-    batch: mean requests in flight on side a, largest: the most.
+    batch: mean requests in flight on side a, largest: the most. counted: by side, what its own
+    counters say; None where they do not. failures: by side, the error that most failed requests
+    had.
     """
 
     verdicts: tuple[Replayed, ...]
@@ -72,14 +77,48 @@ class JudgedReplay:
     outputs_differing: int
     batch: float
     largest: int
+    counted: Mapping[str, Counted | None] = field(default_factory=dict)
+    failures: Mapping[str, str] = field(default_factory=dict)
+
+
+def shortfalls(trace: Trace, parts: Sequence[Part]) -> tuple[list[str], bool]:
+    """What a replay's settings leave undecided, a sentence each, and whether that is everything."""
+    said = []
+    asked = Counter(one.class_ for part in parts for one in part.requests)
+    for name in classes_of(trace.requests):
+        if asked[name] < FEWEST_REQUESTS:
+            said.append(
+                f"class {name} sends {asked[name]} requests: a verdict on it needs "
+                f"{FEWEST_REQUESTS}, so lengthen the trace or raise --passes"
+            )
+    if len(parts) < FEWEST_PARTS:
+        said.append(
+            f"{len(parts)} parts make no interval: raise --parts or --passes to {ENOUGH_PARTS} "
+            "parts or more"
+        )
+    elif len(parts) < ENOUGH_PARTS:
+        said.append(
+            f"confidence will be low: {len(parts)} parts of the {ENOUGH_PARTS} that it needs; "
+            "raise --parts or --passes"
+        )
+    return said, len(parts) < FEWEST_PARTS or asked.total() < FEWEST_REQUESTS
 
 
 def judge(
-    trace: Trace, outcomes: Sequence[Outcome], arms: tuple[str, str], *, level: float = 0.95
+    trace: Trace,
+    outcomes: Sequence[Outcome],
+    arms: tuple[str, str],
+    counted: Mapping[str, Counted | None] | None = None,
+    *,
+    level: float = 0.95,
 ) -> JudgedReplay:
-    """arms: names of side a, the baseline, and side b, such as k0 and k4."""
+    """arms: names of side a, the baseline, and side b, such as k0 and k4.
+
+    counted: by side, what its own counters say of these answers; unknown if left out
+    """
+    counted = counted or {}
     pairs = contrast.pair_up(trace.requests, outcomes)
-    flags = _flags(trace, pairs, outcomes)
+    flags = (*_flags(trace, pairs, outcomes), *_compliance(arms, counted))
     names = classes_of(trace.requests)
     each = bonferroni(level, len(names))
     verdicts = []
@@ -100,6 +139,8 @@ def judge(
         outputs_differing=sum(both.a.digest != both.b.digest for both in coupled),
         batch=_in_flight(outcomes, spans),
         largest=_most_in_flight(outcomes),
+        counted=counted,
+        failures=_most_common_errors(outcomes),
     )
 
 
@@ -146,9 +187,10 @@ def estimate(gain: Gain, requests: int, arms: Sequence[str]) -> Estimate:
 def _action(
     gain: Gain | None, requests: int, arms: tuple[str, str], flags: Sequence[Flag]
 ) -> Action:
-    for flag, left in OVERRULES_ALL.items():
-        if flag in flags:
-            return left
+    return overruled(_of_gain(gain, requests, arms), flags)
+
+
+def _of_gain(gain: Gain | None, requests: int, arms: tuple[str, str]) -> Action:
     if gain is None or gain.low is None or gain.high is None or requests < FEWEST_REQUESTS:
         return Action.INCONCLUSIVE
     if gain.low > 1.0 / (1.0 + SMALLEST_EFFECT) and gain.high < 1.0 + SMALLEST_EFFECT:
@@ -207,6 +249,17 @@ def _flags(trace: Trace, pairs: Sequence[Both], outcomes: Sequence[Outcome]) -> 
     return tuple(found)
 
 
+def _compliance(arms: tuple[str, str], counted: Mapping[str, Counted | None]) -> list[Flag]:
+    """Whether the sides ran as they are named, by their own counters."""
+    baseline, other = counted.get("a"), counted.get("b")
+    flags = []
+    if arms[0] in BASELINES and baseline is not None and baseline.proposed:
+        flags.append(Flag.BASELINE_DRAFTS)
+    if arm_k(arms[1]) and other is not None and not other.proposed:
+        flags.append(Flag.NOT_DRAFTED)
+    return flags
+
+
 def _lengths_differ(pairs: Sequence[Both]) -> bool:
     """Whether one side surely writes longer texts: sampled texts differ by chance, too."""
     a, b = ([getattr(both, side).output_tokens or 0 for both in pairs] for side in "ab")
@@ -216,6 +269,14 @@ def _lengths_differ(pairs: Sequence[Both]) -> bool:
     found = ratio.paired_log_ratio(b, ones, a, ones)
     p_value = found.p_value()
     return p_value is not None and p_value < LENGTHS_LEVEL and abs(found.delta) > SAME_LENGTH
+
+
+def _most_common_errors(outcomes: Sequence[Outcome]) -> dict[str, str]:
+    by_side: dict[str, Counter[str]] = defaultdict(Counter)
+    for one in outcomes:
+        if one.error:
+            by_side[one.side][one.error] += 1
+    return {side: errors.most_common(1)[0][0] for side, errors in by_side.items()}
 
 
 def _prompt_tokens(both: Both) -> int | None:

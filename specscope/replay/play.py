@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import httpx
-
 from specscope.replay.client import Endpoint, Outcome
+from specscope.replay.counters import Counted, between
 from specscope.replay.schedule import Part
 from specscope.replay.trace import Asked
+from specscope.served import asking
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +28,28 @@ class ReplayPace:
     timeout_s: float = 300.0
 
 
+@dataclass(frozen=True, slots=True)
+class PlayedPart:
+    """The answers of both sides to one part, and what the sides' own counters say of it."""
+
+    number: int
+    outcomes: tuple[Outcome, ...]
+    counted: Mapping[str, Counted | None]
+
+
 def play(
     urls: Sequence[str],
     parts: Sequence[Part],
     pace: ReplayPace,
     *,
     model: str | None = None,
-    say: Callable[[str], object] = lambda _: None,
-) -> list[Outcome]:
-    """Every answer of both sides. Raises InputError where an endpoint is none."""
-    return asyncio.run(_play(urls, parts, pace, model, say))
+    played: Callable[[PlayedPart], object] = lambda _: None,
+) -> list[PlayedPart]:
+    """Every part against both sides. Raises InputError where an endpoint is none.
+
+    played: called with each part as soon as both sides have answered it
+    """
+    return asyncio.run(_play(urls, parts, pace, model, played)) if parts else []
 
 
 async def _play(
@@ -45,11 +57,9 @@ async def _play(
     parts: Sequence[Part],
     pace: ReplayPace,
     model: str | None,
-    say: Callable[[str], object],
-) -> list[Outcome]:
-    timeout = httpx.Timeout(pace.timeout_s, connect=10.0)
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(timeout=timeout, limits=limits, trust_env=False) as client:
+    played: Callable[[PlayedPart], object],
+) -> list[PlayedPart]:
+    async with asking(pace.timeout_s) as client:
         sides = {
             side: Endpoint(side, url, client, model) for side, url in zip("ab", urls, strict=True)
         }
@@ -57,17 +67,31 @@ async def _play(
             await endpoint.check()
             for asked in parts[0].requests[: pace.warm_up]:
                 await endpoint.ask(asked, -1, time.perf_counter())
-        outcomes: list[Outcome] = []
+        done = []
         for part in parts:
+            ordered = [sides[side] for side in part.order]
             if pace.together:
-                both = (_stretch(sides[side], part, pace) for side in part.order)
-                for found in await asyncio.gather(*both):
-                    outcomes += found
+                both = (_counted_stretch(side, part, pace) for side in ordered)
+                answers = await asyncio.gather(*both)
             else:
-                for side in part.order:
-                    outcomes += await _stretch(sides[side], part, pace)
-            say(f"part {part.number + 1} of {len(parts)}")
-    return outcomes
+                answers = [await _counted_stretch(side, part, pace) for side in ordered]
+            done.append(
+                PlayedPart(
+                    part.number,
+                    tuple(outcome for outcomes, _ in answers for outcome in outcomes),
+                    {side: one for side, (_, one) in zip(part.order, answers, strict=True)},
+                )
+            )
+            played(done[-1])
+    return done
+
+
+async def _counted_stretch(
+    side: Endpoint, part: Part, pace: ReplayPace
+) -> tuple[list[Outcome], Counted | None]:
+    before = await side.metrics()
+    outcomes = await _stretch(side, part, pace)
+    return outcomes, between(before, await side.metrics())
 
 
 async def _stretch(side: Endpoint, part: Part, pace: ReplayPace) -> list[Outcome]:

@@ -15,6 +15,7 @@ from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.verdict import Action, Confidence, Flag, Grade, Reason, Verdict
 from specscope.replay import judge
 from specscope.replay.contrast import Gain
+from specscope.replay.counters import Counted
 from specscope.replay.judge import JudgedReplay, Replayed
 
 SCHEMA = "specscope.replay/1"
@@ -42,7 +43,7 @@ def as_json(result: ReplayResult) -> dict[str, Any]:
     plain = asdict(result)
     judged = plain.pop("judged")
     judged["verdicts"] = [_verdict_json(one) for one in result.judged.verdicts]
-    known: dict[str, Any] = _known({"schema": SCHEMA, **plain, **judged})
+    known: dict[str, Any] = without_nan({"schema": SCHEMA, **plain, **judged})
     return known
 
 
@@ -69,6 +70,8 @@ def read(path: Path) -> ReplayResult:
             outputs_differing=raw["outputs_differing"],
             batch=float(raw["batch"]),
             largest=int(raw["largest"]),
+            counted={side: one and Counted(**one) for side, one in raw.get("counted", {}).items()},
+            failures=dict(raw.get("failures", {})),
         )
         return ReplayResult(
             created_at=int(raw["created_at"]),
@@ -122,11 +125,12 @@ def _reason(raw: Mapping[str, Any]) -> Reason:
     return Reason(str(raw["code"]), raw["arm"], dict(raw["numbers"]))
 
 
-def _known(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """A value of lists, mappings and numbers, with None for every number that is none."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _known(part) for name, part in value.items()}
+        return {name: without_nan(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_known(part) for part in value]
+        return [without_nan(part) for part in value]
     return value

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.verdict import Action, Grade, Verdict
+from specscope.replay.counters import Counted
 from specscope.replay.result import ReplayResult
 
 PAYS: Mapping[Action, str] = {
@@ -13,6 +14,25 @@ PAYS: Mapping[Action, str] = {
     Action.SET_K: "k = {k} pays",
     Action.DISABLE: "{arm} loses",
 }
+
+
+class TimeLeft:
+    """Says after each part how far a replay is, and how long the rest will take."""
+
+    def __init__(
+        self, parts: int, left: int, clock: Callable[[], float], say: Callable[[str], object]
+    ) -> None:
+        """parts: of the whole replay; left: of these, still to be played. clock: in seconds."""
+        self._parts, self._left, self._all_left = parts, left, left
+        self._clock, self._began, self._say = clock, clock(), say
+
+    def step(self) -> None:
+        """A part is done."""
+        self._left -= 1
+        done = f"part {self._parts - self._left} of {self._parts}"
+        each_s = (self._clock() - self._began) / (self._all_left - self._left)
+        minutes, seconds = divmod(round(each_s * self._left), 60)
+        self._say(f"{done}, about {minutes}:{seconds:02d} left" if self._left else done)
 
 
 def lines(result: ReplayResult) -> list[str]:
@@ -27,10 +47,25 @@ def lines(result: ReplayResult) -> list[str]:
         f", {judged.outputs_differing} differ" if judged.outputs_differing else ", all equal"
     )
     said.append(f"texts of {judged.outputs_compared} requests compared{differing}")
+    for side, arm in zip("ab", result.arms, strict=True):
+        said += _counters(arm, judged.counted.get(side))
     for side, arm, url in zip("ab", result.arms, result.urls, strict=True):
         if judged.failed[side]:
-            said.append(f"{judged.failed[side]} requests failed on {arm} ({url})")
+            why = judged.failures.get(side)
+            most = f"; most often: {why}" if why else ""
+            said.append(f"{judged.failed[side]} requests failed on {arm} ({url}){most}")
     return said
+
+
+def _counters(arm: str, counted: Counted | None) -> list[str]:
+    if counted is None:
+        return []
+    if counted.mean_length is None:
+        return [f"{arm} by its own counters: no drafts"]
+    return [
+        f"{arm} by its own counters: {counted.mean_length:.2f} tokens a drafted round, "
+        f"{counted.accepted} of {counted.proposed} proposals accepted"
+    ]
 
 
 def _headline(verdict: Verdict, arms: tuple[str, str]) -> str:

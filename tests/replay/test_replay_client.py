@@ -1,8 +1,12 @@
 """One request to an endpoint, and the whole of a schedule, against scripted answers."""
 
 import asyncio
+import contextlib
 import json
 import math
+import socket
+import threading
+import time
 
 import httpx
 import pytest
@@ -11,8 +15,10 @@ from replay.answers import trace
 from specscope.errors import InputError
 from specscope.replay import play as playing
 from specscope.replay.client import Endpoint
+from specscope.replay.counters import Counted, between, total
 from specscope.replay.play import ReplayPace
 from specscope.replay.schedule import cut
+from specscope.served import KEPT_ALIVE_S, asking
 
 
 def event(body):
@@ -100,14 +106,12 @@ def test_an_answer_without_text_is_whole_and_has_no_times():
 
 
 def played(monkeypatch, handle, urls=("http://a", "http://b"), pace=None, parts=4):
-    client = httpx.AsyncClient
     monkeypatch.setattr(
-        playing.httpx,
-        "AsyncClient",
-        lambda **_: client(transport=httpx.MockTransport(handle)),
+        playing, "asking", lambda _: httpx.AsyncClient(transport=httpx.MockTransport(handle))
     )
     made = cut(trace(12, span_s=0.2), parts, 1, 0)
-    return playing.play(urls, made, pace or ReplayPace(warm_up=1)), made
+    parts = playing.play(urls, made, pace or ReplayPace(warm_up=1))
+    return [outcome for part in parts for outcome in part.outcomes], made
 
 
 @pytest.mark.parametrize(
@@ -126,6 +130,8 @@ def test_each_side_gets_every_request_once_in_the_order_of_the_schedule(monkeypa
     def handle(request):
         if request.url.path == "/v1/models":
             return httpx.Response(200, json={"data": [{"id": "m"}]})
+        if request.url.path == "/metrics":
+            return httpx.Response(404)
         heard.append((request.url.host, json.loads(request.content)["model"]))
         return httpx.Response(200, text=pieces("x", "y"))
 
@@ -174,3 +180,96 @@ def test_an_endpoint_that_dies_meanwhile_is_failures_not_an_end(monkeypatch):
 
     assert {o.error for o in outcomes if o.side == "b"} == {"gone"}
     assert {o.error for o in outcomes if o.side == "a"} == {""}
+
+
+def test_each_side_is_counted_around_its_own_stretches(monkeypatch):
+    drafts = {"a": 0, "b": 0}
+
+    def handle(request):
+        host = request.url.host
+        if request.url.path == "/v1/models":
+            return httpx.Response(200, json={"data": [{"id": "m"}]})
+        if request.url.path == "/metrics":
+            return httpx.Response(200, text=exposition(drafts[host]))
+        drafts[host] += 10 if host == "b" else 0
+        return httpx.Response(200, text=pieces("x", "y"))
+
+    monkeypatch.setattr(
+        playing, "asking", lambda _: httpx.AsyncClient(transport=httpx.MockTransport(handle))
+    )
+    made = cut(trace(12, span_s=0.2), 4, 1, 0)
+
+    parts = playing.play(("http://a", "http://b"), made, ReplayPace(warm_up=1))
+
+    assert total(part.counted["a"] for part in parts) == Counted(0, 0, 0)
+    assert total(part.counted["b"] for part in parts) == Counted(120, 480, 240)
+
+
+def exposition(drafts, started=5):
+    labels = '{engine="0",model_name="m"}'
+    return f"""vllm:spec_decode_num_drafts_total{labels} {drafts}
+vllm:spec_decode_num_draft_tokens_total{labels} {4 * drafts}
+vllm:spec_decode_num_accepted_tokens_total{labels} {2 * drafts}
+process_start_time_seconds {started}
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (None, exposition(5)),
+        (exposition(5), None),
+        (exposition(5), "nothing that counts"),
+        (exposition(5), exposition(9, started=6)),
+        (exposition(9), exposition(5)),
+    ],
+)
+def test_counts_that_are_not_known_are_none(before, after):
+    assert between(before, after) is None
+
+
+def test_a_stretch_that_is_not_counted_leaves_the_whole_unknown():
+    assert total([Counted(1, 4, 2), None]) is None
+
+
+def test_a_server_that_drops_idle_connections_loses_no_request():
+    """vLLM and llama.cpp close theirs after five seconds, perhaps as a request is sent."""
+    with Impatient() as server:
+
+        async def twice():
+            async with asking(10.0) as client:
+                await client.get(server.url)
+                await asyncio.sleep(1.5 * KEPT_ALIVE_S)
+                await client.get(server.url)
+
+        asyncio.run(twice())
+
+    assert server.answered == 2
+
+
+class Impatient:
+    """A server that drops a connection on which a request comes late, without a word."""
+
+    def __enter__(self):
+        self.answered = 0
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/"
+        threading.Thread(target=self._serve, daemon=True).start()
+        return self
+
+    def __exit__(self, *_):
+        self._listening.close()
+
+    def _serve(self):
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listening.accept()
+                threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def _talk(self, connection):
+        with connection:
+            ready = time.monotonic()
+            while connection.recv(1 << 16) and time.monotonic() - ready < 1.2 * KEPT_ALIVE_S:
+                self.answered += 1
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                ready = time.monotonic()

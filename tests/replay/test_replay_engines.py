@@ -81,6 +81,8 @@ def test_a_trace_is_replayed_against_two_engines_and_read_by_the_gate(engines, t
     assert (result["outputs_compared"], result["outputs_differing"]) == (40, 0)
     assert {v["grade"] for v in result["verdicts"]} <= {"replayed", "none"}
     assert result["failed"] == {"a": 0, "b": 0}
+    assert 0 < result["counted"]["b"]["accepted"] < result["counted"]["b"]["proposed"]
+    assert list(tmp_path.glob("*.parts.jsonl")) == []
     for gain in result["verdicts"][0]["gains"]:
         assert gain["a"] > 0
         assert gain["b"] > 0
@@ -100,7 +102,7 @@ def test_the_same_texts_come_from_the_same_address_at_any_depth(engines, tmp_pat
 
     code = main(
         ["replay", trace, "--a", engines[1], "--b", engines[1], "--concurrency", "4", "--parts",
-         "2", "--json"]
+         "3", "--json"]
     )  # fmt: skip
 
     result = json.loads(capsys.readouterr().out)

@@ -10,7 +10,9 @@ from replay.answers import answers, trace
 
 from specscope.errors import InputError
 from specscope.replay import contrast, result
-from specscope.replay.judge import judge
+from specscope.replay.counters import Counted
+from specscope.replay.judge import judge, shortfalls
+from specscope.replay.schedule import cut
 from specscope.replay.show import lines
 
 ARMS = ("k0", "k4")
@@ -234,3 +236,64 @@ def test_a_file_that_is_no_result_is_one_line(tmp_path, text):
         result.read(path)
 
     assert len(str(error.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("counted", "flag", "action"),
+    [
+        ({"a": Counted(5, 20, 9), "b": Counted(5, 20, 9)}, "BASELINE_DRAFTS", "not_comparable"),
+        ({"a": Counted(0, 0, 0), "b": Counted(0, 0, 0)}, "NOT_DRAFTED", "not_comparable"),
+        ({"a": Counted(0, 0, 0), "b": Counted(5, 20, 9)}, None, "set_k"),
+        ({"a": None, "b": None}, None, "set_k"),
+    ],
+)
+def test_sides_that_did_not_run_as_they_are_named_are_flagged(counted, flag, action):
+    asked = trace()
+
+    judged = judge(asked, answers(asked, gain={"sql": 1.5}, drift=0.02), ARMS, counted)
+
+    assert judged.flags == ((flag,) if flag else ())
+    assert judged.verdicts[0].verdict.action == action
+
+
+def test_a_loss_against_a_baseline_that_drafts_is_a_loss():
+    asked = trace()
+    counted = {"a": Counted(5, 20, 9), "b": Counted(5, 20, 9)}
+
+    judged = judge(asked, answers(asked, gain={"sql": 0.5}, drift=0.02), ARMS, counted)
+
+    assert judged.verdicts[0].verdict.action == "disable"
+
+
+@pytest.mark.parametrize(
+    ("requests", "parts", "passes", "sentences", "nothing"),
+    [
+        (60, 10, 1, 0, False),
+        (60, 4, 1, 1, False),
+        (60, 4, 2, 0, False),
+        (60, 2, 1, 1, True),
+        (20, 10, 1, 1, True),
+        (20, 10, 2, 0, False),
+    ],
+)
+def test_what_cannot_be_decided_is_known_before_anything_is_sent(
+    requests, parts, passes, sentences, nothing
+):
+    asked = trace(requests)
+
+    said, all_of_it = shortfalls(asked, cut(asked, parts, passes, 0))
+
+    assert (len(said), all_of_it) == (sentences, nothing)
+
+
+def test_the_reason_of_most_failures_is_said():
+    asked = trace()
+    made = [
+        dataclasses.replace(o, error="gone" if o.number % 3 else "slow") if o.side == "b" else o
+        for o in answers(asked)
+    ]
+
+    judged = judge(asked, made, ARMS)
+
+    assert judged.failures == {"b": "gone"}
+    assert any("gone" in line for line in lines(a_result(judged)))

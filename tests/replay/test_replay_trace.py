@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replay.answers import trace
 
+from specscope.cli import main
 from specscope.errors import InputError
 from specscope.replay.schedule import cut
 from specscope.replay.trace import read_trace, synthetic_prompt, write_trace
@@ -115,3 +116,61 @@ def test_lines_are_json_and_nothing_else(tmp_path):
     path = file_of(tmp_path, LINE)
 
     assert [json.loads(line) for line in path.read_text().splitlines()] == [LINE]
+
+
+def test_prompts_become_a_trace_with_each_of_them_once(tmp_path, capsys):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text(
+        "".join(json.dumps({"prompt": f"p{n}", "label": "sql"}) + "\n" for n in range(200))
+    )
+    path = tmp_path / "trace.jsonl"
+
+    code = main(["replay", str(path), "--prompts", str(prompts), "--rate", "4", "--seed", "1"])
+
+    found = read_trace(path)
+    assert code == 0
+    assert sorted(one.content["prompt"] for one in found.requests) == sorted(
+        f"p{n}" for n in range(200)
+    )
+    assert {one.class_ for one in found.requests} == {"sql"}
+    assert found.span_s == pytest.approx(50, rel=0.3)
+
+
+def test_the_demos_prompts_become_a_trace_of_its_classes(tmp_path):
+    path = tmp_path / "trace.jsonl"
+
+    main(["replay", str(path), "--prompts", "bundled", "--most", "40"])
+
+    found = read_trace(path)
+    assert len(found.requests) == 40
+    assert {one.class_ for one in found.requests} == {"json", "prose", "python", "sql"}
+
+
+def test_of_a_conversation_the_turns_before_the_first_answer_are_asked(tmp_path):
+    def said(*turns):
+        return {"id": "x", "conversations": [{"from": f, "value": v} for f, v in turns]}
+
+    whole = said(("system", "be brief"), ("human", "hi"), ("gpt", "hello"), ("human", "more"))
+    file = tmp_path / "shared.json"
+    file.write_text(json.dumps([whole, said(("gpt", "nobody asked")), said(("human", "yes"))]))
+    path = tmp_path / "trace.jsonl"
+
+    main(["replay", str(path), "--prompts", str(file)])
+
+    found = [one.content["messages"] for one in read_trace(path).requests]
+    assert sorted(found, key=len) == [
+        [{"role": "user", "content": "yes"}],
+        [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}],
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", "[", '[{"conversations": [7]}]', '[{"conversations": [{"from": "human"}]}]']
+)
+def test_a_file_without_prompts_is_one_line(tmp_path, capsys, text):
+    file = tmp_path / "shared.json"
+    file.write_text(text)
+
+    code = main(["replay", str(tmp_path / "t"), "--prompts", str(file)])
+
+    assert (code, capsys.readouterr().err.count("\n")) == (1, 1)
