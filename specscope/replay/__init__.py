@@ -10,5 +10,6 @@ journal    the parts that are done, so that a replay can go on
 counters   what the endpoints' own counters say of it
 contrast   ratios of the two endpoints by class, with intervals
 judge      a verdict a class
+page       the result as Markdown
 result     the file that `specscope gate recommend --accept-replayed` reads
 """

@@ -47,6 +47,7 @@ def add_parser(subparsers: Any) -> None:
     )
     parser.add_argument("--epoch", default="", help="of the engine, where it is in the store too")
     parser.add_argument("--out", type=Path, help="write the result for `gate --accept-replayed`")
+    parser.add_argument("--page", type=Path, help="write the result as Markdown")
     parser.add_argument("--json", action="store_true", help="print JSON")
     write = parser.add_argument_group("write a trace")
     source = write.add_mutually_exclusive_group()
@@ -128,6 +129,7 @@ def _replay(args: Namespace) -> int:
     from specscope.replay.counters import total
     from specscope.replay.journal import Journal
     from specscope.replay.judge import judge, shortfalls
+    from specscope.replay.page import markdown
     from specscope.replay.play import PlayedPart, ReplayPace, play
     from specscope.replay.schedule import cut
     from specscope.replay.show import TimeLeft, lines
@@ -177,6 +179,8 @@ def _replay(args: Namespace) -> int:
     if args.out:
         results.write(args.out, result)
         journal.remove()
+    if args.page:
+        args.page.write_text(markdown(result))
     plain = json.dumps(results.as_json(result), indent=1, allow_nan=False)
     sys.stdout.write((plain if args.json else "\n".join(lines(result))) + "\n")
     return ExitCode.of_answer(any(one.verdict.action.settles for one in result.judged.verdicts))

@@ -37,16 +37,21 @@ class TimeLeft:
 
 def lines(result: ReplayResult) -> list[str]:
     """A verdict a class with its reasons, then what holds of the whole."""
-    judged = result.judged
     said = []
-    for one in judged.verdicts:
+    for one in result.judged.verdicts:
         said.append(_headline(one.verdict, result.arms))
         said += [f"    {words.flag(flag)}" for flag in one.verdict.flags]
         said += [f"    {words.reason(reason)}" for reason in one.verdict.reasons]
+    return said + after_verdicts(result)
+
+
+def after_verdicts(result: ReplayResult) -> list[str]:
+    """What holds of the whole: texts, counters, failures."""
+    judged = result.judged
     differing = (
         f", {judged.outputs_differing} differ" if judged.outputs_differing else ", all equal"
     )
-    said.append(f"texts of {judged.outputs_compared} requests compared{differing}")
+    said = [f"texts of {judged.outputs_compared} requests compared{differing}"]
     for side, arm in zip("ab", result.arms, strict=True):
         said += _counters(arm, judged.counted.get(side))
     for side, arm, url in zip("ab", result.arms, result.urls, strict=True):
@@ -55,6 +60,12 @@ def lines(result: ReplayResult) -> list[str]:
             most = f"; most often: {why}" if why else ""
             said.append(f"{judged.failed[side]} requests failed on {arm} ({url}){most}")
     return said
+
+
+def answer(verdict: Verdict, arms: tuple[str, str]) -> str:
+    """What a verdict says of the second endpoint."""
+    pays = PAYS.get(verdict.action, words.ACTIONS[verdict.action])
+    return pays.format(k=verdict.k, arm=arms[1])
 
 
 def _counters(arm: str, counted: Counted | None) -> list[str]:
@@ -69,8 +80,7 @@ def _counters(arm: str, counted: Counted | None) -> list[str]:
 
 
 def _headline(verdict: Verdict, arms: tuple[str, str]) -> str:
-    pays = PAYS.get(verdict.action, words.ACTIONS[verdict.action])
     grade = "" if verdict.grade is Grade.NONE else f", {verdict.grade}"
     plural = "request" if verdict.pairs == 1 else "requests"
     traffic = verdict.segment.class_ or "all traffic"
-    return f"{traffic}: {pays.format(k=verdict.k, arm=arms[1])} ({verdict.pairs} {plural}{grade})"
+    return f"{traffic}: {answer(verdict, arms)} ({verdict.pairs} {plural}{grade})"

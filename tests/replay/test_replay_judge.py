@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from specscope.errors import InputError
 from specscope.replay import contrast, result
 from specscope.replay.counters import Counted
 from specscope.replay.judge import judge, shortfalls
+from specscope.replay.page import markdown
 from specscope.replay.schedule import cut
 from specscope.replay.show import lines
 
@@ -297,3 +299,33 @@ def test_the_reason_of_most_failures_is_said():
 
     assert judged.failures == {"b": "gone"}
     assert any("gone" in line for line in lines(a_result(judged)))
+
+
+def test_every_figure_of_the_page_is_in_the_json():
+    asked = trace(240, classes=("sql", "prose"))
+    judged = judge(asked, answers(asked, gain={"sql": 1.6, "prose": 0.7}, drift=0.02), ARMS)
+    plain = json.loads(json.dumps(result.as_json(a_result(judged))))
+
+    page = markdown(a_result(judged))
+
+    rows = [line for line in page.splitlines() if line.startswith("|")][2:]
+    gains = [gain for verdict in plain["verdicts"] for gain in verdict["gains"]]
+    assert len(rows) == len(gains) == 8
+    for row, gain in zip(rows, gains, strict=True):
+        value, low, high = re.findall(r"\d+\.\d+", row.split("|")[-2])
+        assert [float(value), float(low), float(high)] == [
+            pytest.approx(gain[name], abs=5e-4) for name in ("value", "low", "high")
+        ]
+    assert [row.split("|")[2].strip().split(" (")[0] for row in rows[:4:3]] == [
+        "k4 loses", "k = 4 pays"
+    ]  # fmt: skip
+
+
+def test_a_page_without_a_gain_says_so():
+    asked = trace(40)
+    made = [dataclasses.replace(o, error="gone") for o in answers(asked)]
+
+    page = markdown(a_result(judge(asked, made, ARMS)))
+
+    assert "FAILURES" in page
+    assert "| – | – | – |" in page
