@@ -62,12 +62,13 @@ def add_judgement(parser: ArgumentParser) -> None:
         "--since",
         type=period,
         default=PERIOD,
-        help="how far back evidence reaches: 24h, 7d, 4w; of open traffic, which epochs count",
+        help="how far back evidence reaches, such as 24h, 7d or 4w (default: 7d); experiments on "
+        "live traffic count whole if their epoch ran since then",
     )
     parser.add_argument(
         "--default-k",
         type=draft_length,
-        help="draft length that engines run by themselves, if no table is in force",
+        help="draft length that the engines run by themselves; needed if no table is in force",
     )
     parser.add_argument(
         "--tpot-ms",
@@ -75,11 +76,11 @@ def add_judgement(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="CLASS=MS",
-        help="allowed 95th percentile of time per output token of a class; the table in force "
-        "keeps those that it was made under",
+        help="latency limit of a class: 95th percentile of the time per output token, such as "
+        "chat=50 (default: the limits of the table in force)",
     )
     parser.add_argument(
         "--closed-loop",
         action="store_true",
-        help="clients wait for their answers, so a faster arm rightly serves more requests",
+        help="the clients wait for their answers before they ask again",
     )

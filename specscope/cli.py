@@ -20,18 +20,30 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "demo": Verb("specscope.demo.cli", "all", "everything on one machine, ending with verdicts"),
-    "analyze": Verb("specscope.analyze.cli", "", "a verdict from logs, metrics and traces"),
-    "report": Verb("specscope.report.cli", "report", "the weekly report"),
-    "gate": Verb("specscope.gate.cli", "report", "the table that decides the draft length"),
-    "replay": Verb("specscope.replay.cli", "report", "A/B of two endpoints on one trace"),
-    "lossless": Verb("specscope.lossless.cli", "report", "whether speculation changes outputs"),
-    "serve": Verb("specscope.service.cli", "server", "the ingest service with its store"),
-    "agent": Verb("specscope_agent.cli", "agent", "the sidecar in the serving pod"),
-    "top": Verb("specscope.top.cli", "agent", "live view of replicas' rounds"),
-    "engine": Verb("specscope.engine.cli", "engine", "the reference engine: serve, bench, train"),
-    "dashboards": Verb("specscope_dashboards.cli", "dashboards", "Grafana dashboards as code"),
-    "doctor": Verb("specscope.doctor.cli", "", "what is missing on this machine, and the remedy"),
+    "demo": Verb(
+        "specscope.demo.cli", "all", "run everything on one machine, ending with verdicts"
+    ),
+    "analyze": Verb(
+        "specscope.analyze.cli", "", "give a verdict from logs, metrics, traces and benchmarks"
+    ),
+    "report": Verb("specscope.report.cli", "report", "write the weekly report"),
+    "gate": Verb(
+        "specscope.gate.cli", "report", "run experiments and manage the table of draft lengths"
+    ),
+    "replay": Verb("specscope.replay.cli", "report", "compare two servers on one trace"),
+    "lossless": Verb(
+        "specscope.lossless.cli", "report", "check that speculation does not change outputs"
+    ),
+    "serve": Verb("specscope.service.cli", "server", "run the service with its store"),
+    "agent": Verb("specscope_agent.cli", "agent", "run the sidecar of the serving pod"),
+    "top": Verb("specscope.top.cli", "agent", "show the rounds of running engines, live"),
+    "engine": Verb(
+        "specscope.engine.cli", "engine", "serve, benchmark or train the reference engine"
+    ),
+    "dashboards": Verb(
+        "specscope_dashboards.cli", "dashboards", "render or push the Grafana dashboards"
+    ),
+    "doctor": Verb("specscope.doctor.cli", "", "find faults from hook to Grafana, with remedies"),
 }
 
 ERROR_ROOTS = {"SpecscopeError", "HookError", "AgentError", "EngineError"}

@@ -11,18 +11,25 @@ def add_parser(subparsers: Any) -> None:
     """Describe the verb."""
     parser = subparsers.add_parser(
         "demo",
-        help="everything on one machine, ending with verdicts",
-        description="Runs the service, the sidecar and the bundled engine, measures four kinds of "
-        "text under two loads with every draft length, and says where speculation pays.",
+        help="run everything on one machine, ending with verdicts",
+        description="Runs the service, the sidecar and the bundled engine. Measures four kinds of "
+        "text under two loads with several draft lengths, and says where speculation pays.",
     )
     parser.add_argument(
-        "--out", type=Path, default=Path("specscope-demo"), help="folder of the store and report"
+        "--out",
+        type=Path,
+        default=Path("specscope-demo"),
+        help="folder for the store and the report (default: %(default)s)",
     )
-    parser.add_argument("--quick", action="store_true", help="one minute, thinner evidence")
     parser.add_argument(
-        "--seed", type=int, help="draws prompts, seeds and orders; random if absent"
+        "--quick", action="store_true", help="take one minute instead of six; intervals are wider"
     )
-    parser.add_argument("--json", action="store_true", help="print report.json instead of a table")
+    parser.add_argument(
+        "--seed", type=int, help="seed of prompts, samples and orders (default: random)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print report.json instead of the table"
+    )
     parser.set_defaults(run=run)
 
 

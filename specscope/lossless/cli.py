@@ -16,23 +16,43 @@ def add_parser(subparsers: Any) -> None:
     """Describe the verb."""
     parser: ArgumentParser = subparsers.add_parser(
         "lossless",
-        help="whether speculation changes what requests get",
-        description="Sends the same prompts greedily to a server without speculation, twice, and "
-        "to one with it, and compares the outputs. Exit code 3 if they differ beyond what the "
-        "first server differs from itself.",
+        help="check that speculation does not change outputs",
+        description="Sends the same prompts with greedy sampling to a server without speculation, "
+        "twice, and to a server with speculation. Exits with 3 if the outputs of the two servers "
+        "differ more than those of the first server differ from each other.",
     )
     parser.add_argument("baseline", type=address, help="server without speculation")
-    parser.add_argument("speculative", type=address, help="server with it, of the same target")
-    parser.add_argument("--prompts", type=Path, help="JSON lines; bundled ones by default")
-    parser.add_argument("--most", type=count, help="prompts, evenly spread; all by default")
-    parser.add_argument("--max-tokens", type=count, default=128, help="of an output")
-    parser.add_argument("--concurrency", type=count, default=8, help="of the crowded runs")
-    parser.add_argument("--model", help="name to ask for; the server's first by default")
-    parser.add_argument("--speculative-model", help="the same of the speculative server")
     parser.add_argument(
-        "--logit-error", type=float, help="difference that rounding may make; measured by default"
+        "speculative", type=address, help="server with speculation and the same target model"
     )
-    parser.add_argument("--timeout-s", type=positive, default=300.0, help="of one answer")
+    parser.add_argument(
+        "--prompts", type=Path, help="file of JSON lines (default: bundled prompts)"
+    )
+    parser.add_argument("--most", type=count, help="most prompts to send (default: all)")
+    parser.add_argument(
+        "--max-tokens", type=count, default=128, help="longest output (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=count,
+        default=8,
+        help="requests at once in the second and third run (default: %(default)s)",
+    )
+    parser.add_argument("--model", help="model name to request (default: the server's first)")
+    parser.add_argument(
+        "--speculative-model", help="model name at the speculative server (default: --model)"
+    )
+    parser.add_argument(
+        "--logit-error",
+        type=float,
+        help="difference in log-probability that rounding may cause (default: measured)",
+    )
+    parser.add_argument(
+        "--timeout-s",
+        type=positive,
+        default=300.0,
+        help="longest wait for one answer (default: 300)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 

@@ -17,60 +17,108 @@ def add_parser(subparsers: Any) -> None:
     """Describe the verb."""
     parser: ArgumentParser = subparsers.add_parser(
         "replay",
-        help="A/B of two endpoints on one trace",
-        description="Sends one trace to two OpenAI-compatible endpoints and compares them. With "
-        "--record or --prompts it writes a trace instead.",
+        help="compare two servers on one trace",
+        description="Sends one trace to two OpenAI-compatible servers and compares what a client "
+        "sees. With --record or --prompts it writes a trace instead.",
     )
-    parser.add_argument("trace", type=Path, help="JSON lines, see docs/replay.md")
+    parser.add_argument("trace", type=Path, help="file of JSON lines, see docs/replay.md")
     parser.add_argument(
-        "--a", type=named_address, metavar="[ARM=]URL", help="the baseline, as k0=http://..."
-    )
-    parser.add_argument(
-        "--b", type=named_address, metavar="[ARM=]URL", help="compared, as k4=http://..."
-    )
-    parser.add_argument("--parts", type=count, default=10, help="of the trace; 10 by default")
-    parser.add_argument("--passes", type=count, default=1, help="times that the trace is run")
-    parser.add_argument(
-        "--speed", type=positive, default=1.0, help="of arrivals; 2 is twice as fast"
+        "--a",
+        type=named_address,
+        metavar="[ARM=]URL",
+        help="baseline server, such as k0=http://one:8000",
     )
     parser.add_argument(
-        "--concurrency", type=count, help="so many requests in flight instead of the arrivals"
+        "--b",
+        type=named_address,
+        metavar="[ARM=]URL",
+        help="server to compare, such as k4=http://two:8000",
     )
     parser.add_argument(
-        "--together", action="store_true", help="both at once: only where they share nothing"
+        "--parts",
+        type=count,
+        default=10,
+        help="parts that the trace is cut into (default: %(default)s)",
     )
-    parser.add_argument("--model", help="name to ask for; the endpoint's first by default")
-    parser.add_argument("--warm-up", type=whole, default=2, help="requests before any counts")
-    parser.add_argument("--timeout-s", type=positive, default=300.0, help="without a byte")
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the order of the endpoints; of --prompts' arrivals"
+        "--passes", type=count, default=1, help="runs of the whole trace (default: %(default)s)"
     )
-    parser.add_argument("--epoch", default="", help="of the engine, where it is in the store too")
-    parser.add_argument("--out", type=Path, help="write the result for `gate --accept-replayed`")
+    parser.add_argument(
+        "--speed",
+        type=positive,
+        default=1.0,
+        help="speed of arrivals; 2 is twice as fast (default: 1)",
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=count,
+        help="ignore arrival times and keep this many requests in flight",
+    )
+    parser.add_argument(
+        "--together",
+        action="store_true",
+        help="run both servers at once; only if they share no hardware",
+    )
+    parser.add_argument("--model", help="model name to request (default: the server's first)")
+    parser.add_argument(
+        "--warm-up",
+        type=whole,
+        default=2,
+        help="requests per server that do not count (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout-s",
+        type=positive,
+        default=300.0,
+        help="longest silence of an answer (default: 300)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the order of the servers and of --prompts' arrivals (default: 0)",
+    )
+    parser.add_argument(
+        "--epoch", default="", help="epoch of the engine in the store, to tie the result to it"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="write the result to a file, for gate --accept-replayed"
+    )
     parser.add_argument("--page", type=Path, help="write the result as Markdown")
     parser.add_argument("--json", action="store_true", help="print JSON")
     write = parser.add_argument_group("write a trace")
     source = write.add_mutually_exclusive_group()
     source.add_argument(
-        "--record", action="store_true", help="from a store's requests, whose prompts are not kept"
+        "--record",
+        action="store_true",
+        help="from the requests of a store, which keeps no prompts",
     )
     source.add_argument(
         "--prompts",
         metavar="FILE",
         help="from prompts: JSON lines, a ShareGPT file, or `bundled` for those of the demo",
     )
-    write.add_argument("--store", help="to record from; SPECSCOPE_STORE by default")
+    write.add_argument("--store", help="store to record from (default: SPECSCOPE_STORE)")
     write.add_argument(
-        "--since", type=period, default=PERIOD, help=f"how far back to record; {PERIOD} by default"
+        "--since",
+        type=period,
+        default=PERIOD,
+        help="how far back to record, such as 24h (default: %(default)s)",
     )
     write.add_argument(
-        "--most", type=count, default=10_000, help="requests to write; 10000 by default"
+        "--most", type=count, default=10_000, help="most requests to write (default: %(default)s)"
     )
     write.add_argument(
-        "--rate", type=positive, default=1.0, help="requests a second of --prompts; 1 by default"
+        "--rate",
+        type=positive,
+        default=1.0,
+        help="requests per second of --prompts (default: %(default)s)",
     )
     write.add_argument(
-        "--max-tokens", type=count, default=128, help="of each of --prompts; 128 by default"
+        "--max-tokens",
+        type=count,
+        default=128,
+        help="longest output of each of --prompts (default: %(default)s)",
     )
     parser.set_defaults(run=run)
 
