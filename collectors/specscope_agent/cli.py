@@ -7,14 +7,10 @@ import os
 import signal
 import threading
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from textwrap import wrap
 from typing import Any
 
-from specscope_hook.settings import KNOWN
-
-OURS = (
-    *("RINGS", "SOURCES", "REPLICA", "SERVICE", "TLS_CA", "TLS_CERT", "TLS_KEY", "TOKEN_FILE"),
-    *("SPOOL", "SPOOL_BYTES", "OTLP", "SAMPLE", "METRICS_PORT", "METRICS_HOST"),
-)
+from specscope_hook.settings import KNOWN, SIDECAR
 
 
 def add_parser(subparsers: Any) -> None:
@@ -22,14 +18,22 @@ def add_parser(subparsers: Any) -> None:
     parser: ArgumentParser = subparsers.add_parser(
         "agent",
         help="the sidecar in the serving pod",
-        description="Drain the rings in SPECSCOPE_RINGS, follow the servers in SPECSCOPE_SOURCES, "
-        "and ship what they hold to SPECSCOPE_SERVICE.",
-        epilog="settings, from the environment:\n"
-        + "\n".join(f"  SPECSCOPE_{name:13} {KNOWN[f'SPECSCOPE_{name}']}" for name in OURS),
+        description="Drains the rings in SPECSCOPE_RINGS, follows the servers in "
+        "SPECSCOPE_SOURCES,\nand ships their records to SPECSCOPE_SERVICE.",
+        epilog=_settings(),
         formatter_class=RawDescriptionHelpFormatter,
     )
     parser.add_argument("--verbose", action="store_true", help="say more on standard error")
     parser.set_defaults(run=agent)
+
+
+def _settings() -> str:
+    lines = ["settings, from the environment:"]
+    for name, setting in KNOWN.items():
+        if SIDECAR in setting.readers:
+            text = f"{setting.meaning} (default: {setting.default})"
+            lines += [f"  {name}", *wrap(text, 84, initial_indent="    ", subsequent_indent="    ")]
+    return "\n".join(lines)
 
 
 def agent(args: Namespace) -> int:

@@ -13,43 +13,131 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from specscope_hook.errors import SettingsError
 
 PREFIX = "SPECSCOPE_"
 
-KNOWN: dict[str, str] = {
-    "SPECSCOPE_RINGS": "directory of the rings, memory-backed and shared with the sidecar; or off",
-    "SPECSCOPE_REPLICA": "name of this serving replica; the host's name by default",
-    "SPECSCOPE_RING_BYTES": "size of a ring's data; 33554432 by default",
-    "SPECSCOPE_SALT": "key of the hash that stands for request ids; random per start by default",
-    "SPECSCOPE_CLASSES": "file of rules that give requests their class",
-    "SPECSCOPE_PRICE_PER_HOUR": "price of the replica, in your currency",
-    "SPECSCOPE_REQUEST_K": "on: follow the policy's draft length per request, where possible",
-    "SPECSCOPE_SERVICE": "host:port of the ingest service",
-    "SPECSCOPE_SPOOL": "directory of the sidecar's queue on disk",
-    "SPECSCOPE_SPOOL_BYTES": "largest size of that queue",
-    "SPECSCOPE_SOURCES": "servers without a hook that the sidecar follows: llama.cpp:/path/to/log",
-    "SPECSCOPE_OTLP": "endpoint that sampled requests are sent to as spans",
-    "SPECSCOPE_SAMPLE": "share of requests that become spans, 0 to 1",
-    "SPECSCOPE_METRICS_PORT": "port of the sidecar's /metrics, /health and /live",
-    "SPECSCOPE_METRICS_HOST": "address of that port; 127.0.0.1 by default, this machine alone",
-    "SPECSCOPE_STORE": "destination of the store: chdb:///path, clickhouse://user@host/db",
-    "SPECSCOPE_STORE_SYNC": "on: acknowledged rows survive a power loss; off: only a crash",
-    "SPECSCOPE_STORE_MIN_FREE_BYTES": "bytes that must be free before an embedded store writes",
-    "SPECSCOPE_LISTEN": "host:port that the service takes batches on",
-    "SPECSCOPE_HTTP": "host:port of the service's read endpoint",
-    "SPECSCOPE_METRICS_LISTEN": "host:port where the service also shows /metrics and /health",
-    "SPECSCOPE_TOKENS": "file of the tokens that the service takes, with their rights",
-    "SPECSCOPE_TOKEN_FILE": "file of the token that this process shows to the service",
-    "SPECSCOPE_TLS_CERT": "file of this process's certificate, with its chain",
-    "SPECSCOPE_TLS_KEY": "file of that certificate's key",
-    "SPECSCOPE_TLS_CA": "file of those who sign the service's certificate; or system",
-    "SPECSCOPE_TLS_CLIENT_CA": "file of those who sign the certificates that clients must show",
-    "SPECSCOPE_INSECURE": "on: the service listens beyond this machine and asks nobody who calls",
-    "SPECSCOPE_APPLY_TOKEN": "secret that lets `gate apply` change policies through the service",
+HOOK, SIDECAR, SERVICE, COMMANDS = "hook", "sidecar", "service", "commands"
+
+
+class Setting(NamedTuple):
+    """A setting: who reads it (HOOK, SIDECAR, SERVICE, COMMANDS), its meaning and its default."""
+
+    readers: tuple[str, ...]
+    meaning: str
+    default: str = "none"
+
+
+KNOWN: dict[str, Setting] = {
+    "SPECSCOPE_RINGS": Setting(
+        (HOOK, SIDECAR, COMMANDS),
+        "directory of the rings: in memory, shared by engine and sidecar, such as /dev/shm; "
+        "off: the hook does nothing",
+        "off",
+    ),
+    "SPECSCOPE_REPLICA": Setting((HOOK, SIDECAR), "name of this replica", "the host's name"),
+    "SPECSCOPE_RING_BYTES": Setting(
+        (HOOK,),
+        "size of a ring; the default holds about 30 s of 200 rounds/s of 256 sequences",
+        "33554432",
+    ),
+    "SPECSCOPE_SALT": Setting(
+        (HOOK,),
+        "key of the hashes of request ids and outputs; give all replicas the same key to compare "
+        "their outputs",
+        "random at each start",
+    ),
+    "SPECSCOPE_CLASSES": Setting(
+        (HOOK,), "file of rules that give requests their class, in vLLM and SGLang"
+    ),
+    "SPECSCOPE_PRICE_PER_HOUR": Setting(
+        (HOOK,), "price of the replica, in your currency; verdicts then give costs"
+    ),
+    "SPECSCOPE_REQUEST_K": Setting(
+        (HOOK,),
+        "on: vLLM takes its draft length from the policy, which experiments need; the reference "
+        "engine always does, SGLang and transformers never do",
+        "off",
+    ),
+    "SPECSCOPE_SOURCES": Setting(
+        (SIDECAR,),
+        "servers without a hook, followed by their log: [replica=]llama.cpp:/path/to/log, "
+        "separated by commas",
+    ),
+    "SPECSCOPE_SERVICE": Setting(
+        (SIDECAR, COMMANDS),
+        "host:port of the service; without it batches stay in the spool, and no command changes "
+        "a policy",
+    ),
+    "SPECSCOPE_TLS_CA": Setting(
+        (SIDECAR, COMMANDS),
+        "file of those who sign the service's certificate, or system for the machine's own list; "
+        "without it nothing is encrypted",
+    ),
+    "SPECSCOPE_TOKEN_FILE": Setting(
+        (SIDECAR, COMMANDS), "file of the token that is shown to the service"
+    ),
+    "SPECSCOPE_TLS_CERT": Setting(
+        (SIDECAR, SERVICE), "file of this process's certificate, with its chain"
+    ),
+    "SPECSCOPE_TLS_KEY": Setting((SIDECAR, SERVICE), "file of that certificate's key"),
+    "SPECSCOPE_SPOOL": Setting(
+        (SIDECAR,), "directory of the sidecar's queue on disk", "/var/lib/specscope/spool"
+    ),
+    "SPECSCOPE_SPOOL_BYTES": Setting(
+        (SIDECAR,),
+        "largest size of that queue; beyond it detail is dropped first, and counted",
+        "1073741824",
+    ),
+    "SPECSCOPE_OTLP": Setting((SIDECAR,), "endpoint that sampled requests are sent to as spans"),
+    "SPECSCOPE_SAMPLE": Setting((SIDECAR,), "share of requests that become spans, 0 to 1", "0.01"),
+    "SPECSCOPE_METRICS_PORT": Setting(
+        (SIDECAR,), "port of the sidecar's /metrics, /health and /live"
+    ),
+    "SPECSCOPE_METRICS_HOST": Setting((SIDECAR,), "address of that port", "127.0.0.1"),
+    "SPECSCOPE_STORE": Setting(
+        (SERVICE, COMMANDS),
+        "the store: chdb:///path, clickhouse://user@host/db, or a service's http://host:port to "
+        "read from",
+        "must be set, or --store",
+    ),
+    "SPECSCOPE_STORE_SYNC": Setting(
+        (SERVICE,),
+        "on: acknowledged rows of an embedded store survive a power loss; off: only a crash",
+        "on",
+    ),
+    "SPECSCOPE_STORE_MIN_FREE_BYTES": Setting(
+        (SERVICE,), "bytes that must be free before an embedded store writes", "268435456"
+    ),
+    "SPECSCOPE_LISTEN": Setting(
+        (SERVICE,), "host:port that the service takes batches on", "127.0.0.1:7070"
+    ),
+    "SPECSCOPE_HTTP": Setting(
+        (SERVICE,), "host:port of the service's read endpoint", "127.0.0.1:8123"
+    ),
+    "SPECSCOPE_METRICS_LISTEN": Setting(
+        (SERVICE,), "host:port of /metrics and /health, for callers without a token"
+    ),
+    "SPECSCOPE_TOKENS": Setting(
+        (SERVICE,),
+        "file of the tokens that the service takes, with rights and tenants; needed beyond this "
+        "machine",
+        "none: nobody is asked",
+    ),
+    "SPECSCOPE_TLS_CLIENT_CA": Setting(
+        (SERVICE,), "file of those who sign the certificates that clients must show"
+    ),
+    "SPECSCOPE_INSECURE": Setting(
+        (SERVICE,), "on: listen beyond this machine without tokens and TLS", "off"
+    ),
+    "SPECSCOPE_APPLY_TOKEN": Setting(
+        (SERVICE, COMMANDS),
+        "secret that lets gate change policies through the service; without one nobody may",
+    ),
 }
-"""Meaning of every setting, by name."""
+"""Every setting by name. The page of settings is made from this."""
 
 _INJECTED = re.compile(  # what Kubernetes sets for a Service whose name begins with `specscope`
     r"SPECSCOPE_(PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?"
