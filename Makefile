@@ -96,6 +96,16 @@ faults: $(READY)
 soak: $(READY)
 	$(BIN)/python tests/faults/soak.py $(ARGS)
 
+.PHONY: pictures reference
+
+# Pictures of the README and the docs, from the store of `make demo`; needs chromium.
+pictures: $(READY)
+	$(BIN)/python docs/tools/pictures.py $(or $(DEMO),specscope-demo)
+
+# Pages that are made from the code: commands and settings.
+reference: $(READY)
+	$(BIN)/python docs/tools/reference.py
+
 # One script a budget; each prints ratios measured in its own run.
 bench: $(READY)
 	for script in $(filter-out bench/judge_%.py,$(wildcard bench/*.py)); do echo "== $$script"; $(BIN)/python $$script || exit 1; done

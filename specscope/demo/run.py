@@ -110,13 +110,21 @@ def _measure(folders: Folders, job: Job, progress: Progress) -> Report:
     with Store.open(_dsn(folders)) as store:
         roll(store, everything=True)
         Assessor(store).tick()  # dashboards show verdicts; the service ended before its turn
-        return collect(
-            store,
-            title="Does speculative decoding pay here?",
-            since=began_at,
-            load_names={load_bucket(load.requests): load.name for load in LOADS},
-            notes=notes(),
-        )
+        return report_of(store, began_at)
+
+
+def report_of(store: Store, since: int = 0) -> Report:
+    """The report on a demonstration's store, with its own words for the loads.
+
+    since: ns since 1970, from which rows belong to the demonstration.
+    """
+    return collect(
+        store,
+        title="Does speculative decoding pay here?",
+        since=since,
+        load_names={load_bucket(load.requests): load.name for load in LOADS},
+        notes=notes(),
+    )
 
 
 @contextmanager
