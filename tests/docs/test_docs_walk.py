@@ -1,0 +1,136 @@
+"""The blocks of the README and of the first page run as they stand, one terminal each."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from ports import own_port
+from waiting import until
+
+ROOT = Path(__file__).parents[2]
+ENGINE = re.compile(r"vllm serve .*?'\{.*?\}'|specscope engine serve --k 4", re.DOTALL)
+SHORT = {
+    "--seconds 420": "--seconds 20",
+    "--minutes 5 --block-s 6": "--minutes 0.5 --block-s 4",
+    "--minutes 90": "--minutes 0.5 --block-s 4",
+}
+
+
+def blocks(page, heading):
+    """Shell blocks behind a heading, without the installation."""
+    section = (ROOT / page).read_text().partition(heading)[2].partition("\n## Next")[0]
+    texts = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    lines = ["\n".join(one for one in t.splitlines() if "pip install" not in one) for t in texts]
+    return [text for text in lines if text.strip() and "-m venv" not in text]
+
+
+class Machine:
+    """Terminals with one home, whose ports and rings are this test's own."""
+
+    def __init__(self, home):
+        self.home, self.rings = home, home / "shm"
+        self.rings.mkdir()
+        self.ports = {"7070": own_port(), "8123": own_port(), "8000": own_port()}
+        for name, variable in (("7070", "SPECSCOPE_LISTEN"), ("8123", "SPECSCOPE_HTTP")):
+            setattr(self, variable, f"127.0.0.1:{self.ports[name]}")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("SPECSCOPE_")}
+        self.environment = kept | {
+            "HOME": str(home),
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def text(self, block):
+        """A block on this machine's ports and memory, with the bundled engine."""
+        port = self.ports["8000"]
+        block = ENGINE.sub(f"specscope engine serve --k 4 --port {port}", block)
+        block = block.replace("/dev/shm", str(self.rings))
+        for name, own in self.ports.items():
+            block = block.replace(f"127.0.0.1:{name}", f"127.0.0.1:{own}")
+        for long, short in SHORT.items():
+            block = block.replace(long, short)
+        listen = f"SPECSCOPE_LISTEN={self.SPECSCOPE_LISTEN} SPECSCOPE_HTTP={self.SPECSCOPE_HTTP}"
+        return block.replace("\nspecscope serve", f"\nexport {listen}\nspecscope serve")
+
+    @contextmanager
+    def terminal(self, block):
+        """A terminal that stays open: the block's last command runs until it is interrupted."""
+        process = subprocess.Popen(
+            ["bash", "-ec", self.text(block)],
+            cwd=ROOT,
+            env=self.environment,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+        )
+        try:
+            yield process
+        finally:
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait(60)
+
+    def paste(self, block):
+        """Exit code and output of a block that ends by itself."""
+        out = self.home / "out"
+        run = subprocess.run(
+            [
+                "bash",
+                "-c",
+                self.text(f"cd {ROOT}\n{block}").replace(
+                    "specscope report", f"specscope report --out {out}"
+                ),
+            ],
+            capture_output=True,
+            text=True,
+            env=self.environment,
+        )
+        return run.returncode, run.stdout + run.stderr
+
+    def answers(self, name, path):
+        """Whether something listens on the port that the page calls `name`."""
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{self.ports[name]}{path}", timeout=5).close()
+        except OSError:
+            return False
+        return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "heading"),
+    [("README.md", "## Measure your own engine"), ("docs/start.md", "# Start in five minutes")],
+    ids=["readme", "start"],
+)
+def test_the_blocks_of_a_page_run_from_nothing_to_a_report(tmp_path, page, heading):
+    texts = blocks(page, heading)
+    engine = next(text for text in texts if ENGINE.search(text))
+    service = next(text for text in texts if "specscope serve" in text)
+    sidecar = next(text for text in texts if "specscope agent" in text)
+    rest = [
+        text for text in texts if text not in (engine, service, sidecar) and "specscope" in text
+    ]
+    machine = Machine(tmp_path)
+
+    with ExitStack() as stack:
+        stack.enter_context(machine.terminal(service))
+        until(lambda: machine.answers("8123", "/health"))
+        stack.enter_context(machine.terminal(sidecar))
+        stack.enter_context(machine.terminal(engine))
+        until(lambda: machine.answers("8000", "/v1/models"))
+        address = f"http://127.0.0.1:{machine.ports['8000']}"
+        traffic = [sys.executable, "docs/examples/traffic.py", address, "--class", "json"]
+        clients = stack.enter_context(subprocess.Popen([*traffic, "--seconds", "45"], cwd=ROOT))
+        code, said = machine.paste("\n".join(rest))
+        clients.wait()
+
+    report = json.loads((tmp_path / "out/report.json").read_text())
+    assert code in (0, 3), said
+    assert report["accounting"]["recorded"] == report["accounting"]["stored"] > 0
+    assert clients.returncode == 0
+    assert "json" in said
