@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -120,9 +121,12 @@ def _hidden(action: argparse.Action) -> bool:
 
 
 def _row(action: argparse.Action) -> str:
-    default = action.default
-    known = default not in (None, False, [], argparse.SUPPRESS)
-    cells = (f"`{_name(action)}`", _filled(action), f"`{default}`" if known else "")
+    text, default = _help(action), action.default
+    named = re.search(r"\s*\(default: ([^)]*)\)", text)
+    if named:
+        text, default = text.replace(named[0], ""), named[1]
+    known = default not in (None, False, [], "", argparse.SUPPRESS)
+    cells = (f"`{_name(action)}`", text, str(default) if known else "")
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
@@ -137,7 +141,7 @@ def _name(action: argparse.Action) -> str:
     return " ".join(words)
 
 
-def _filled(action: argparse.Action) -> str:
+def _help(action: argparse.Action) -> str:
     text = (action.help or "") % {"default": action.default, "prog": "specscope"}
     return text + ("; required" if action.required and action.option_strings else "")
 
