@@ -23,6 +23,7 @@ _OWN_NAMES = {
     "generated": "output_tokens",
     "predicted": "output_tokens",
     "emitted": "output_tokens",
+    "steps": "drafts",
 }
 ONE_OFF = 0.03
 """A first token from the prompt's pass, and a length of two decimals."""
@@ -74,7 +75,7 @@ class CountedLines:
     """One window per request; its speed stands in a later line."""
 
     name = "rounds-log"
-    gates = (b" rounds=", b"Chat completion: ")
+    gates = (b" rounds=", b"Chat completion: ", b" proposed=")
     marks = gates
 
     def __init__(self, input: str) -> None:

@@ -22,6 +22,7 @@ from specscope.readers.tables.cells import bare, quantity, rates, ratio_of, read
 from specscope.readers.tables.csv_file import header, name_of, rows
 from specscope.readers.tables.impossible import Impossible
 from specscope.readers.tables.llama_bench import is_llama_bench, speeds
+from specscope.readers.tables.merged_cells import spread
 from specscope.readers.tables.names import (
     OFF,
     ON,
@@ -154,9 +155,11 @@ def records(
 
 
 def _table(printed: Sequence[str], found: Iterator[Mapping[str, str]]) -> Table:
-    rows = [{name_of(name): bare(cell) for name, cell in row.items()} for row in found]
-    names = list(dict.fromkeys(name_of(name) for name in printed))
-    return Table(names, rows, printed={name_of(name): bare(name) for name in printed})
+    printed, cells = spread(printed, [[row.get(name, "") for name in printed] for row in found])
+    names = [name_of(name) for name in printed]
+    rows = [dict(zip(names, map(bare, row), strict=True)) for row in cells]
+    said = {name_of(name): bare(name) for name in printed}
+    return Table(list(dict.fromkeys(names)), rows, printed=said)
 
 
 def _ran(unfolded: list[dict[str, str]], table: Table) -> tuple[list[dict[str, str]], list[str]]:
@@ -342,7 +345,7 @@ def _conditions(schema: Schema, row: Row) -> dict[str, int | float | str]:
         if text is None:
             continue
         if dimension in ("engine", "label"):
-            text = _COMMIT.sub("", text).strip() or text
+            text = _COMMIT.sub("", text).replace("()", "").strip() or text
         value = quantity(text)
         words = dimension in ("label", "engine", "version")
         if value is None or words or value.unit:

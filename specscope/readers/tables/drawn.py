@@ -9,7 +9,14 @@ from dataclasses import replace
 
 from specscope.readers.tables.cells import bare, quantity
 from specscope.readers.tables.csv_file import name_of
-from specscope.readers.tables.lists import LONGEST_LINE, arms_in_lines, headings_above, line_speeds
+from specscope.readers.tables.lists import (
+    LONGEST_LINE,
+    arms_in_lines,
+    headings_above,
+    line_speeds,
+    times_in_lines,
+)
+from specscope.readers.tables.merged_cells import spread
 from specscope.readers.tables.names import is_command
 from specscope.readers.tables.sentences import sentences, speeds_in_sentence
 from specscope.readers.tables.shape import of_subject
@@ -233,6 +240,11 @@ def _columns(line: str) -> list[str]:
 def _listed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
     """Arms in neighbouring lines; a line between that measures nothing names the class below it."""
     found = arms_in_lines(lines, place)
+    timed = times_in_lines(lines, place) if found is None else None
+    if timed is not None:
+        cells = [[row.arm, row.speed] for row in timed[0]]
+        caption = caption_above(lines, place)
+        return _made(["arm", "latency (s)"], cells, caption), range(place, timed[1] + 1)
     if found is None:
         return None
     rows, last = found
@@ -274,6 +286,7 @@ def _as_line(name: str, value: str) -> str:
 
 
 def _made(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:
+    header, rows = spread(header, rows)
     printed: dict[str, str] = {}
     for place, cell in enumerate(header):
         name = name_of(cell) or ("row" if place == 0 else f"column_{place}")

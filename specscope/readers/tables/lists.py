@@ -40,6 +40,17 @@ _NO_OUTPUT = re.compile(
 _OF_TABLE = re.compile(r"[|\t│┃]|\S\s{2,}\S.*\S\s{2,}\S")
 """A row of a table: bars, tabs, or three columns."""
 
+_LABEL_GAP = re.compile(r"^([^|\t:]{1,60}:)\s{2,20}(.{1,40}?)\s{2,20}(?=\()")
+_TIME = re.compile(
+    r"^[\s>*•-]{0,8}(?P<label>[^:|]{1,60}):\s{1,20}(?P<value>\d{1,6}(?:\.\d{1,6})?)\s?s(?:ec\w*)?\W*$"
+)
+_CLAIM = re.compile(
+    r"^[\s>*•-]{0,8}speed-?up\W{1,20}(\d{1,3}(?:\.\d{1,4})?)\s?[x×]?\W*$", re.IGNORECASE
+)
+AGREES = 0.02
+"""A speedup is printed with two decimals."""
+
+MOST_TIMES = 6
 _LABELLED = re.compile(r"^(?P<label>[^:|]{1,60}):\s+(?P<rest>.*)$")
 _AMBIGUOUS = re.compile(r"\bvs\.?\s|\bfrom\b|\bto\s+\d|->|→", re.IGNORECASE)
 _HEADING = re.compile(r"^\s*(#+\s*|<summary>\s*|[-*•]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
@@ -101,7 +112,7 @@ def line_speeds(line: str, above: _Above | None = None) -> list[Listed]:
     above = above or _Above()
     if len(line) > LONGEST_LINE or _AMBIGUOUS.search(line) or _ENGINES_OWN.search(line):
         return []
-    text = _MARKS.sub("", bare(line))
+    text = _LABEL_GAP.sub(r"\1 \2 ", _MARKS.sub("", bare(line)))
     matches = [m for m in _SPEED.finditer(text) if not _NO_OUTPUT.search(text[: m.start()])]
     if not matches and above.unit:
         matches = list(_BARE_SPEED.finditer(text))[:1]
@@ -139,7 +150,7 @@ def arms_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int] 
     headings, last = 0, place
     for number in range(place, min(place + MOST_ROWS, len(lines))):
         line = lines[number]
-        if _OF_TABLE.search(line[:LONGEST_LINE].strip()):
+        if _OF_TABLE.search(_LABEL_GAP.sub(r"\1 \2 ", line[:LONGEST_LINE].strip())):
             break
         mark = re.match(r"^\s{0,3}(#{1,6})\s", line[:LONGEST_LINE])
         level = len(mark.group(1)) if mark else PLAIN
@@ -168,10 +179,33 @@ def arms_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int] 
     return (rows, last) if _holds_comparison(rows) else None
 
 
+def times_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int] | None:
+    """(two runs of the same work with their seconds, the number of the last line), if the speedup
+    printed below agrees; None for others."""
+    rows: list[Listed] = []
+    for number in range(place, min(place + MOST_TIMES, len(lines))):
+        line = bare(lines[number][:LONGEST_LINE])
+        found, claim = _TIME.match(line), _CLAIM.match(line)
+        if found and named(found.group("label")).state in (ON, OFF, WORD):
+            rows.append(Listed(found.group("label").strip(" *#-"), "", f"{found.group('value')} s"))
+        elif claim and len(rows) == 2:
+            base, arm = sorted(rows, key=lambda row: named(row.arm).state == ON)
+            ratio = float(base.speed[:-2]) / (float(arm.speed[:-2]) or 1)
+            agrees = abs(ratio / float(claim.group(1)) - 1) < AGREES
+            return (rows, number) if agrees and _holds_comparison(rows) else None
+        elif not rows or line.strip():
+            return None
+    return None
+
+
 def has_list(text: str) -> bool:
     """Whether a text lists speeds of a run without speculation and of one with it."""
     lines = text.splitlines()
-    return any(arms_in_lines(lines, place) for place in range(len(lines)) if lines[place].strip())
+    return any(
+        arms_in_lines(lines, place) or times_in_lines(lines, place)
+        for place in range(len(lines))
+        if lines[place].strip()
+    )
 
 
 def _without_shared_labels(rows: list[Listed]) -> list[Listed]:

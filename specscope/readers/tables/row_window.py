@@ -23,7 +23,7 @@ def window_of(input: str, arm: Arm, positions: tuple[float, ...] | None) -> Wind
     parts = round_parts(arm)
     told = [str(arm.conditions[d]) for d in ("label", "engine", "version") if d in arm.conditions]
     told += [str(arm.settings["model"])] if "model" in arm.settings and not told else []
-    loads = ("batch", "concurrency", "context")
+    loads = ("batch", "concurrency", "context", "tp")
     told += [f"{name} {arm.conditions[name]}" for name in loads if name in arm.conditions]
     own = "" if arm.arm.startswith("row ") and told else arm.arm
     return Window(

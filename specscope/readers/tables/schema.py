@@ -43,8 +43,13 @@ _OF_MANY = {
 _INDEX = set(words("run trial seed rep repeat repetition iteration iter no # id pass"))
 
 
-_RESULT = set(words("gb gib mb mib peak memory mem vram watts power temp joules util"))
-"""Words of columns that say what a run took, not under what it ran."""
+_RESULT = set(
+    words(
+        "gb gib mb mib peak memory mem vram watts power temp joules util ttft tpot itl latency "
+        "accept acceptance accepted rate speed duration seconds"
+    )
+)
+"""Words of columns that say what a run took or gave, not under what it ran."""
 
 
 @dataclass(slots=True)
@@ -315,7 +320,7 @@ def _labels(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
             continue
         cells = [row.get(name, "") for row in rows]
         counts = {cell: cells.count(cell) for cell in set(cells)}
-        words = all(quantity(cell) is None for cell in counts if cell)
+        words = name in headers.MACHINE or all(quantity(cell) is None for cell in counts if cell)
         repeated = len(counts) > 1 and min(counts.values()) >= TOLD_APART_BY
         if (words and repeated) or (not words and _is_condition_of_arms(schema, name, rows)):
             schema.labels.append(name)

@@ -59,6 +59,7 @@ _MEASURE_IN_NAME = re.compile(
 )
 """What a header measures, beside the arm that it names (`MTP tok/s/user`)."""
 
+_CORNER = re.compile(r"(\w[\w ]{0,30}?)\s*[\\/↓×]\s*(\w[\w ]{0,30}?)\s*→?")
 _NO_CLASS = set(
     words(
         "mean median avg average p50 p90 p95 p99 min max std total output input gen generation "
@@ -71,6 +72,7 @@ _NO_CLASS = set(
 
 def long_rows(table: Table) -> list[dict[str, str]]:
     """One row per arm and class; the rows as they are where they are that already."""
+    table = _crossed(table)
     if is_transposed(table):
         return list(_by_column(table))
     arrows = _arrow_columns(table)
@@ -99,6 +101,25 @@ def of_subject(table: Table) -> Table:
     rows = [{("accept_len" if n == "mean" else n): c for n, c in row.items()} for row in table.rows]
     names = ["accept_len" if name == "mean" else name for name in table.names]
     return replace(table, names=names, rows=rows)
+
+
+def _crossed(table: Table) -> Table:
+    """The table with columns named after their load, where its corner names both sides
+    (`TP \\ Concurrency`)."""
+    first, *others = table.names or [""]
+    corner = _CORNER.fullmatch(table.said(first))
+    if not corner or not all(name.isdigit() for name in others):
+        return table
+    rows, columns = map(name_of, corner.groups())
+    new = {first: rows, **{name: f"{columns}_{name}" for name in others}}
+    if not all(headers.class_of(new[name]) for name in others):
+        return table
+    return replace(
+        table,
+        names=[new[name] for name in table.names],
+        rows=[{new[name]: cell for name, cell in row.items()} for row in table.rows],
+        printed={new[name]: table.said(name) if name != first else rows for name in table.names},
+    )
 
 
 def is_transposed(table: Table) -> bool:
@@ -239,6 +260,7 @@ def _named_columns(table: Table) -> dict[str, tuple[str, str]]:
         for name in table.names
         if (split := _split(name)) and split[1] not in ("decode", "acc")
     }
+    found = {name: s for name, s in found.items() if not set(s[0].split("_")) <= _NO_CLASS}
     arms = {arm for arm, _ in found.values()}
     states = {named(arm).state for arm in arms}
     return found if len(arms) > 1 and states & {OFF, WORD} else {}

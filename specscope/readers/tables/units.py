@@ -28,6 +28,8 @@ def unit_of(table: Table, name: str) -> str | None:
         return known.pop()
     if units and not any(units) and len(table.caption) <= 100:
         metric = headers.metric_of(name_of(table.caption))
+        if metric in ("mean_length", "acceptance_rate"):
+            return headers.MEASURES[metric][0]
         return metric if metric in headers.SPEEDS else None
     if units and not any(units) and _quoted(table):
         return "tok_s"
