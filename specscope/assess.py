@@ -14,7 +14,7 @@ from typing import Any
 from specscope.evaluate.causes.diagnosis import CauseOdds
 from specscope.evaluate.experiment.blocks import BASELINE, Design
 from specscope.evaluate.experiment.estimate import Estimate
-from specscope.evaluate.experiment.paired import paired
+from specscope.evaluate.experiment.paired import Paired, paired
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.outputs.copies import OutputCheck
 from specscope.evaluate.verdict.choice import Rules
@@ -44,9 +44,9 @@ MIXED, UNKNOWN = "mixed", "unknown"
 class JudgedExperiment:
     """One kind of experiment with its verdicts.
 
-    begun: beginnings of the pairs with a target-only block, by epoch and segment, ns since 1970.
-    policies: the newest policy, and blocks: how many blocks, by epoch. tables: that the arms of
-    tables ran, by epoch and arm.
+    paired: the blocks that were judged. begun: beginnings of the pairs with a target-only block,
+    by epoch and segment, ns since 1970. policies: the newest policy, and blocks: how many blocks,
+    by epoch. tables: that the arms of tables ran, by epoch and arm.
     """
 
     kind: str
@@ -54,6 +54,7 @@ class JudgedExperiment:
     verdicts: tuple[Verdict, ...]
     stories: tuple[SwitchComparison, ...] = ()
     untried: tuple[Untried, ...] = ()
+    paired: Paired | None = None
     begun: Mapping[tuple[str, Segment], tuple[int, ...]] = field(default_factory=dict)
     policies: Mapping[str, int] = field(default_factory=dict)
     blocks: Mapping[str, int] = field(default_factory=dict)
@@ -269,6 +270,7 @@ def _judged(
         verdicts=tuple(verdicts),
         stories=tuple(compare_switches(pairs, looked)),
         untried=tuple(untried(pairs, verdicts)),
+        paired=pairs,
         begun={
             key: tuple(
                 min(block.first_at for block in pair.blocks.values())

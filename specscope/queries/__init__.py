@@ -5,7 +5,7 @@ of time differently, and returns the whole statement. Its docstring says the tab
 column of time that a condition can use, and ends its first paragraph with the unit.
 """
 
-from specscope.queries.assessments import evidence_state, verdicts
+from specscope.queries.assessments import evidence_state, verdict_history, verdicts
 from specscope.queries.blocks import block_classes, block_parts, blocks, throughput_by_arm
 from specscope.queries.copies import output_count, outputs
 from specscope.queries.delivery import (
@@ -57,5 +57,5 @@ __all__ = [
     "pooled_blocks", "pooled_classes", "pooled_parts", "reconciliation", "replicas",
     "request_latency", "residence", "round_time", "round_time_by_k", "silence", "starts",
     "stored_rounds", "stored_rows", "throughput", "throughput_by_arm", "tokens_by_class",
-    "tokens_per_round", "verdicts",
+    "tokens_per_round", "verdict_history", "verdicts",
 ]  # fmt: skip

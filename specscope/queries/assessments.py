@@ -21,6 +21,29 @@ def verdicts(where: str = EVERYTHING) -> str:
         ORDER BY design, epoch, label, context, output, load"""
 
 
+def verdict_history(where: str = EVERYTHING) -> str:
+    """The last verdict of each day on each segment, oldest first. [1]
+
+    Table `assessment`, time `assessed_at`, which comes out in ns since 1970. Speedup: of `arm`
+    over `baseline`.
+    """
+    of_day = (
+        "action", "k", "arm", "baseline", "speedup", "low", "high", "pairs", "grade", "metric",
+    )  # fmt: skip
+    # In a tuple, since argMax leaves out rows whose value is unknown.
+    last = ", ".join(f"last.{place} AS {name}" for place, name in enumerate(of_day, start=1))
+    return f"""
+        SELECT toUnixTimestamp64Nano(at) AS assessed_at, design, epoch, class, context, output,
+            load, {last}
+        FROM (
+            SELECT toDate(a.assessed_at) AS day, design, epoch, class, context, output, load,
+                max(a.assessed_at) AS at, argMax(tuple({", ".join(of_day)}), a.assessed_at) AS last
+            FROM (SELECT * FROM assessment FINAL WHERE {where}) AS a
+            GROUP BY day, design, epoch, class, context, output, load
+        )
+        ORDER BY assessed_at, design, epoch, class, context, output, load"""
+
+
 def evidence_state(where: str = EVERYTHING) -> str:
     """What changes when evidence does: blocks, their newest computation, the newest policy. [1]
 

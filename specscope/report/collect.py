@@ -16,12 +16,14 @@ from specscope.assess import assess_in_force
 from specscope.evaluate.outputs.copies import worst
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.fleet import fleet_verdict, segment_names
+from specscope.evidence.past import read_past
 from specscope.evidence.read import read
 from specscope.gate.recommend import recommend
 from specscope.policy.stored import history
 from specscope.queries.period import since_condition
 from specscope.report import model
 from specscope.report.actions import change_rows, how, tokens_a_week
+from specscope.report.past import WEEK_NS, WEEKS, event_rows, promise_rows, trend_rows
 from specscope.report.views import (
     fleet_row,
     headline,
@@ -63,7 +65,7 @@ def collect(
 
     Raises StoreError where the store cannot be read.
     """
-    names = load_names or {}
+    names, now = load_names or {}, time.time_ns()
     evidence = read(store, since)
     if price_per_hour is not None:
         epochs = {boot["epoch"] for boot in evidence.boots}
@@ -74,9 +76,9 @@ def collect(
     fleet = fleet_verdict(verdicts, names)
     blocks = [*evidence.blocks, *(b for one in evidence.crossings for b in one.blocks)]
     ran = {(block.replica, block.boot) for block in blocks if block.first_at >= since}
-    advised = recommend(
-        judged, history(evidence.policies), now=time.time_ns(), default_k=default_k or 0
-    )
+    advised = recommend(judged, history(evidence.policies), now=now, default_k=default_k or 0)
+    past = read_past(store, now - WEEKS * WEEK_NS)
+    changed = queries.events(since_condition("at", now - WEEKS * WEEK_NS))
     if advised.changes and evidence.table is None and default_k is None:
         notes = [*notes, IN_FORCE_UNKNOWN]
     return model.Report(
@@ -106,7 +108,9 @@ def collect(
         fleet=[fleet_row(one) for one in judged.ratios],
         changes=change_rows(advised, called, _tokens(store, since), _gpus(evidence.boots)),
         how=how(advised, [boot["engine"] for boot in evidence.boots]),
-        events=[_event(row) for row in store.rows(queries.events(since_condition("at", since)))],
+        promises=promise_rows(judged, past, names, now),
+        trend=trend_rows(past, names),
+        events=event_rows(store.rows(changed)),
         findings=turned_around(judged.ratios),
         notes=[*notes, *judged.notes, *unlabelled(store, since)],
     )
@@ -120,16 +124,6 @@ def _tokens(store: Store, since: int) -> Mapping[tuple[str, str], float]:
 def _gpus(boots: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Devices of a replica by epoch; what a boot does not name is left out."""
     return {boot["epoch"]: len(boot["gpu_uuids"]) for boot in boots if boot["gpu_uuids"]}
-
-
-def _event(row: Mapping[str, Any]) -> model.EventRow:
-    return model.EventRow(
-        at=datetime.fromtimestamp(row["at"] / 1e9, UTC),
-        kind=row["kind"],
-        replica=row["replica"],
-        author=row["author"] or "",
-        note=row["note"] or row["subject"],
-    )
 
 
 def _accounting(store: Store, since: int) -> model.Accounting:

@@ -1,30 +1,16 @@
-"""Pictures of the report, as SVG text that a page can carry inside itself.
+"""Pictures of one week, as SVG text that a page can carry inside itself.
 
 Each takes plain numbers and returns one `<svg>` element; none knows where they came from.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from specscope.report.canvas import FAINT, INK, LOSS, SERIES, UNCLEAR, WIN, new_figure, patch, svg
 
-INK = "#1f2933"
-FAINT = "#c8d0d8"
-WIN, LOSS, UNCLEAR = "#1a7f5a", "#b3382c", "#5b6875"
-PAGE_COLOURS = {
-    INK: "--ink", FAINT: "--line", WIN: "--win", LOSS: "--loss", UNCLEAR: "--soft",
-}  # fmt: skip
-"""Colours that the page names, so that they change with it between light and dark."""
-SERIES = ("#2b6cb0", "#b7791f", "#6b46c1", "#1a7f5a", "#b3382c", "#4a5568", "#0987a0", "#97266d")
 PARTS = {
     "draft": "#b7791f",
     "verify": "#2b6cb0",
@@ -67,7 +53,7 @@ class Bar:
 
 def speedups(contrasts: Sequence[Contrast]) -> str:
     """A line an arm, grouped by segment; left of 1 speculation loses, right of it it wins."""
-    figure, axes = _figure(7.6, 0.9 + 0.24 * len(contrasts) + 0.16 * _groups(contrasts))
+    figure, axes = new_figure(7.6, 0.9 + 0.24 * len(contrasts) + 0.16 * _groups(contrasts))
     height, ticks, labels = 0.0, [], []
     for segment, rows in _by_segment(contrasts):
         for row in rows:
@@ -84,7 +70,7 @@ def speedups(contrasts: Sequence[Contrast]) -> str:
     axes.set_yticks(ticks, labels)
     axes.set_xlabel("speedup, target-only = 1")
     axes.grid(axis="x", color=FAINT, lw=0.5)
-    return _svg(
+    return svg(
         figure,
         "Speedup of each draft length against target-only",
         "; ".join(f"{row.segment} {row.arm} {row.value:.2f}" for row in contrasts),
@@ -93,7 +79,7 @@ def speedups(contrasts: Sequence[Contrast]) -> str:
 
 def survival(curves: Sequence[Curve]) -> str:
     """Acceptance by position, all classes in one frame."""
-    figure, axes = _figure(7.6, 3.2)
+    figure, axes = new_figure(7.6, 3.2)
     for colour, curve in zip(SERIES, curves, strict=False):
         positions = range(1, len(curve.survival) + 1)
         axes.plot(positions, curve.survival, "o-", color=colour, ms=4, lw=1.6, label=curve.name)
@@ -105,7 +91,7 @@ def survival(curves: Sequence[Curve]) -> str:
     axes.grid(color=FAINT, lw=0.5)
     if curves:
         axes.legend(frameon=False, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return _svg(
+    return svg(
         figure,
         "Acceptance by draft position",
         "; ".join(
@@ -117,7 +103,7 @@ def survival(curves: Sequence[Curve]) -> str:
 
 def time_parts(bars: Sequence[Bar]) -> str:
     """Stacked bars: what an output token costs in each arm, and on what it is spent."""
-    figure, axes = _figure(7.6, 0.9 + 0.26 * len(bars) + 0.16 * _groups(bars))
+    figure, axes = new_figure(7.6, 0.9 + 0.26 * len(bars) + 0.16 * _groups(bars))
     height, ticks, labels = 0.0, [], []
     for segment, rows in _by_segment(bars):
         for row in rows:
@@ -131,7 +117,7 @@ def time_parts(bars: Sequence[Bar]) -> str:
             height -= 1.0
         height -= 0.6
     used = [part for part in PARTS if any(bar.parts.get(part) for bar in bars)]
-    handles = [_patch(PARTS[part]) for part in used]
+    handles = [patch(PARTS[part]) for part in used]
     axes.legend(
         handles,
         used,
@@ -144,55 +130,13 @@ def time_parts(bars: Sequence[Bar]) -> str:
     axes.set_yticks(ticks, labels)
     axes.set_xlabel("milliseconds an output token")
     axes.grid(axis="x", color=FAINT, lw=0.5)
-    return _svg(
+    return svg(
         figure,
         "Where the time of a round goes",
         "; ".join(
             f"{bar.segment} {bar.arm} {sum(bar.parts.values()):.2f} ms a token" for bar in bars
         ),
     )
-
-
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    # The object interface draws without pyplot's global state and without a display.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    axes = figure.add_subplot()
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(INK)
-    axes.tick_params(labelsize=9, colors=INK)
-    axes.xaxis.label.set_color(INK)
-    axes.yaxis.label.set_color(INK)
-    return figure, axes
-
-
-def _patch(colour: str) -> Any:
-    from matplotlib.patches import Patch
-
-    return Patch(color=colour)
-
-
-def _svg(figure: Figure, title: str, text: str) -> str:
-    """The element alone, with a title and a text for those who do not see it.
-
-    Its colours are the page's, so that it is readable on a dark page too.
-    """
-    from matplotlib import rc_context
-
-    file = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "font.family": "sans-serif", "svg.hashsalt": title}):
-        figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True)
-    drawn = file.getvalue()[file.getvalue().index("<svg") :]
-    for colour, name in PAGE_COLOURS.items():
-        drawn = drawn.replace(colour, f"var({name})")
-    # Identifiers of one page are unique; those of two pictures are not.
-    salt = hashlib.sha256(title.encode()).hexdigest()[:8]
-    drawn = re.sub(r'id="([^"]+)"', rf'id="{salt}-\1"', drawn)
-    drawn = re.sub(r'(href="#|url\(#)([^")]+)', rf"\g<1>{salt}-\g<2>", drawn)
-    names = f"<title>{escape(title)}</title><desc>{escape(text)}</desc>"
-    head, rest = drawn.split(">", 1)
-    return f'{head} role="img" aria-label="{escape(title)}">{names}{rest}'
 
 
 def _by_segment(rows: Iterable[Any]) -> Iterable[tuple[str, list[Any]]]:

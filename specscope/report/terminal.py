@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from specscope.report.model import Report, SegmentRow, StoryRow
-from specscope.report.render import (
+from specscope.report.phrases import (
     deciding_arm,
     gain_said,
     interval,

@@ -19,15 +19,8 @@ from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.fleet import fleet_verdict, segment_names
 from specscope.evaluate.verdict.verdict import Action
 from specscope.report.model import CauseOddsRow, FlagRow, ReasonRow
-from specscope.report.render import (
-    deciding_arm,
-    metrics_said,
-    to_html,
-    to_json,
-    verdict,
-    why,
-    write,
-)
+from specscope.report.phrases import deciding_arm, metrics_said, verdict, why
+from specscope.report.render import to_html, to_json, write
 from specscope.report.terminal import show
 from specscope.report.views import headline
 

@@ -1,0 +1,84 @@
+"""How the report's pictures look: the page's colours, bare axes, and SVG with words beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#1f2933"
+FAINT = "#c8d0d8"
+WIN, LOSS, UNCLEAR = "#1a7f5a", "#b3382c", "#5b6875"
+PAGE_COLOURS = {
+    INK: "--ink", FAINT: "--line", WIN: "--win", LOSS: "--loss", UNCLEAR: "--soft",
+}  # fmt: skip
+"""Colours that the page names, so that they change with it between light and dark."""
+SERIES = ("#2b6cb0", "#b7791f", "#6b46c1", "#1a7f5a", "#b3382c", "#4a5568", "#0987a0", "#97266d")
+
+
+def new_frames(count: int) -> tuple[Figure, list[Axes]]:
+    """So many small frames, two abreast, that share their times."""
+    from matplotlib.figure import Figure
+
+    down = -(-count // 2)
+    figure = Figure(figsize=(7.6, 0.5 + 1.6 * down), layout="constrained")
+    grid = figure.subplots(down, min(2, count), sharex=True, squeeze=False)
+    frames = list(grid.flat)
+    for unused in frames[count:]:
+        unused.set_visible(False)
+    for frame in frames[:count]:
+        bare(frame)
+    return figure, frames[:count]
+
+
+def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    # The object interface draws without pyplot's global state and without a display.
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    bare(axes)
+    return figure, axes
+
+
+def bare(axes: Axes) -> None:
+    """Axes in the page's colours, without a box."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(INK)
+    axes.tick_params(labelsize=9, colors=INK)
+    axes.xaxis.label.set_color(INK)
+    axes.yaxis.label.set_color(INK)
+
+
+def patch(colour: str) -> Any:
+    from matplotlib.patches import Patch
+
+    return Patch(color=colour)
+
+
+def svg(figure: Figure, title: str, text: str) -> str:
+    """The element alone, with a title and a text for those who do not see it.
+
+    Its colours are the page's, so that it is readable on a dark page too.
+    """
+    from matplotlib import rc_context
+
+    file = io.StringIO()
+    with rc_context({"svg.fonttype": "none", "font.family": "sans-serif", "svg.hashsalt": title}):
+        figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True)
+    drawn = file.getvalue()[file.getvalue().index("<svg") :]
+    for colour, name in PAGE_COLOURS.items():
+        drawn = drawn.replace(colour, f"var({name})")
+    # Identifiers of one page are unique; those of two pictures are not.
+    salt = hashlib.sha256(title.encode()).hexdigest()[:8]
+    drawn = re.sub(r'id="([^"]+)"', rf'id="{salt}-\1"', drawn)
+    drawn = re.sub(r'(href="#|url\(#)([^")]+)', rf"\g<1>{salt}-\g<2>", drawn)
+    names = f"<title>{escape(title)}</title><desc>{escape(text)}</desc>"
+    head, rest = drawn.split(">", 1)
+    return f'{head} role="img" aria-label="{escape(title)}">{names}{rest}'

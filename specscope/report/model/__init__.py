@@ -1,0 +1,38 @@
+"""What a report says, before it is drawn: plain values, ready for JSON.
+
+`report.json` is this, field by field; the page and the terminal are views of it.
+"""
+
+from specscope.report.model.actions import (
+    ChangeRow,
+    EventRow,
+    HowRow,
+    Interval,
+    PromiseRow,
+    TrendPoint,
+    TrendRow,
+    Worth,
+)
+from specscope.report.model.fleet import FleetRow, RatioRow, StoryRow, UntriedRow
+from specscope.report.model.report import Accounting, LossRow, ReplicaRow, Report
+from specscope.report.model.segments import (
+    ArmRow,
+    CauseOddsRow,
+    CauseRow,
+    FlagRow,
+    LossCauses,
+    OutputRow,
+    Percentile,
+    ReasonRow,
+    SegmentRow,
+    TradeoffRow,
+)
+
+SCHEMA = "specscope.report/1"
+
+__all__ = [
+    "SCHEMA", "Accounting", "ArmRow", "CauseOddsRow", "CauseRow", "ChangeRow", "EventRow",
+    "FlagRow", "FleetRow", "HowRow", "Interval", "LossCauses", "LossRow", "OutputRow",
+    "Percentile", "PromiseRow", "RatioRow", "ReasonRow", "ReplicaRow", "Report", "SegmentRow",
+    "StoryRow", "TradeoffRow", "TrendPoint", "TrendRow", "UntriedRow", "Worth",
+]  # fmt: skip

@@ -1,0 +1,79 @@
+"""The whole report, and what it rests on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from specscope.report.model.actions import ChangeRow, EventRow, HowRow, PromiseRow, TrendRow
+from specscope.report.model.fleet import FleetRow, StoryRow, UntriedRow
+from specscope.report.model.segments import OutputRow, SegmentRow
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRow:
+    """What was measured: one boot of one serving process."""
+
+    replica: str
+    engine: str
+    target: str
+    draft: str | None
+    device: str
+    started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LossRow:
+    """Records that are gone, beside the numbers that they weaken."""
+
+    replica: str
+    table: str
+    reason: str
+    count: int | None
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accounting:
+    """Record numbers handed out by the hook, and where they went."""
+
+    recorded: int
+    stored: int
+    lost: int
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is unaccounted for."""
+        return self.recorded == self.stored + self.lost
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The whole report."""
+
+    title: str
+    created_at: datetime
+    since: datetime | None
+    until: datetime | None
+    headline: str
+    global_action: str
+    still_needed: list[str]
+    segments: list[SegmentRow]
+    stories: list[StoryRow]
+    replicas: list[ReplicaRow]
+    losses: list[LossRow]
+    accounting: Accounting
+    outputs_compared: int
+    outputs_differing: int
+    outputs_state: str | None = None  # the worst of `outputs`; None where none were compared
+    outputs: list[OutputRow] = field(default_factory=list)
+    would_change: list[str] = field(default_factory=list)
+    fleet: list[FleetRow] = field(default_factory=list)
+    untried: list[UntriedRow] = field(default_factory=list)
+    changes: list[ChangeRow] = field(default_factory=list)
+    how: HowRow | None = None
+    promises: list[PromiseRow] = field(default_factory=list)
+    trend: list[TrendRow] = field(default_factory=list)
+    events: list[EventRow] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
