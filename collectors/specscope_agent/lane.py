@@ -26,6 +26,7 @@ from specscope_hook.layout import FIRST_SEQ
 from specscope_hook.ring import Cursor
 
 _STATE = "acknowledged.state"
+MOST_UNACKNOWLEDGED = 16  # batches; 32 MiB at most in flight, and a round trip well covered
 BLOCK_BYTES = 4096  # the least that a file takes on a disk
 
 
@@ -89,6 +90,9 @@ class Lane:
         lane = cls(folder.parent, known[0].source)
         lane.newest = _bare(max(known, key=lambda batch: batch.number))
         lane.entries = {batch.number: Entry.of(batch, size) for batch, size in whole}
+        # The agent before us may have sent so many that were not acknowledged.
+        for entry in itertools.islice(lane.entries.values(), MOST_UNACKNOWLEDGED):
+            entry.sent = True
         lane.disk_bytes = sum(entry.disk_bytes for entry in lane.entries.values())
         for path in torn:
             lane._torn.append(int(path.stem))

@@ -22,6 +22,7 @@ from google.protobuf.message import DecodeError
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.channel import Security
 from specscope_agent.errors import AgentError, ProtocolError
+from specscope_agent.lane import MOST_UNACKNOWLEDGED
 from specscope_agent.sealed import intact, sealed
 from specscope_agent.source import Source
 from specscope_agent.spool import Spool
@@ -29,7 +30,6 @@ from specscope_hook.columns import SCHEMA_VERSION
 
 log = logging.getLogger("specscope.agent")
 
-MOST_UNACKNOWLEDGED = 16  # batches; 32 MiB at most in flight, and a round trip well covered
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 LONGEST_SETTLING_S = 5.0
 COMPLAINT_INTERVAL_S = 60.0

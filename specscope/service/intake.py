@@ -22,22 +22,23 @@ from specscope_agent.schemas import schema
 FUTURE_NS = 3600 * 10**9  # clocks of machines differ by seconds, by an hour where one is wrong
 DAY_NS = 86_400 * 10**9
 # Sidecars send these alone. The ledger, assessments and events are ours to write; policies come
-# from operators, by a call of their own.
-ACCEPTED = ("boot", "round", "request_part", "request", "device", "loss")
+# from operators, by a call of their own. In the order that they are stored in: rounds after the
+# parts that are made of them, see `overlap`.
+ACCEPTED = ("boot", "request_part", "request", "round", "device", "loss")
 NUMBERED_BY = {"round": "seq", "request": "seq", "request_part": "first_seq"}
 
 
 class Met(NamedTuple):
-    """Rounds that an interrupted insert left in the store, and when the runs that they are in
-    began; ns since 1970."""
+    """Rows of one table that an interrupted insert left in the store, and the least and the
+    greatest time of the runs that they are in; ns since 1970."""
 
-    rounds: int
+    rows: int
     first_at: int
     last_at: int
 
     def joined(self, other: Met) -> Met:
         return Met(
-            self.rounds + other.rounds,
+            self.rows + other.rows,
             min(self.first_at, other.first_at),
             max(self.last_at, other.last_at),
         )
@@ -56,8 +57,8 @@ class Admitted:
     refusals: dict[str, int] = field(default_factory=dict)
     """Rows by reason; a table that cannot be read counts as one."""
     unknown_columns: int = 0
-    met: Met | None = None
-    """Rounds that the store has although this batch lost them."""
+    met: dict[str, Met] | None = None
+    """Rows by table that the store has although this batch lost them; None until it is asked."""
     ends: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The least and the greatest time of each table's rows, if its age counts; ns since 1970."""
 
@@ -87,8 +88,10 @@ class Admitted:
 
     def ledger(self, now: int) -> dict[str, Any]:
         """The row that says that the store has all of it; counts are of rows stored."""
+        met = self.met or {}
         counts = {
-            column: self.tables[table].num_rows if table in self.tables else 0
+            column: (self.tables[table].num_rows if table in self.tables else 0)
+            + (met[table].rows if table in met else 0)
             for column, table in (
                 ("rounds", "round"),
                 ("request_parts", "request_part"),
@@ -96,7 +99,6 @@ class Admitted:
                 ("losses", "loss"),
             )
         }
-        counts["rounds"] += self.met.rounds if self.met else 0
         return {
             "replica": self.source.replica,
             "boot": self.source.boot,
@@ -110,13 +112,14 @@ class Admitted:
 
     def _times(self) -> dict[str, int | None]:
         """What its rows cover, so that rollups need not read them to know what to compute."""
-        ends = {table: ends for table, ends in self.ends.items() if table in self.tables}
-        began = [ends[table] for table in ("round", "request_part") if table in ends]
-        began += [(self.met.first_at, self.met.last_at)] if self.met else []
+        covered = [(table, ends) for table, ends in self.ends.items() if table in self.tables]
+        covered += [(table, (met.first_at, met.last_at)) for table, met in (self.met or {}).items()]
+        began = [ends for table, ends in covered if table in ("round", "request_part")]
+        admitted = [first for table, (first, _) in covered if table == "request"]
         return {
             "first_at": min((first for first, _ in began), default=None),
             "last_at": max((last for _, last in began), default=None),
-            "admitted_at": ends["request"][0] if "request" in ends else None,
+            "admitted_at": min(admitted, default=None),
         }
 
 
@@ -235,9 +238,9 @@ def _first(table: str, rows: pa.Table) -> int | None:
 
 
 def merged(batches: Iterable[Admitted]) -> Mapping[str, pa.Table]:
-    """The rows of many batches, one table each."""
+    """The rows of many batches, one table each, in the order that they are stored in."""
     by_table: dict[str, list[pa.Table]] = {}
     for batch in batches:
         for name, rows in batch.tables.items():
             by_table.setdefault(name, []).append(rows)
-    return {name: pa.concat_tables(rows) for name, rows in by_table.items()}
+    return {name: pa.concat_tables(by_table[name]) for name in sorted(by_table, key=ACCEPTED.index)}

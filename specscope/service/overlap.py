@@ -1,13 +1,16 @@
-"""Losses of rounds that the store has: the rows stand, and the losses are cut to the rest.
+"""Losses of records that the store has: the rows stand, and the losses are cut to the rest.
 
 A service that ends between its inserts leaves rows that no batch of the ledger names. The sidecar
 sends that batch again. When its disk has damaged the batch meanwhile, it sends a loss in its place.
+
+Rows of request parts have no record number of their own, and no loss counts them. They are stored
+before the rounds that they are made of: a stored round always has its parts.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -20,44 +23,67 @@ from specscope.store.ledger import Source
 from specscope_agent.schemas import schema
 
 MOST_SEQ = (1 << 64) - 1
+# Of losses whose records a sidecar may have sent before. What never was in the ring is not among
+# them.
+DAMAGES = ("corrupt", "ring_damaged")
 
-# Runs of adjacent numbers among a boot's rounds, each with its earliest and its latest start.
-RUNS = """
-SELECT min(seq) AS first, max(seq) + 1 AS after,
-    toUnixTimestamp64Nano(min(began)) AS first_at, toUnixTimestamp64Nano(max(began)) AS last_at
+WITHIN = """replica = {replica:String} AND boot = {boot:String}"""
+
+# Runs of adjacent record numbers of one table, each with its earliest and its latest time. The
+# end of a request replaces its admission, whose number then is in no row.
+RUNS = f"""
+SELECT table, min(seq) AS first, max(seq) + 1 AS after,
+    toUnixTimestamp64Nano(min(at)) AS first_at, toUnixTimestamp64Nano(max(at)) AS last_at
 FROM (
-    SELECT seq, began, toInt64(seq) - row_number() OVER (ORDER BY seq) AS run
+    SELECT table, seq, at,
+        toInt64(seq) - row_number() OVER (PARTITION BY table ORDER BY seq) AS run
     FROM (
-        SELECT seq, any(started_at) AS began FROM round
-        WHERE replica = {replica:String} AND boot = {boot:String}
-            AND seq >= {first:UInt64} AND seq < {after:UInt64}
+        SELECT seq, min(numbered.table) AS table, any(numbered.at) AS at
+        FROM (
+            SELECT 'round' AS table, seq, started_at AS at FROM round
+            WHERE {WITHIN} AND seq >= {{first:UInt64}} AND seq < {{after:UInt64}}
+            UNION ALL
+            SELECT 'request' AS table, seq, admitted_at AS at FROM request
+            WHERE {WITHIN} AND seq >= {{first:UInt64}} AND seq < {{after:UInt64}}
+        ) AS numbered
         GROUP BY seq
     )
 )
-GROUP BY run
+GROUP BY table, run
 ORDER BY first"""
+
+PARTS = f"""
+SELECT first_seq AS seq, uniqExact(request) AS parts,
+    toUnixTimestamp64Nano(min(started_at)) AS first_at,
+    toUnixTimestamp64Nano(max(started_at)) AS last_at
+FROM request_part
+WHERE {WITHIN} AND first_seq >= {{first:UInt64}} AND first_seq < {{after:UInt64}}
+GROUP BY seq
+ORDER BY seq"""
 
 Row = dict[str, Any]
 
 
 def cut_to_the_missing(store: Store, batches: Sequence[Admitted]) -> None:
-    """Take the rounds that the store has out of the losses of these batches.
+    """Take the records that the store has out of the losses of these batches.
 
-    A batch that meets such rounds accounts for them: its row of the ledger counts them and covers
+    A batch that meets such records accounts for them: its row of the ledger counts them and covers
     their times. Raises StoreError.
     """
     for batch in batches:
         losses = batch.tables.get("loss")
-        if losses is None:
+        if losses is None or batch.met is not None:  # cut, before its insert was tried again
             continue
         damaged = _damaged(losses)
         doubtful = losses.filter(damaged).to_pylist()
-        runs = _runs(store, batch.source, doubtful) if doubtful else []
-        if not runs:
+        if not doubtful:
             continue
+        runs, parts = (_between(store, sql, batch.source, doubtful) for sql in (RUNS, PARTS))
         left = []
+        batch.met = {}
         for loss in doubtful:
-            left += _without(loss, runs, batch)
+            left += _without(loss, runs, batch.met)
+            _meet_parts(loss, parts, batch.met)
         rows = [losses.filter(pc.invert(damaged)), pa.Table.from_pylist(left, schema("loss"))]
         batch.tables["loss"] = pa.concat_tables(rows)
         if not batch.tables["loss"].num_rows:
@@ -66,20 +92,22 @@ def cut_to_the_missing(store: Store, batches: Sequence[Admitted]) -> None:
 
 def _damaged(losses: pa.Table) -> Any:
     """Which losses are of records that the sidecar may have sent before damage took them."""
-    corrupt = pc.and_(pc.equal(losses["table"], "ring"), pc.equal(losses["reason"], "corrupt"))
-    return pc.and_(corrupt, pc.and_(losses["first_seq"].is_valid(), losses["count"].is_valid()))
+    damaged = pc.and_(
+        pc.equal(losses["table"], "ring"), pc.is_in(losses["reason"], pa.array(DAMAGES))
+    )
+    return pc.and_(damaged, pc.and_(losses["first_seq"].is_valid(), losses["count"].is_valid()))
 
 
-def _runs(store: Store, source: Source, losses: Sequence[Row]) -> list[Row]:
+def _between(store: Store, sql: str, source: Source, losses: Sequence[Row]) -> list[Row]:
     between = {
         "first": min(loss["first_seq"] for loss in losses),
         "after": max(_after(loss) for loss in losses),
     }
-    return store.rows(RUNS, {**source._asdict(), **between})
+    return store.rows(sql, {**source._asdict(), **between})
 
 
-def _without(loss: Mapping[str, Any], runs: Sequence[Row], batch: Admitted) -> list[Row]:
-    """The pieces of a loss between the runs, which ascend; the batch meets the runs in it."""
+def _without(loss: Row, runs: Sequence[Row], met: dict[str, Met]) -> list[Row]:
+    """The pieces of a loss between the runs, which ascend; what is in it of the runs is met."""
     pieces: list[Row] = []
     begin, after = loss["first_seq"], _after(loss)
     for run in runs[bisect_right(runs, begin, key=itemgetter("after")) :]:
@@ -88,12 +116,23 @@ def _without(loss: Mapping[str, Any], runs: Sequence[Row], batch: Admitted) -> l
         if begin < run["first"]:
             pieces.append({**loss, "first_seq": begin, "count": run["first"] - begin})
         first, begin = max(begin, run["first"]), min(run["after"], after)
-        met = Met(begin - first, run["first_at"], run["last_at"])
-        batch.met = batch.met.joined(met) if batch.met else met
+        _meet(met, run["table"], Met(begin - first, run["first_at"], run["last_at"]))
     if begin < after:
         pieces.append({**loss, "first_seq": begin, "count": after - begin})
     return pieces
 
 
-def _after(loss: Mapping[str, Any]) -> int:
+def _meet_parts(loss: Row, parts: Sequence[Row], met: dict[str, Met]) -> None:
+    """Meet the request parts that begin within a loss."""
+    seq = itemgetter("seq")
+    first, after = (bisect_left(parts, end, key=seq) for end in (loss["first_seq"], _after(loss)))
+    for part in parts[first:after]:
+        _meet(met, "request_part", Met(part["parts"], part["first_at"], part["last_at"]))
+
+
+def _meet(met: dict[str, Met], table: str, rows: Met) -> None:
+    met[table] = met[table].joined(rows) if table in met else rows
+
+
+def _after(loss: Row) -> int:
     return min(int(loss["first_seq"]) + int(loss["count"]), MOST_SEQ)

@@ -12,6 +12,7 @@ import pytest
 
 from specscope_agent import batchfile, files
 from specscope_agent.errors import SpoolError
+from specscope_agent.lane import MOST_UNACKNOWLEDGED
 from specscope_agent.loss import Losses
 from specscope_agent.source import Source
 from specscope_agent.spool import Spool
@@ -212,6 +213,20 @@ def test_a_batch_that_was_sent_keeps_its_rows(folder):
     assert "request_part" in kept(spool, 1)
     assert "request_part" not in kept(spool, 2)
     spool.close()
+
+
+def test_a_batch_that_the_agent_before_may_have_sent_keeps_its_rows(folder):
+    spool = Spool.open(folder, LARGE)
+    fill(spool, MOST_UNACKNOWLEDGED + 20)
+    spool.close()
+
+    again = Spool.open(folder, 400_000)
+    fill(again, 20)
+
+    with_parts = [n for n in numbers(again) if "request_part" in kept(again, n)]
+    assert with_parts[:MOST_UNACKNOWLEDGED] == list(range(1, MOST_UNACKNOWLEDGED + 1))
+    assert MOST_UNACKNOWLEDGED + 1 not in with_parts
+    again.close()
 
 
 def test_without_anything_left_to_drop_there_is_no_room_and_it_stays_bounded(folder):

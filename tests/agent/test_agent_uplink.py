@@ -10,11 +10,12 @@ from google.protobuf.message import DecodeError
 from waiting import until
 
 from specscope_agent import telemetry_pb2 as wire
+from specscope_agent.lane import MOST_UNACKNOWLEDGED
 from specscope_agent.loss import Losses
 from specscope_agent.sealed import intact, sealed
 from specscope_agent.source import Source
 from specscope_agent.spool import Spool
-from specscope_agent.uplink import MOST_UNACKNOWLEDGED, Uplink, _Session, pause_s
+from specscope_agent.uplink import Uplink, _Session, pause_s
 from specscope_agent.wire import encode
 from specscope_hook.ring import Cursor
 

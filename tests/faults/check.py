@@ -265,6 +265,7 @@ class Boot:
             "request",
         ):
             found[int(request)].append(row)
+        stands = dict(found)
         admitted, ended = {}, {}
         for seq, record in self.truth.items():
             if record["kind"] == "admitted":
@@ -319,6 +320,9 @@ class Boot:
                 same &= output is None and reason == "none"
             if not same:
                 self.wrong(f"request {request} is stored as {row[0]}, recorded was {record}")
+        both = {int(row[0]) for rows in stands.values() for row in rows} & self.lost
+        if both:
+            self.wrong(f"{len(both)} request records are stored and counted lost", both)
         if found and (self.closed or len(found) > 1):
             self.wrong(f"requests that nobody admitted: {list(found)[:SHOWN]}")
 
@@ -336,10 +340,10 @@ class Boot:
             "request_part",
         ):
             request = int(request)
-            seqs = [
-                s for s in sorted(took[request])
-                if int(first) <= s <= int(last) and s not in self.lost
-            ]  # fmt: skip
+            every = [s for s in sorted(took[request]) if int(first) <= s <= int(last)]
+            seqs = [s for s in every if s not in self.lost]
+            if int(count) == len(every):  # its rounds were lost after it was stored
+                seqs = every
             self.counts["parts"] += 1
             if int(last) > self.last and not self.closed:
                 continue

@@ -9,8 +9,9 @@ import pytest
 from store.traffic import Traffic
 from waiting import PATIENCE_S
 
+from specscope.errors import StoreError
 from specscope.service.ingest import ByteRoom
-from specscope.service.intake import Admitted, admit
+from specscope.service.intake import Admitted, admit, merged
 from specscope.service.metrics import Metrics
 from specscope.service.writer import Backoff, Writer
 from specscope.store.connection import Store
@@ -140,34 +141,71 @@ def test_who_asks_waits_neither_for_rows_nor_for_their_age(store):
     assert answer == 1
 
 
-def test_rounds_that_an_interrupted_insert_left_are_not_lost_as_well(store):
+def damaged(batch, after):
+    """What the sidecar sends in the place of batches up to `after` that its disk has damaged."""
+    losses = Losses(batch.source, time.time_ns())
+    first = batch.first_seq
+    losses.add("ring", "corrupt", first, after - first, "a batch in the spool")
+    losses.add("ring", "ring_full", first, 5)
+    return Admitted(batch.source, 1, first, after, {"loss": losses.table()})
+
+
+class Failing:
+    """A store whose inserts into one table fail so many times, and do nothing then."""
+
+    def __init__(self, store, table, failures):
+        self.store, self.table, self.failures = store, table, failures
+
+    def insert(self, table, rows, token=""):
+        if table == self.table and self.failures:
+            self.failures -= 1
+            raise StoreError("Code: 999. made to fail")
+        self.store.insert(table, rows, token)
+
+    def __getattr__(self, name):
+        return getattr(self.store, name)
+
+
+def numbers(rows):
+    return {seq for row in rows for seq in range(row["first_seq"], row["first_seq"] + row["count"])}
+
+
+@pytest.mark.parametrize("stored", [1, 2, 3])
+@pytest.mark.parametrize("failures", [0, 1])
+def test_what_an_interrupted_insert_left_is_not_lost_as_well(store, stored, failures):
     first, second, *_ = admitted(Traffic())
-    store.insert("round", first.tables["round"])  # and the service ended before its ledger
-    held = first.tables["round"]["seq"].to_pylist()
-    losses = Losses(first.source, time.time_ns())
-    losses.add("ring", "corrupt", 1, second.next_seq - 1, "a batch in the spool")
-    losses.add("ring", "ring_full", 1, 5)
-    replaced = Admitted(first.source, 1, 1, second.next_seq, {"loss": losses.table()})
+    tables = list(merged([first]))[1:]
+    assert tables == ["request_part", "request", "round"]
+    for name in tables[:stored]:  # and the service ended before its ledger
+        store.insert(name, first.tables[name])
     noted = []
-    writer = Writer(store, Metrics(), noted.extend, flush_s=0.0)
-    writer.offer(replaced, lambda _: None)
+    failing = Failing(store, "loss", failures)
+    writer = Writer(failing, Metrics(), noted.extend, flush_s=0.0, soon=Backoff(0.0, 0.0))
+    answered = threading.Event()
+    writer.offer(damaged(first, second.next_seq), lambda _: answered.set())
 
     writer.start()
+    assert answered.wait(PATIENCE_S)
     writer.close()
 
     rows = store.rows("SELECT reason, first_seq, count FROM loss ORDER BY first_seq")
-    lost = [
-        seq
-        for row in rows
-        if row["reason"] == "corrupt"
-        for seq in range(row["first_seq"], row["first_seq"] + row["count"])
-    ]
-    assert sorted([*lost, *held]) == list(range(1, second.next_seq))
+    lost = numbers(row for row in rows if row["reason"] == "corrupt")
+    held = {
+        row["seq"] for name in ("round", "request") for row in store.rows(f"SELECT seq FROM {name}")
+    }
+    assert lost | held == set(range(first.first_seq, second.next_seq))
+    assert not lost & held
     assert [row["count"] for row in rows if row["reason"] == "ring_full"] == [5]
-    began = first.tables["round"]["started_at"].cast(pa.int64()).to_pylist()
-    assert (noted[0]["first_at"], noted[0]["last_at"]) == (min(began), max(began))
-    assert noted[0]["losses"] == len(rows)
-    assert noted[0]["rounds"] == len(held)
+    (row,) = noted
+    counts = {name: store.rows(f"SELECT count() AS n FROM {name}")[0]["n"] for name in tables}
+    assert [row["request_parts"], row["requests"], row["rounds"]] == [
+        counts[name] for name in tables
+    ]
+    assert row["losses"] == len(rows)
+    began = first.tables["request_part"]["started_at"].cast(pa.int64()).to_pylist()
+    assert row["first_at"] == min(began)
+    admissions = first.tables["request"]["admitted_at"].cast(pa.int64()).to_pylist()
+    assert row["admitted_at"] == (min(admissions) if stored > 1 else None)
 
 
 def test_a_loss_of_nothing_but_stored_rounds_is_none(store):
