@@ -17,9 +17,9 @@ from waiting import until
 ROOT = Path(__file__).parents[2]
 ENGINE = re.compile(r"vllm serve .*?'\{.*?\}'|specscope engine serve --k 4", re.DOTALL)
 SHORT = {
-    "--seconds 420": "--seconds 20",
-    "--minutes 5 --block-s 6": "--minutes 0.5 --block-s 4",
-    "--minutes 90": "--minutes 0.5 --block-s 4",
+    "--seconds 420": "--seconds 10",
+    "--minutes 5 --block-s 6": "--minutes 0.2 --block-s 2",
+    "--minutes 90": "--minutes 0.2 --block-s 2",
 }
 
 
@@ -125,7 +125,7 @@ def test_the_blocks_of_a_page_run_from_nothing_to_a_report(tmp_path, page, headi
         until(lambda: machine.answers("8000", "/v1/models"))
         address = f"http://127.0.0.1:{machine.ports['8000']}"
         traffic = [sys.executable, "docs/examples/traffic.py", address, "--class", "json"]
-        clients = stack.enter_context(subprocess.Popen([*traffic, "--seconds", "45"], cwd=ROOT))
+        clients = stack.enter_context(subprocess.Popen([*traffic, "--seconds", "25"], cwd=ROOT))
         code, said = machine.paste("\n".join(rest))
         clients.wait()
 
