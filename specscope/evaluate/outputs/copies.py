@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from scipy import stats
 
 from specscope.evaluate.experiment.segments import Segment
+from specscope.evaluate.outputs.states import AS_TWINS, DIFFERS, EQUAL, UNDECIDED
 
-EQUAL, AS_TWINS, UNDECIDED, DIFFERS = "equal", "as_twins", "undecided", "differs"
 LEVEL = 0.01
 
 

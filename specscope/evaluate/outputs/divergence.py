@@ -12,15 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from specscope.evaluate.outputs.copies import (
-    AS_TWINS,
-    DIFFERS,
-    EQUAL,
-    Copies,
-    check_outputs,
-    wilson,
-)
+from specscope.evaluate.outputs.copies import Copies, check_outputs, wilson
 from specscope.evaluate.outputs.lossless import near_tie
+from specscope.evaluate.outputs.states import AS_TWINS, DIFFERS, EQUAL
 
 # Rounding moves a log-probability by no more; beyond it another computation was done.
 MOST_ERROR = 0.5

@@ -20,7 +20,8 @@ from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.segments import Mix, Segment, segments_of
 from specscope.evaluate.experiment.summary import ArmSummary, summarise
-from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck
+from specscope.evaluate.outputs.copies import OutputCheck
+from specscope.evaluate.outputs.states import DIFFERS, UNDECIDED
 from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.flags import overruled

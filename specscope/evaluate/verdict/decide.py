@@ -25,7 +25,8 @@ from specscope.evaluate.experiment.paired import Paired, paired
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.experiment.summary import base_batch, summarise
-from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck, changed_outputs
+from specscope.evaluate.outputs.copies import OutputCheck, changed_outputs
+from specscope.evaluate.outputs.states import DIFFERS, UNDECIDED
 from specscope.evaluate.statistics.multiplicity import bonferroni
 from specscope.evaluate.verdict.allowance import keep_to_allowance
 from specscope.evaluate.verdict.choice import Choice, Rules, choose

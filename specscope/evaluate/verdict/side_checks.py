@@ -10,7 +10,8 @@ from specscope.evaluate.experiment.crossover import Crossover, Deploy, SwapPair
 from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.summary import ArmSummary
-from specscope.evaluate.outputs.copies import DIFFERS, UNDECIDED, OutputCheck
+from specscope.evaluate.outputs.copies import OutputCheck
+from specscope.evaluate.outputs.states import DIFFERS, UNDECIDED
 from specscope.evaluate.statistics import ratio
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.flags import find_flags

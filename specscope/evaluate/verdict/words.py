@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from specscope.evaluate.experiment.blocks import IN_FORCE, LeftOut
 from specscope.evaluate.experiment.estimate import Estimate
-from specscope.evaluate.outputs.copies import DIFFERS
+from specscope.evaluate.outputs.states import DIFFERS
 from specscope.evaluate.verdict import cause_words
 from specscope.evaluate.verdict.verdict import Action, Flag, Metric, Reason, Verdict, Why
 
