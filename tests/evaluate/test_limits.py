@@ -218,7 +218,8 @@ def wave(pairs, share, lines=1):
 
 
 def test_a_memory_counts_up_to_nine_tenths():
-    assert serial.inflation([wave(400, 1.0)]) == pytest.approx(1.9 / 0.1)
+    bend = 2.0 * 1.01**2 / 400 * (1.9 / 0.1**2 - 1.0)  # of the inflation, by its estimate's error
+    assert serial.inflation([wave(400, 1.0)]) == pytest.approx(1.9 / 0.1 + bend)
     assert serial.inflation([wave(400, 0.0)]) == pytest.approx(1.0, rel=0.1)
 
 
@@ -248,6 +249,6 @@ def test_traffic_that_may_wander_has_an_error_for_what_neighbours_share():
 
     assert alone.worth is None
     assert (wide.se / alone.se) ** 2 >= 19.0
-    assert wide.worth == pytest.approx(40 / 19 - 1)
+    assert wide.worth == 1.0
     # Pairs of different starts of the engine are no neighbours: what is left is a bias of 1 / 40.
-    assert (boots.se / alone.se) ** 2 == pytest.approx(1.025 / 0.975)
+    assert (boots.se / alone.se) ** 2 == pytest.approx(1.025 / 0.975, rel=0.01)

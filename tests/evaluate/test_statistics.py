@@ -68,6 +68,13 @@ def test_margins_of_the_confidence_sequence():
     )
 
 
+def test_a_sequence_is_wider_by_students_t_while_few_pairs_tell_their_spread():
+    assert [sequential.reach(t) / sequential.margin(t) for t in (20, 48)] == pytest.approx(
+        [1.06789, 1.02642], abs=1e-5
+    )
+    assert sequential.reach(22, spent=2) / sequential.margin(22) == pytest.approx(1.06789, abs=1e-5)
+
+
 @pytest.mark.parametrize(("cells", "ratio"), [(8, 1.22), (16, 1.29), (32, 1.35), (64, 1.41)])
 def test_what_many_cells_cost(cells, ratio):
     widened = sequential.margin(100, 0.05 / cells) / sequential.margin(100, 0.05)

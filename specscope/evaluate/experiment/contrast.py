@@ -75,7 +75,7 @@ def pairs_needed(
 
     def too_wide(pairs: int) -> bool:
         if looked_at_often:
-            width = sequential.margin(pairs, (1.0 - sequential.SIGN_SHARE) * (1.0 - level))
+            width = sequential.reach(pairs, (1.0 - sequential.SIGN_SHARE) * (1.0 - level))
         else:
             width = ratio.t_quantile(level, pairs - 1) / math.sqrt(pairs)
         return width * (contrast.pair_sd or 0.0) >= aim

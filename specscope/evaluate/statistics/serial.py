@@ -70,9 +70,19 @@ def inflation(by_line: Sequence[Floats]) -> float:
     weighted = 1.0 + 2.0 * math.fsum(
         (1.0 - lag / (LAGS + 1)) * value for lag, value in enumerate(memory, start=1)
     )
-    first = memory[0] + (1.0 + 4.0 * memory[0]) / sum(map(len, by_line))
-    first = min(max(first, 0.0), _STRONGEST)
-    return max(1.0, weighted, (1.0 + first) / (1.0 - first))
+    return max(1.0, weighted, _by_memory(memory[0], sum(map(len, by_line))))
+
+
+def _by_memory(first: float, pairs: int) -> float:
+    """Inflation by the correlation of neighbours, as it is expected given an estimate of it.
+
+    The inflation bends upwards, so by an estimate that errs alike to both sides it is too low: half
+    of its second derivative times the estimate's variance is added, less that of no memory.
+    """
+    memory = min(max(first + (1.0 + 4.0 * first) / pairs, 0.0), _STRONGEST)
+    variance = (1.0 + 4.0 / pairs) ** 2 / pairs  # of an estimate of 0, the correction included
+    bend = 2.0 * variance * ((1.0 + memory) / (1.0 - memory) ** 2 - 1.0)
+    return (1.0 + memory) / (1.0 - memory) + bend
 
 
 def _by_waves(by_line: Sequence[Floats]) -> tuple[float, int]:
