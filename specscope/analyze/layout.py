@@ -15,8 +15,13 @@ LONGEST_NAME = 44
 def table(
     rows: list[tuple[str, ...]], widths: tuple[int, ...], right: bool = False
 ) -> Iterator[str]:
-    """Columns as wide as needed, at most the given widths; the first column is left-aligned."""
-    fitted = [min(max(len(row[i]) for row in rows), widths[i]) for i in range(len(widths))]
+    """Columns as wide as needed; if they do not fit together, at most the given widths.
+
+    The first column is left-aligned.
+    """
+    fitted = [max(len(row[i]) for row in rows) for i in range(len(widths))]
+    if 2 + sum(fitted) + len(fitted) - 1 > WIDTH:
+        fitted = list(map(min, fitted, widths))
     for row in rows:
         cells = []
         for i, (cell, width) in enumerate(zip(row, fitted, strict=True)):

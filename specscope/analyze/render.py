@@ -27,13 +27,18 @@ class Limits(NamedTuple):
     finding_lines: int = 3
     reasons: int = 8
     inputs: int = 12
+    verdict_lines: int = 2
 
 
 LEVELS = (
     Limits(),
     Limits(rows=8, comparisons=8, findings=6, finding_lines=1, reasons=5, inputs=3),
-    Limits(rows=5, comparisons=0, findings=3, finding_lines=1, reasons=3, inputs=2),
-    Limits(rows=3, comparisons=0, findings=2, finding_lines=1, reasons=2, inputs=1),
+    Limits(
+        rows=5, comparisons=0, findings=3, finding_lines=1, reasons=3, inputs=2, verdict_lines=1
+    ),
+    Limits(
+        rows=3, comparisons=0, findings=2, finding_lines=1, reasons=2, inputs=1, verdict_lines=1
+    ),
 )
 
 _SHOWN_ELSEWHERE = {"NOT_RECOGNISED", "NO_BASELINE"}
@@ -123,7 +128,7 @@ MOST_FULL = 2
 def _short_verdicts(
     verdicts: Sequence[ClassVerdict], files: Collection[str], limits: Limits
 ) -> Iterator[str]:
-    """One line a class, then what several of them say alike."""
+    """A line or two a class, then what several of them say alike."""
     counts = Counter(reason for verdict in verdicts for reason in set(verdict.reasons))
     shared = [reason for reason, count in counts.items() if count > 1]
     most = 2 * MOST_LINES // 3
@@ -132,7 +137,7 @@ def _short_verdicts(
         sure = "" if verdict.action in _SURE else f" ({verdict.confidence})"
         why = f": {own[0].text}" if own else ""
         line = f"{_head(verdict)}{sure}{_class(verdict.klass, files)}{why}"
-        yield line if len(line) <= WIDTH else line[: WIDTH - 1] + "~"
+        yield from _cut(wrapped(line, "", "    "), limits.verdict_lines)
     if len(verdicts) > most:
         yield f"  ... {len(verdicts) - most} more classes with --json"
     for reason in shared[: limits.reasons]:
@@ -244,12 +249,16 @@ def _findings(analysis: Analysis, names: Mapping[str, str], limits: Limits) -> I
         times = f" [{entry.count} times]" if entry.count > 1 else ""
         where = f" [{names.get(entry.input, entry.input)}]" if several and entry.input else ""
         text = f"{entry.code}: {entry.text}{times}{where}"
-        lines = wrapped(text, f"  {entry.severity:8}", " " * 10)
-        cut = len(lines) > limits.finding_lines
-        lines = lines[: limits.finding_lines]
-        yield from [*lines[:-1], lines[-1][: WIDTH - 1] + "~" if cut else lines[-1]]
+        yield from _cut(wrapped(text, f"  {entry.severity:8}", " " * 10), limits.finding_lines)
     if len(entries) > limits.findings:
         yield f"  ... {len(entries) - limits.findings} more with --json"
+
+
+def _cut(lines: Sequence[str], most: int) -> list[str]:
+    """So many lines at most; the last one then says that there is more."""
+    if len(lines) <= most:
+        return list(lines)
+    return [*lines[: most - 1], lines[most - 1][: WIDTH - 1] + "~"]
 
 
 def _inputs(analysis: Analysis, names: Mapping[str, str], most: int) -> Iterator[str]:
