@@ -5,6 +5,8 @@ import json
 import pytest
 from reading import arms, codes, times, windows
 
+from specscope.analyze.collect import analyze
+
 VLLM = {
     "per_step_accepted": [3, 1, 0],
     "per_step_drafted": [3, 3, 3],
@@ -202,3 +204,38 @@ def test_a_histogram_by_draft_length_that_does_not_add_up_is_left_out():
     (window,) = windows(json.dumps({"metrics": {"speculative_decoding": spec}}))
 
     assert (window.drafts, window.proposed, window.accepted) == (5, 9, 4)
+
+
+def category(name, speed, latency, drafted, kept):
+    rate = kept / drafted if drafted else None
+    return {"category": name, "requests": 2, "avg_pred_t_s": speed, "avg_latency": latency,
+            "draft_n": drafted, "accepted": kept, "accept_rate": rate}  # fmt: skip
+
+
+def test_speed_bench_of_llamacpp_has_an_arm_and_a_window_per_category(tmp_path):
+    runs = {
+        "baseline": [category("coding", 20, 12, 0, 0), category("overall", 20, 12, 0, 0)],
+        "mtp": [category("coding", 36, 7, 500, 400), category("overall", 36, 7, 500, 400)],
+    }
+    for name, rows in runs.items():
+        document = {"config": {"concurrency": 1}, "summary": rows, "results": []}
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    found = analyze([str(tmp_path)]).as_json()
+
+    assert {v["class"]["label"] for v in found["verdicts"]} == {"coding"}
+    assert {c["metric"]: c["speedup"] for c in found["comparisons"]} == pytest.approx(
+        {"throughput_tok_s": 1.8, "latency_ms": 12 / 7}
+    )
+    (window,) = found["windows"]
+    assert (window["engine"], window["proposed"], window["accepted"]) == ("llama.cpp", 500, 400)
+
+
+def test_aiperf_counts_rounds_and_does_not_average_requests():
+    totals = {"total_spec_decode_steps": 1000, "total_draft_tokens": 4000,
+              "total_accepted_draft_tokens": 2400}  # fmt: skip
+    means = {"output_token_throughput": 900, "spec_decode_acceptance_length": 3.1}
+    document = {name: {"unit": "", "avg": value} for name, value in (means | totals).items()}
+    (window,) = windows(json.dumps(document))
+
+    assert (window.drafts, window.proposed, window.accepted) == (1000, 4000, 2400)
+    assert window.printed_length is None

@@ -140,3 +140,47 @@ def test_a_line_of_pairs_may_call_its_rounds_steps(tmp_path):
 
     (window,) = found["windows"]
     assert (window["drafts"], window["proposed"], window["accepted"]) == (100, 400, 90)
+
+
+def test_cells_parted_by_one_blank_are_a_table_if_a_measure_heads_them(tmp_path):
+    found = judge(
+        tmp_path,
+        "Single stream, greedy:\n\ntok/s speedup\nbaseline (no spec) 60.0 1.0×\n"
+        "+ this head (num_spec=5) 90.0 1.50×\n\nSeen in version 1 and 2\n",
+    )
+
+    assert ratios(found) == pytest.approx([1.5])
+    assert found["verdicts"][0]["k"] == 5
+
+
+BOX = """     Client | LLM Metrics: Spec Decode
+┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━┳━━━━━━━┓
+┃                            Metric ┃   avg ┃   max ┃
+┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━╇━━━━━━━┩
+│         Acceptance Length (ratio) │  3.10 │  5.00 │
+│  Token-Weighted Acceptance Length │  3.40 │   N/A │
+│                           (ratio) │       │       │
+│         Draft Acceptance Rate (%) │ 55.00 │ 99.00 │
+│ Overall Draft Acceptance Rate (%) │ 60.00 │   N/A │
+│         Spec Decode Steps (count) │ 80.00 │ 500.0 │
+└───────────────────────────────────┴───────┴───────┘
+"""
+
+
+def test_means_over_rounds_come_before_means_over_requests(tmp_path):
+    (window,) = judge(tmp_path, BOX)["windows"]
+
+    assert (window["mean_length"], window["acceptance_rate"], window["k"]) == (3.4, 0.6, None)
+
+
+def test_a_caption_may_give_the_measure_of_columns_that_are_categories(tmp_path):
+    found = judge(
+        tmp_path,
+        "Acceptance Length Report\n\n| Model | coding | writing | Overall |\n|---|---|---|---|\n"
+        "| acme/8b | 2.8 | 1.9 | 2.4 |\n",
+    )
+
+    assert {(w["label"], w["mean_length"]) for w in found["windows"]} == {
+        ("coding", 2.8),
+        ("writing", 1.9),
+    }

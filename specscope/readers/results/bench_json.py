@@ -1,4 +1,5 @@
-"""Result files of `vllm bench serve`, SGLang's bench_serving, guidellm and AIPerf.
+"""Result files of `vllm bench serve`, SGLang's bench_serving, guidellm, AIPerf and llama.cpp's
+SPEED-Bench client.
 
 A result with speculation fields is a window and an arm; one without is an arm whose role the other
 arms decide. vLLM prints rates in percent and position rates as fractions in the same file; its
@@ -15,9 +16,10 @@ from specscope.readers.records import LONGEST_DRAFT, Arm, Finding, Record, Windo
 from specscope.readers.results.json_file import count, dicts, documents, looks_like_json, real
 from specscope.readers.source import Source, arm_name
 from specscope.readers.tables.arm_roles import Sign, decided
-from specscope.readers.tables.names import k_of
+from specscope.readers.tables.names import is_total, k_of
 
-_KEYS = (b'"output_throughput"', b'"spec_decode_', b'"output_token_throughput"', b'"accept_length"')
+_KEYS = (b'"output_throughput"', b'"spec_decode_', b'"output_token_throughput"', b'"accept_length"',
+         b'"avg_pred_t_s"')  # fmt: skip
 _OFFLINE = (b'"elapsed_time"', b'"tokens_per_second"')
 _GUIDELLM = (b'"benchmarks"', b'"output_tokens_per_second"')
 
@@ -50,8 +52,14 @@ def _result(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
             if isinstance(benchmark, dict):
                 yield from flat(input, name, _guidellm(benchmark))
         return
+    if isinstance(result.get("summary"), list):
+        for row in dicts(result["summary"], 2):
+            if row.get("category") and not is_total(str(row["category"])):
+                yield from flat(input, name, _speed_bench(row, result), "llama.cpp")
+        return
     if isinstance(result.get("output_token_throughput"), dict):
-        result = _aiperf(result)
+        yield from flat(input, name, _aiperf(result), "unknown")
+        return
     yield from flat(input, name, result)
 
 
@@ -70,7 +78,8 @@ def flat(
     positions = None
     if isinstance(rates, list) and len(rates) <= LONGEST_DRAFT and all(map(_is_rate, rates)):
         positions = tuple(map(float, rates)) or None
-    speculated = bool(drafts) or (length is not None and length >= 1)
+    proposed = count(result, "spec_decode_draft_tokens")
+    speculated = bool(drafts) or bool(proposed) or (length is not None and length >= 1)
     concurrency = count(result, "max_concurrency") or None
     completed = count(result, "completed", "num_prompts")
     output = count(result, "total_output_tokens")
@@ -113,11 +122,11 @@ def flat(
         input,
         engine or ("vllm" if drafts is not None else "sglang"),
         grain="run",
-        label=name,
+        label=", ".join(filter(None, [name, _traffic(result)])),
         seconds=real(result, "duration"),
         k=len(positions) if positions else None,
         drafts=drafts,
-        proposed=count(result, "spec_decode_draft_tokens"),
+        proposed=proposed,
         accepted=count(result, "spec_decode_accepted_tokens"),
         generated=output,
         printed_positions=positions,
@@ -201,12 +210,32 @@ def _aiperf(result: dict[str, Any]) -> dict[str, Any]:
         "mean_ttft_ms": average("time_to_first_token"),
         "mean_e2el_ms": average("request_latency"),
         "request_throughput": average("request_throughput"),
-        "accept_length": average("mean_acceptance_length")
-        or average("spec_decode_acceptance_length"),
+        # Means over requests are none over rounds: AIPerf's own totals come first.
+        "accept_length": average("spec_decode_token_weighted_acceptance_length")
+        or average("mean_acceptance_length"),
+        "spec_decode_num_drafts": average("total_spec_decode_steps"),
+        "spec_decode_draft_tokens": average("total_draft_tokens"),
+        "spec_decode_accepted_tokens": average("total_accepted_draft_tokens"),
         "max_concurrency": next(
             (c for d in dicts(result.get("input_config"), 3) if (c := count(d, "concurrency"))),
             None,
         ),
+    }
+
+
+def _speed_bench(row: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    """llama.cpp's client holds a row per category; one that drafted nothing has a rate of null."""
+    latency, rate = real(row, "avg_latency"), real(row, "accept_rate")
+    config = result.get("config")
+    return {
+        "dataset_name": row["category"],
+        "output_throughput": real(row, "avg_pred_t_s"),
+        "mean_e2el_ms": latency * 1000 if latency else None,
+        "max_concurrency": count(config, "concurrency") if isinstance(config, dict) else None,
+        "spec_decode_num_drafts": None,
+        "spec_decode_draft_tokens": row.get("draft_n"),
+        "spec_decode_accepted_tokens": row.get("accepted"),
+        "spec_decode_acceptance_rate": rate * 100 if rate is not None else None,
     }
 
 

@@ -11,6 +11,7 @@ from typing import BinaryIO
 from specscope.readers.tables.cells import bare
 
 _UNIT = re.compile(r"[\[(]([^\])]*)[\])]")
+_NO_UNIT = re.compile(r"[\[(](?:ratio|count)[\])]")
 _OTHER = re.compile(r"[\W_]+")
 _WORDS = {
     "%": " pct ", "/": " per ", "δ": " delta ", "×": " x ", "τ": " tau ", "γ": " gamma ",
@@ -56,7 +57,7 @@ def name_of(column: str) -> str:
     text = bare(column).lower()
     for word, meaning in _WORDS.items():
         text = text.replace(word, meaning)
-    text = _UNIT.sub(lambda m: f" {m.group(1)} ", text)
+    text = _UNIT.sub(lambda m: f" {m.group(1)} ", _NO_UNIT.sub(" ", text))
     return _OTHER.sub("_", text).strip("_")
 
 

@@ -1,5 +1,5 @@
 """Tables drawn in text: Markdown with or without outer bars, grids of `+--+`, box characters, and
-columns aligned by blanks below a line of dashes, and columns parted by tabs."""
+columns aligned by blanks below a line of dashes, and columns parted by tabs or by one blank."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from specscope.readers.tables import headers
 from specscope.readers.tables.cells import bare, quantity
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.lists import (
@@ -33,6 +34,9 @@ _DASHES = re.compile(r"^\s*-{2,}(?:\s+-{2,})+\s*$")
 _LONG_RULE = re.compile(r"^\s*[-=─━_]{8,}\s*$")
 _UNIT_IN_NAME = re.compile(r"\b(?:tok(?:en)?s?/s|t/s|tps)\b", re.IGNORECASE)
 _WORDS = re.compile(r"\S+(?: \S+)*")
+_NUMBERS_LAST = re.compile(
+    r"^\s*(?P<name>\S.*?)(?P<numbers>(?:\s+[~≈+-]?\d[\d,.]{0,15}(?:%|x|×|ms|s|k)?)+)\s*$"
+)
 _QUOTE = re.compile(r"^(?:\s*>)+ ?")
 _HEADING = re.compile(r"^\s*(?:#+\s*|<summary>\s*|[-*]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
 
@@ -49,6 +53,7 @@ def tables(lines: Sequence[str], outer: Sequence[str] = ()) -> Iterator[tuple[Ta
             or _aligned(lines, place)
             or _tabbed(lines, place)
             or _spaced(lines, place)
+            or _worded(lines, place)
             or _listed(lines, place)
         )
         if found is None:
@@ -107,9 +112,9 @@ def _command_above(lines: Sequence[str], end: int) -> tuple[int, list[str] | Non
 
 
 def is_spaced(text: str) -> bool:
-    """Whether the text holds columns parted by blanks alone."""
+    """Whether the text holds columns that blanks alone part."""
     lines = text.splitlines()
-    return any(_spaced(lines, place) for place in range(len(lines)))
+    return any(_spaced(lines, place) or _worded(lines, place) for place in range(len(lines)))
 
 
 def _said(line: str) -> str:
@@ -212,6 +217,29 @@ def _spaced(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
     if len(rows) < (1 if ruled else 2):
         return None
     return _made(header, rows, caption_above(lines, place)), range(place, end)
+
+
+def _worded(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+    """Cells parted by one blank, as copied from a page: a measure in the header, and a number below
+    each of its words."""
+    header = lines[place].split() if len(lines[place]) <= LONGEST_LINE else []
+    told = any(headers.metric_of(name_of(word)) for word in header)
+    if not told or len(header) < 2 or any(map(quantity, header)):
+        return None
+    rows: list[list[str]] = []
+    end = place + 1
+    while end < len(lines) and (match := _NUMBERS_LAST.match(lines[end][:LONGEST_LINE])):
+        numbers = match.group("numbers").split()
+        if len(match.group("name").split()) > (3 if len(numbers) == 1 else 6):
+            break  # prose
+        rows.append([match.group("name").strip(), *numbers])
+        end += 1
+    if len(rows) < 2 or {len(row) for row in rows} != {len(rows[0])} or not rows[0][0]:
+        return None
+    names = ["", *header] if len(header) == len(rows[0]) - 1 else header
+    if len(names) != len(rows[0]):
+        return None
+    return _made(names, rows, caption_above(lines, place)), range(place, end)
 
 
 def _fitted(header: str, line: str) -> list[str] | None:

@@ -25,7 +25,19 @@ def spread(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[Cells,
         if _SPREAD.search(name):  # `mean/std` above `37.4/1.5`
             names[place] = _SPREAD.sub("", name)
             cells = [[*r[:place], r[place].replace("/", " ± "), *r[place + 1 :]] for r in cells]
-    return _without_titles(names, _filled_down(names, cells))
+    return _without_titles(names, _filled_down(names, _with_units(cells)))
+
+
+def _with_units(rows: list[Cells]) -> list[Cells]:
+    """A line that holds nothing but a unit in brackets ends the name above it."""
+    found: list[Cells] = []
+    for row in rows:
+        unit = re.fullmatch(r"\(\S+\)", row[0].strip()) and not any(c.strip() for c in row[1:])
+        if unit and found:
+            found[-1] = [f"{found[-1][0]} {row[0].strip()}", *found[-1][1:]]
+        else:
+            found.append(row)
+    return found
 
 
 def _is_second_header(names: Cells, row: Cells) -> bool:

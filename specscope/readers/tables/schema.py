@@ -40,6 +40,9 @@ _OF_MANY = {
 }
 """Of two columns that could be a metric, the one of these is not it."""
 
+_POOLED = {"weighted", "overall", "pooled"}
+"""A mean over rounds, beside one over requests."""
+
 _INDEX = set(words("run trial seed rep repeat repetition iteration iter no # id pass"))
 
 
@@ -252,10 +255,13 @@ def _guess(schema: Schema, names: Sequence[str]) -> None:
         elif dimension := headers.dimension_of(name):
             schema.dimensions.setdefault(dimension, []).append(name)
     for metric, found in guessed.items():
+        pooled = [name for name in found if set(name.split("_")) & _POOLED]
+        if pooled and metric in ("mean_length", "acceptance_rate"):
+            schema.metrics.pop(metric, None)  # a mean over requests stands beside it
+            found = pooled
         if len(found) > 1:
-            found = [
-                name for name in found if not set(name.split("_")) & _OF_MANY.get(metric, set())
-            ]
+            others = _OF_MANY.get(metric, set())
+            found = [name for name in found if not set(name.split("_")) & others]
         if metric not in schema.metrics and len(found) == 1:
             _add(schema, metric, found)
 

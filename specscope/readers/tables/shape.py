@@ -7,12 +7,21 @@ Each is turned into one row per arm and class, which is all that `bench_table` r
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from specscope.readers.tables import headers
 from specscope.readers.tables.cells import quantity, read, steps
+from specscope.readers.tables.class_columns import (
+    NO_CLASS,
+    by_class,
+    by_group,
+    category_columns,
+    class_columns,
+    crossed,
+    grouped_columns,
+    split_name,
+)
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.names import (
     K0,
@@ -43,14 +52,6 @@ _QUANTITIES = set(
 )
 """A column of one of these describes the row; it is no arm."""
 
-_SUFFIXES = sorted(
-    {
-        *(alias for metric in headers.SPEEDS for alias in headers.MEASURES[metric]),
-        *headers.MEASURES["acceptance_rate"], *headers.MEASURES["mean_length"], "acc", "decode",
-        "e2e_ms",
-    },
-    key=lambda alias: -len(alias),
-)  # fmt: skip
 _MEASURE_IN_NAME = re.compile(
     r"\s*\b(?:(?:output|decode|gen(?:eration)?) )?(?:tok(?:en)?s?|t)\s*/\s*s(?:ec)?"
     r"(?:\s*/\s*\w+)?(?:\(\w+\))?"
@@ -59,35 +60,25 @@ _MEASURE_IN_NAME = re.compile(
 )
 """What a header measures, beside the arm that it names (`MTP tok/s/user`)."""
 
-_CORNER = re.compile(r"(\w[\w ]{0,30}?)\s*[\\/↓×]\s*(\w[\w ]{0,30}?)\s*→?")
-_NO_CLASS = set(
-    words(
-        "mean median avg average p50 p90 p95 p99 min max std total output input gen generation "
-        "decode prompt prefill aggregate per stream request user peak raw e2e wall overall "
-        "number of num the accepted drafted draft verify ttft"
-    )
-)
-"""Words before a measure that say which statistic or which tokens, not which class."""
-
 
 def long_rows(table: Table) -> list[dict[str, str]]:
     """One row per arm and class; the rows as they are where they are that already."""
-    table = _crossed(table)
+    table = crossed(table)
     if is_transposed(table):
         return list(_by_column(table))
     arrows = _arrow_columns(table)
     if arrows:
         return [one for row in _of_runs(table) for one in _by_arrow(table, row, arrows)]
     arms = _named_columns(table)
-    classes = {} if arms else _class_columns(table)
+    classes = {} if arms else class_columns(table)
     if classes:
-        return [one for row in _of_runs(table) for one in _by_class(row, classes)]
+        return [one for row in _of_runs(table) for one in by_class(row, classes)]
     arms = arms or _arm_columns(table)
     if arms:
         return [one for row in _labelled(table, _of_runs(table)) for one in _by_arm(row, arms)]
-    grouped = _grouped_columns(table)
+    grouped = grouped_columns(table) or category_columns(table)
     if grouped:
-        return [one for row in _of_runs(table) for one in _by_group(row, grouped)]
+        return [one for row in _of_runs(table) for one in by_group(row, grouped)]
     return [dict(row) for row in _of_runs(table)]
 
 
@@ -101,25 +92,6 @@ def of_subject(table: Table) -> Table:
     rows = [{("accept_len" if n == "mean" else n): c for n, c in row.items()} for row in table.rows]
     names = ["accept_len" if name == "mean" else name for name in table.names]
     return replace(table, names=names, rows=rows)
-
-
-def _crossed(table: Table) -> Table:
-    """The table with columns named after their load, where its corner names both sides
-    (`TP \\ Concurrency`)."""
-    first, *others = table.names or [""]
-    corner = _CORNER.fullmatch(table.said(first))
-    if not corner or not all(name.isdigit() for name in others):
-        return table
-    rows, columns = map(name_of, corner.groups())
-    new = {first: rows, **{name: f"{columns}_{name}" for name in others}}
-    if not all(headers.class_of(new[name]) for name in others):
-        return table
-    return replace(
-        table,
-        names=[new[name] for name in table.names],
-        rows=[{new[name]: cell for name, cell in row.items()} for row in table.rows],
-        printed={new[name]: table.said(name) if name != first else rows for name in table.names},
-    )
 
 
 def is_transposed(table: Table) -> bool:
@@ -218,95 +190,17 @@ def _by_arrow(
         }
 
 
-def _by_class(
-    row: Mapping[str, str], classes: Mapping[str, tuple[str, int, str]]
-) -> Iterator[dict[str, str]]:
-    shared = {name: value for name, value in row.items() if name not in classes}
-    # What is measured once a row is not known to be of one load or the other.
-    schema = resolve(list(shared))
-    own = {column for places in schema.metrics.values() for column, _ in places}
-    shared = {name: value for name, value in shared.items() if name not in own}
-    for name, (dimension, value, measure) in classes.items():
-        yield {**shared, dimension: str(value), measure: row.get(name, "")}
-
-
-def _class_columns(table: Table) -> dict[str, tuple[str, int, str]]:
-    """Column to (dimension, value, measure), if the columns are loads and their unit is known."""
-    found = {}
-    for name in table.names:
-        known = headers.class_of(name)
-        measure = unit_of(table, name) if known else None
-        if known and measure:
-            found[name] = (*known, measure)
-    return found if len(found) > 1 else {}
-
-
-def _split(name: str) -> tuple[str, str] | None:
-    """(what stands beside a measure, the measure) in a header such as `baseline_tok_s`."""
-    if name in headers.KNOWN or headers.is_delta(name):
-        return None
-    for alias in _SUFFIXES:
-        if name.endswith(f"_{alias}"):
-            return name.removesuffix(f"_{alias}"), alias
-        if name.startswith(f"{alias}_") and len(alias) > 3:
-            return name.removeprefix(f"{alias}_"), alias
-    return None
-
-
 def _named_columns(table: Table) -> dict[str, tuple[str, str]]:
     """Column to (arm, measure), if headers name several arms with their measure, one a baseline."""
     found = {
         name: split
         for name in table.names
-        if (split := _split(name)) and split[1] not in ("decode", "acc")
+        if (split := split_name(name)) and split[1] not in ("decode", "acc")
     }
-    found = {name: s for name, s in found.items() if not set(s[0].split("_")) <= _NO_CLASS}
+    found = {name: s for name, s in found.items() if not set(s[0].split("_")) <= NO_CLASS}
     arms = {arm for arm, _ in found.values()}
     states = {named(arm).state for arm in arms}
     return found if len(arms) > 1 and states & {OFF, WORD} else {}
-
-
-def _grouped_columns(table: Table) -> dict[str, tuple[str, str]]:
-    """Column to (class, measure), if several classes have the same two measures or more each."""
-    found: dict[str, tuple[str, str]] = {}
-    for name in table.names:
-        split = _split(name)
-        if split is None or set(split[0].split("_")) <= _NO_CLASS:
-            continue
-        rest, measure = split
-        measure = "tok_s" if measure == "decode" and unit_of(table, name) == "tok_s" else measure
-        measure = {"acc": "acceptance_rate", "e2e_ms": "latency_ms"}.get(measure, measure)
-        if measure != "decode":
-            found[name] = (rest, measure)
-    measures: dict[str, set[str]] = defaultdict(set)
-    for rest, measure in found.values():
-        measures[rest].add(measure)
-    alike = len({frozenset(own) for own in measures.values()}) == 1
-    if len(measures) < 2 or not alike:
-        return {}
-    several = len(next(iter(measures.values()))) > 1
-    return found if several or _one_speed_a_class(table, found) else {}
-
-
-def _one_speed_a_class(table: Table, found: Mapping[str, tuple[str, str]]) -> bool:
-    """Whether columns of one speed each are workloads: rows name the arms, and no header does."""
-    schema = resolve([name for name in table.names if name not in found], table.rows)
-    measure = headers.metric_of(next(iter(found.values()))[1])
-    states = {named(rest.replace("_", " ")).state for rest, _ in found.values()}
-    arms = {named(row.get(schema.arm, "")).state for row in table.rows} if schema.arm else set()
-    return measure in headers.SPEEDS and states == {""} and (bool(schema.k) or ON in arms)
-
-
-def _by_group(
-    row: Mapping[str, str], grouped: Mapping[str, tuple[str, str]]
-) -> Iterator[dict[str, str]]:
-    shared = {name: cell for name, cell in row.items() if name not in grouped}
-    for group in dict.fromkeys(rest for rest, _ in grouped.values()):
-        own = {
-            measure: row.get(name, "") for name, (rest, measure) in grouped.items() if rest == group
-        }
-        if any(read(cell).values for cell in own.values()):
-            yield {**shared, "label": group.replace("_", " "), **own}
 
 
 def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
