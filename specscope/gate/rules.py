@@ -137,8 +137,9 @@ def judge(
 def _table(place: Place, old_k: int, rules: GateRules, tables: TablesThatRan) -> Move:
     """Whether the table of the arm that won takes the place of the table in force.
 
-    It must surely beat target-only and each single draft length that ran, and the table in force
-    by the gain that a longer draft must show. A contrast that is not known decides nothing.
+    It must surely beat target-only and each single draft length that ran beside it, and the table
+    in force by the gain that a longer draft must show. A draft length of another experiment, which
+    it never met, must lie below what it surely gains over target-only.
     """
     verdict = place.verdict
     arm = verdict.arm or ""
@@ -154,7 +155,13 @@ def _table(place: Place, old_k: int, rules: GateRules, tables: TablesThatRan) ->
     if tables.in_force is None:
         return stay("insufficient", f"the table in force never ran beside {arm}: add arm current")
     lengths = [one.arm for one in verdict.speedups if one.k is not None]
-    switches = lengths if verdict.k is None else []
+    surely = next((one.low for one in verdict.speedups if one.arm == arm), None)
+
+    def behind(length: str) -> bool:
+        apart = _contrast(verdict, arm, length) is None
+        return apart and surely is not None and _value(verdict, length) < surely
+
+    switches = [] if verdict.k is not None else [one for one in lengths if not behind(one)]
     rivals = dict.fromkeys((BASELINE, *switches, tables.in_force))
     contrasts = {rival: _contrast(verdict, arm, rival) for rival in rivals}
     for rival, one in contrasts.items():

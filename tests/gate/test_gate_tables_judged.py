@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from gate import shared_engine
 from gate.shared_engine import KEEPS, experiment, packed, padded
@@ -24,8 +26,11 @@ def lengths_of(table, batch=16):
     return {name: table.k(State(name, context=100, output=100, batch=batch)) for name in KEEPS}
 
 
-def advised(cost, *, in_force=OFF, arms=("k0", "k2", "k4", "sharp"), pairs=24, seed=1):
-    """What is recommended after an experiment on that engine."""
+def advised(
+    cost, *, in_force=OFF, arms=("k0", "k2", "k4", "sharp"), pairs=24, seed=1, beside=((), ())
+):
+    """What is recommended after an experiment on that engine. beside: blocks and parts of another,
+    policy 1."""
     tables = (
         PolicyArm("sharp", table=SHARP),
         PolicyArm("current+json:2", cells=(Cell(2, "json"),)),
@@ -35,8 +40,9 @@ def advised(cost, *, in_force=OFF, arms=("k0", "k2", "k4", "sharp"), pairs=24, s
     hold_out = HoldOut(1.0, 1.0, 0.0, tuple(arms), 2 * pairs, tables)
     body = next_table([], in_force, now=0, hold_out=hold_out) | {"policy": 2}
     blocks, parts = experiment(ran, cost, pairs, seed)
-    policies = (StoredPolicy(2, 0, "blocks", body, ""),)
-    evidence = Evidence(tuple(blocks), tuple(parts), policies=policies)
+    before = StoredPolicy(1, 0, "blocks", body | {"policy": 1}, "")
+    policies = (before, StoredPolicy(2, 0, "blocks", body, ""))
+    evidence = Evidence((*beside[0], *blocks), (*beside[1], *parts), policies=policies)
     return recommendation(evidence, now=NOW, closed_loop=True)
 
 
@@ -77,6 +83,18 @@ def test_on_an_engine_that_pads_the_same_table_is_not(seed):
     assert sharp.loses
     assert len(set(lengths_of(found.new).values())) == 1
     assert all(move.table is None for move in found.moves)
+
+
+@pytest.mark.parametrize(("apart", "rule"), [("k4", "adopt"), ("k2", "insufficient")])
+def test_a_length_of_another_experiment_is_a_rival_unless_it_lies_below(apart, rule):
+    lengths = {"k4": SWITCHES["k4"], "k2": lengths_of(SHARP)}[apart]  # of k2: as fast as the table
+    before, parts = experiment({"k0": SWITCHES["k0"], apart: lengths}, packed, 8, 5)
+    earlier = [replace(one, policy=1) for one in before], [replace(one, policy=1) for one in parts]
+
+    found = advised(packed, arms=("k0", "sharp"), beside=earlier)
+
+    (move,) = found.moves
+    assert move.rule == rule
 
 
 BLUNT = GateTable((Cell(4, "chat"), Cell(4, "prose")), 0)
