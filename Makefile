@@ -139,3 +139,10 @@ coverage: $(READY)
 # Pairs to a decision over named truths, and that no sign is wrong: about a quarter of an hour.
 decisions: $(READY)
 	$(BIN)/python bench/judge_decisions.py $(ARGS)
+
+.PHONY: proposals
+
+# Proposed tables of mixed traffic against the truth of four simulated engines, and how often a table
+# is called better that is not: half an hour. What was counted stays, and another run goes on.
+proposals: $(READY)
+	PYTHONPATH=tests $(BIN)/python tests/gate/proposal_campaign.py $(ARGS)

@@ -83,16 +83,22 @@ def _of_file(path: Path) -> PolicyArm:
             f"{str(path)[:80]!r} is no arm: neither a draft length, current, current+CLASS:K nor "
             "a file"
         )
+    name = check_file_name(path)
+    table = read_table_file(path)
+    # What its cells rested on is another experiment's; this one is about to judge them.
+    cells = tuple(replace(cell, basis=None) for cell in table.cells)
+    return PolicyArm(name, table=GateTable(cells, table.default_k))
+
+
+def check_file_name(path: Path) -> str:
+    """The name of the arm that a file's table would be. Raises UsageError if it cannot be one."""
     name = path.stem
     if not _FILE_NAME.fullmatch(name) or _TAKEN.fullmatch(name):
         raise UsageError(
             f"{path}: its arm would be called {name!r}; a name begins with a letter, holds "
             "letters, digits, . _ - and is no arm of its own"
         )
-    table = read_table_file(path)
-    # What its cells rested on is another experiment's; this one is about to judge them.
-    cells = tuple(replace(cell, basis=None) for cell in table.cells)
-    return PolicyArm(_bounded(name), table=GateTable(cells, table.default_k))
+    return _bounded(name)
 
 
 def _draft_length(text: str, word: str) -> int:

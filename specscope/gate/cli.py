@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from specscope.arguments import add_judgement, count, draft_length, positive, whole
+from specscope.arguments import PERIOD, add_judgement, count, draft_length, period, positive, whole
 from specscope.gate.arguments import address, lengths, replicas, share, words
 
 ENGINE_NAMES = ("vllm", "sglang", "tensorrt-llm", "specscope")
@@ -23,6 +25,7 @@ def add_parser(subparsers: Any) -> None:
     _show(verbs)
     _recommend(verbs)
     _plan(verbs)
+    _propose(verbs)
     _diff(verbs)
     _apply(verbs)
     _history(verbs)
@@ -35,14 +38,14 @@ def add_parser(subparsers: Any) -> None:
 
 def _show(verbs: Any) -> None:
     parser = _verb(verbs, "show", "the table in force and where it came from")
-    parser.set_defaults(run=_run_show)
+    parser.set_defaults(run=_command("advice", "show"))
 
 
 def _recommend(verbs: Any) -> None:
     parser = _verb(verbs, "recommend", "what should be in force, and why")
     _evidence(parser)
     parser.add_argument("--out", type=Path, help="write the recommendation to a file for `apply`")
-    parser.set_defaults(run=_run_recommend)
+    parser.set_defaults(run=_command("advice", "recommend"))
 
 
 def _plan(verbs: Any) -> None:
@@ -63,7 +66,7 @@ def _plan(verbs: Any) -> None:
         help="where the router finds a replica",
     )
     parser.add_argument("--out", type=Path, help="folder for the router's files")
-    parser.set_defaults(run=_run_plan)
+    parser.set_defaults(run=_command("experiments", "plan"))
 
 
 def _crossover(parser: ArgumentParser) -> None:
@@ -78,17 +81,32 @@ def _crossover(parser: ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, help="of which stream begins where")
 
 
+def _propose(verbs: Any) -> None:
+    parser = _verb(verbs, "propose", "the table that is worth an experiment on mixed traffic")
+    parser.add_argument(
+        "--since", type=period, default=PERIOD, help="how far back rounds count: 24h, 7d, 4w"
+    )
+    parser.add_argument("--epoch", help="whose rounds count; the one that ran last, by default")
+    parser.add_argument(
+        "--default-k",
+        type=draft_length,
+        help="draft length that engines run by themselves, if no table is in force",
+    )
+    parser.add_argument("--out", type=Path, help="write the table to a file for `calibrate --arms`")
+    parser.set_defaults(run=_command("propose", "propose_command"))
+
+
 def _diff(verbs: Any) -> None:
     parser = _verb(verbs, "diff", "what would change")
     _evidence(parser)
-    parser.add_argument("table", type=Path, nargs="?", help="a file; the recommendation by default")
-    parser.set_defaults(run=_run_diff)
+    _table(parser)
+    parser.set_defaults(run=_command("advice", "diff"))
 
 
 def _apply(verbs: Any) -> None:
     parser = _verb(verbs, "apply", "put a table in force, as a new policy")
     _evidence(parser)
-    parser.add_argument("table", type=Path, nargs="?", help="a file; the recommendation by default")
+    _table(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the policy, write nothing")
     parser.add_argument(
         "--hold-out", type=share, help="share of pairs that go on comparing with target-only"
@@ -98,13 +116,13 @@ def _apply(verbs: Any) -> None:
         "--over-budget", action="store_true", help="a hold-out that may cost over 1 %% of capacity"
     )
     _through(parser)
-    parser.set_defaults(run=_run_apply)
+    parser.set_defaults(run=_command("changes", "apply"))
 
 
 def _history(verbs: Any) -> None:
     parser = _verb(verbs, "history", "who changed the gate, when and why, and who follows it")
     parser.add_argument("--all", action="store_true", help="every policy, not the newest 20")
-    parser.set_defaults(run=_run_history)
+    parser.set_defaults(run=_command("history", "history"))
 
 
 def _rollback(verbs: Any) -> None:
@@ -118,7 +136,7 @@ def _rollback(verbs: Any) -> None:
         help="the policy whose table it is, as `history` numbers them; one step back by default",
     )
     _through(parser)
-    parser.set_defaults(run=_run_rollback)
+    parser.set_defaults(run=_command("changes", "rollback"))
 
 
 def _detach(verbs: Any) -> None:
@@ -127,7 +145,7 @@ def _detach(verbs: Any) -> None:
         "--approve", action="store_true", help="without this it only says what it would do"
     )
     _through(parser)
-    parser.set_defaults(run=_run_detach)
+    parser.set_defaults(run=_command("changes", "detach"))
 
 
 def _watch(verbs: Any) -> None:
@@ -135,7 +153,7 @@ def _watch(verbs: Any) -> None:
     parser.add_argument("policy", type=whole, nargs="?", help="its number; the newest by default")
     parser.add_argument("--once", action="store_true", help="show it as it stands, and end")
     parser.add_argument("--every-s", type=positive, default=15.0, help="seconds between two looks")
-    parser.set_defaults(run=_run_watch)
+    parser.set_defaults(run=_command("watch", "watch"))
 
 
 def _calibrate(verbs: Any) -> None:
@@ -176,7 +194,7 @@ def _calibrate(verbs: Any) -> None:
         "--approve", action="store_true", help="without this it only says what it would do"
     )
     _through(parser)
-    parser.set_defaults(run=_run_calibrate)
+    parser.set_defaults(run=_command("experiments", "calibrate"))
 
 
 def _export(verbs: Any) -> None:
@@ -186,7 +204,7 @@ def _export(verbs: Any) -> None:
     parser.add_argument(
         "--largest-batch", type=count, default=1024, help="most sequences that the engine runs"
     )
-    parser.set_defaults(run=_run_export)
+    parser.set_defaults(run=_command("advice", "export"))
 
 
 def _verb(verbs: Any, name: str, text: str) -> ArgumentParser:
@@ -211,6 +229,10 @@ def _evidence(parser: ArgumentParser) -> None:
     )
 
 
+def _table(parser: ArgumentParser) -> None:
+    parser.add_argument("table", type=Path, nargs="?", help="a file; the recommendation by default")
+
+
 def _through(parser: ArgumentParser) -> None:
     parser.add_argument("--note", default="", help="why, for those who read it later")
     parser.add_argument("--author", default="", help="who changes it; you, by default")
@@ -222,70 +244,11 @@ def _through(parser: ArgumentParser) -> None:
     )
 
 
-# The commands load numpy and more, so each is imported when it runs.
+def _command(module: str, name: str) -> Callable[[Namespace], int]:
+    """A command that is imported when it runs: numpy and more take a while to load."""
 
+    def run(args: Namespace) -> int:
+        code: int = getattr(import_module(f"specscope.gate.{module}"), name)(args)
+        return code
 
-def _run_show(args: Namespace) -> int:
-    from specscope.gate.advice import show
-
-    return show(args)
-
-
-def _run_recommend(args: Namespace) -> int:
-    from specscope.gate.advice import recommend
-
-    return recommend(args)
-
-
-def _run_diff(args: Namespace) -> int:
-    from specscope.gate.advice import diff
-
-    return diff(args)
-
-
-def _run_export(args: Namespace) -> int:
-    from specscope.gate.advice import export
-
-    return export(args)
-
-
-def _run_apply(args: Namespace) -> int:
-    from specscope.gate.changes import apply
-
-    return apply(args)
-
-
-def _run_rollback(args: Namespace) -> int:
-    from specscope.gate.changes import rollback
-
-    return rollback(args)
-
-
-def _run_history(args: Namespace) -> int:
-    from specscope.gate.history import history
-
-    return history(args)
-
-
-def _run_detach(args: Namespace) -> int:
-    from specscope.gate.changes import detach
-
-    return detach(args)
-
-
-def _run_watch(args: Namespace) -> int:
-    from specscope.gate.watch import watch
-
-    return watch(args)
-
-
-def _run_plan(args: Namespace) -> int:
-    from specscope.gate.experiments import plan
-
-    return plan(args)
-
-
-def _run_calibrate(args: Namespace) -> int:
-    from specscope.gate.experiments import calibrate
-
-    return calibrate(args)
+    return run

@@ -40,6 +40,7 @@ from specscope.queries.rounds import (
     round_time_by_k,
     throughput,
 )
+from specscope.queries.shapes import round_shapes
 from specscope.queries.speculation import (
     acceptance_by_position,
     acceptance_rate,
@@ -55,7 +56,7 @@ __all__ = [
     "ended_requests", "endings", "events", "evidence_state", "guardrails", "losses",
     "losses_by_minute", "output_count", "outputs", "policies", "policies_followed",
     "pooled_blocks", "pooled_classes", "pooled_parts", "reconciliation", "replicas",
-    "request_latency", "residence", "round_time", "round_time_by_k", "silence", "starts",
-    "stored_rounds", "stored_rows", "throughput", "throughput_by_arm", "tokens_by_class",
+    "request_latency", "residence", "round_shapes", "round_time", "round_time_by_k", "silence",
+    "starts", "stored_rounds", "stored_rows", "throughput", "throughput_by_arm", "tokens_by_class",
     "tokens_per_round", "verdict_history", "verdicts",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from random import Random
 from known_cost import Cost, CostedEngine, HookedEngine, Machine, Replay, prompt
 
 from specscope.engine.api import RequestEnd, SamplingParams
+from specscope.policy.arms import PolicyArm
 from specscope.policy.stored import HoldOut, next_table, read_policies, write_policy
 from specscope.policy.table import GateTable
 from specscope.store.connection import Store
@@ -85,9 +86,18 @@ class Site:
     def now(self) -> int:
         return self.hooked.clock.unix_ns()
 
-    def apply(self, table: GateTable, block_s: float, arms: Sequence[str]) -> tuple[int, int]:
-        """Put a table in force with blocks of these arms; its number and when its pairs begin."""
-        hold_out = HoldOut(1.0, block_s, block_s / 4, tuple(arms))
+    def apply(
+        self,
+        table: GateTable,
+        block_s: float,
+        arms: Sequence[str],
+        tables: Sequence[PolicyArm] = (),
+    ) -> tuple[int, int]:
+        """Put a table in force with blocks of these arms; its number and when its pairs begin.
+
+        tables: arms whose names do not say what they run.
+        """
+        hold_out = HoldOut(1.0, block_s, block_s / 4, tuple(arms), tables=tuple(tables))
         body = next_table(read_policies(self.store), table, now=self.now, hold_out=hold_out)
         body["seed"] = body["policy"]  # the order of arms is the same in every run
         write_policy(self.store, body, "walk", self.now)
@@ -111,9 +121,16 @@ class Site:
             self.serve(begins + place * pairs * pair_ns)
         return policy
 
-    def hold_out(self, table: GateTable, pairs: int, block_s: float, arms: Sequence[str]) -> int:
+    def hold_out(
+        self,
+        table: GateTable,
+        pairs: int,
+        block_s: float,
+        arms: Sequence[str],
+        tables: Sequence[PolicyArm] = (),
+    ) -> int:
         """All classes together under a table, with blocks of these arms; the policy's number."""
-        policy, begins = self.apply(table, block_s, arms)
+        policy, begins = self.apply(table, block_s, arms, tables)
         self.clients.ask(self.labels)
         self.serve(begins + round(pairs * len(arms) * block_s * 1e9))
         return policy

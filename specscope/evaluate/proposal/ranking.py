@@ -1,0 +1,252 @@
+"""Every table of draft lengths by what a model of the shared batch expects of it.
+
+The model proposes an experiment and never decides: its levels may be off by a tenth where the
+order of the tables is right. The experiment decides.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from specscope.evaluate.experiment.blocks import BlockPart
+from specscope.evaluate.proposal.costs import CostData, RoundCosts, Shapes
+from specscope.evaluate.proposal.rounds import RoundSums
+from specscope.evaluate.proposal.traffic import Traffic, TrafficData, class_shares
+
+Floats = NDArray[np.float64]
+Lengths = tuple[int, ...]
+"""A draft length for each class, in the order of their names."""
+
+MOST_TABLES = 50_000
+DRAWS = 100  # of pairs, with repetition, for the error
+FEWEST_PAIRS = 4  # from which on there is an error
+LEVEL = 0.95
+OTHERS = "other classes"
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """Throughput that the model expects of one table over another's. [ratio]
+
+    low, high: 95 % of repeated draws of pairs, and beside them as much as the model is off on the
+    arm that it fits worst; None if there are too few pairs.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The table that the model ranks first, and what speaks for it. Grade: modelled.
+
+    lengths: of the table, by class. default_k: of classes too small to be told apart. single: the
+    best draft length for all. gain: of the table over it, over_k0: over target-only. if_padded:
+    the gain on an engine that pads; None if it is known how the engine composes a batch. padding:
+    share of padding that it computes; None if nothing tells. told: whether the engine's own count
+    says so. measured_off: by arm, what the model expects of its time per token over what was
+    measured. shares: of the rounds of requests, by class. tables: how many were ranked.
+    """
+
+    lengths: Mapping[str, int]
+    default_k: int
+    single: int
+    gain: Predicted
+    over_k0: Predicted
+    if_padded: float | None
+    padding: float | None
+    told: bool
+    measured_off: Mapping[str, float]
+    shares: Mapping[str, float]
+    batch: float
+    pairs: int
+    tables: int
+
+    @property
+    def tells_classes_apart(self) -> bool:
+        """Whether two classes get different draft lengths."""
+        return len({*self.lengths.values(), self.default_k}) > 1
+
+
+def largest_error(measured_off: Mapping[str, float]) -> float:
+    """By how much the model is off on the arm that it fits worst. [share]"""
+    return max((abs(ratio - 1.0) for ratio in measured_off.values()), default=0.0)
+
+
+def propose(rounds: Sequence[RoundSums], parts: Sequence[BlockPart], seed: int = 1) -> Proposal:
+    """Rank all tables for the mixed traffic of whole pairs.
+
+    rounds, parts: of the same blocks, all of one epoch. ValueError if there are no rounds, fewer
+    than two classes, or no draft.
+    """
+    parts, members = _grouped(parts)
+    costs = CostData(rounds)
+    traffic = TrafficData(parts, costs.keys)
+    if len(traffic.classes) < 2 or not traffic.longest:
+        raise ValueError("a table takes two classes and a draft")
+    batch = mean_batch(rounds)
+    every = all_tables(traffic.of())
+    model = Model(costs.fit(), traffic.of(), rounds, batch)
+    expected = model.throughput(every)
+    same = np.flatnonzero((every == every[:, :1]).all(axis=1))
+    best, single = int(np.argmax(expected)), int(same[np.argmax(expected[same])])
+    off = int(same[0])
+    three = every[[best, single, off]]
+    draws = _draws(costs, traffic, rounds, batch, three, seed)
+    lengths = dict(zip(traffic.classes, map(int, every[best]), strict=True))
+    default = lengths.pop(OTHERS, int(every[single][0]))
+    measured_off = model.off(rounds, costs)
+    error = largest_error(measured_off)
+    if_padded = None
+    if not costs.known:
+        padded = model.throughput(three, padding=1.0)
+        if_padded = float(padded[0] / padded[1])
+    return Proposal(
+        lengths={name: lengths[name] for name in members if name in lengths},
+        default_k=default,
+        single=int(every[single][0]),
+        gain=_predicted(expected[best] / expected[single], draws[:, 0] / draws[:, 1], error),
+        over_k0=_predicted(expected[best] / expected[off], draws[:, 0] / draws[:, 2], error),
+        if_padded=if_padded,
+        padding=model.costs.padding,
+        told=model.costs.told,
+        measured_off=measured_off,
+        shares=members,
+        batch=batch,
+        pairs=len(costs.keys),
+        tables=len(every),
+    )
+
+
+def mean_batch(rounds: Sequence[RoundSums]) -> float:
+    """Rows of a round. [sequences]"""
+    return sum(r.rounds * r.batch for r in rounds) / sum(r.rounds for r in rounds)
+
+
+def all_tables(traffic: Traffic) -> NDArray[np.int64]:
+    """Every combination of draft lengths that ran, by class, or lie between such. [tables, classes]
+
+    In the order of their lengths, so that of equal tables the shortest drafts come first.
+    """
+    ladders = [
+        [k for k in range(traffic.longest + 1) if math.isfinite(traffic.tokens[c, k])]
+        for c in range(len(traffic.classes))
+    ]
+    return np.array(list(itertools.product(*ladders)), dtype=np.int64)
+
+
+class Model:
+    """Costs and traffic together: what a table yields in the shared batch."""
+
+    def __init__(
+        self, costs: RoundCosts, traffic: Traffic, rounds: Sequence[RoundSums], batch: float
+    ) -> None:
+        self.costs, self.traffic, self.batch = costs, traffic, batch
+        rows = sum(r.rounds * r.batch for r in rounds)
+        self.context = sum(r.n_kv for r in rounds) / rows
+        # Prompts are computed once a request, however many rounds its answer takes.
+        self.prompt = sum(r.prefill_tokens for r in rounds) / sum(r.emitted for r in rounds)
+
+    @classmethod
+    def of(cls, rounds: Sequence[RoundSums], parts: Sequence[BlockPart]) -> Model:
+        """Fitted to whole pairs."""
+        costs = CostData(rounds)
+        return cls(costs.fit(), TrafficData(parts, costs.keys).of(), rounds, mean_batch(rounds))
+
+    def throughput(self, tables: NDArray[np.int64], padding: float | None = None) -> Floats:
+        """Tokens per us of each table. tables: [tables, classes]. padding: assumed if unknown."""
+        traffic, batch = self.traffic, self.batch
+        yields = traffic.tokens[np.arange(tables.shape[1]), tables]
+        rows = traffic.share / (yields if traffic.steady == "tokens" else np.ones_like(yields))
+        rows = rows / rows.sum(axis=1, keepdims=True)
+        tokens = batch * (rows * yields).sum(axis=1)
+        drafted = batch * (rows * tables * traffic.drafted).sum(axis=1)
+        longest, drafts = _longest(tables, rows, batch, traffic.steady == "rows")
+        shapes = Shapes(
+            rounds=np.ones(len(tables)),
+            batch=np.full(len(tables), batch),
+            longest=longest,
+            drafted=drafted,
+            short=np.maximum(0.0, batch * longest - drafted),
+            n_kv=np.full(len(tables), batch * self.context),
+            prompt=self.prompt * tokens,
+            drafts=drafts,
+        )
+        return np.asarray(tokens / self.costs.time_us(shapes, padding))
+
+    def off(self, rounds: Sequence[RoundSums], costs: CostData) -> dict[str, float]:
+        """By arm, time that the model expects of its rounds over what they took."""
+        speeds = costs.speeds
+        expected: dict[str, float] = {}
+        took: dict[str, float] = {}
+        for row, time in zip(rounds, self.costs.time_us(Shapes.of(rounds)), strict=True):
+            expected[row.arm] = expected.get(row.arm, 0.0) + float(time) * row.rounds
+            took[row.arm] = took.get(row.arm, 0.0) + row.wall_us / speeds[row.key]
+        return {arm: float(expected[arm] / took[arm]) for arm in sorted(took)}
+
+
+def _longest(
+    tables: NDArray[np.int64], rows: Floats, batch: float, always: bool
+) -> tuple[Floats, Floats]:
+    """Mean of the longest draft in a round, and the chance that a round drafts at all. [tables]
+
+    A class that has one row in eight is not in every batch of eight. always: each class has rows
+    of its own in every batch, as long as it has half a row.
+    """
+    longest, drafts = np.zeros(len(tables)), np.zeros(len(tables))
+    for k in range(1, int(tables.max(initial=0)) + 1):
+        reaching = np.where(tables >= k, rows, 0.0)
+        share = reaching.sum(axis=1).clip(0.0, 1.0)
+        present = 1.0 - (1.0 - share) ** batch
+        if always:
+            present = np.where((reaching * batch >= 0.5).any(axis=1), 1.0, present)
+        longest += present
+        if k == 1:
+            drafts = present
+    return longest, drafts
+
+
+def _draws(
+    costs: CostData, traffic: TrafficData, rounds: Sequence[RoundSums], batch: float,
+    tables: NDArray[np.int64], seed: int,
+) -> Floats:  # fmt: skip
+    """Throughput of these tables under models of pairs drawn with repetition. [draws, tables]"""
+    pairs = len(costs.keys)
+    if pairs < FEWEST_PAIRS:
+        return np.empty((0, len(tables)))
+    random = np.random.default_rng(seed)
+    drawn = [random.integers(0, pairs, pairs) for _ in range(DRAWS)]
+    return np.array(
+        [Model(costs.fit(one), traffic.of(one), rounds, batch).throughput(tables) for one in drawn]
+    )
+
+
+def _predicted(value: float, draws: Floats, error: float) -> Predicted:
+    """error: of the model on the arm that it fits worst; both tables may be off by it."""
+    known = draws[np.isfinite(draws) & (draws > 0.0)]
+    if len(known) < DRAWS // 2:
+        return Predicted(float(value))
+    if (draws == 1.0).all():
+        return Predicted(1.0, 1.0, 1.0)  # one table, twice
+    ends = np.log(np.quantile(known, [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0]))
+    below, above = np.hypot(ends - math.log(value), math.sqrt(2.0) * error)
+    return Predicted(float(value), float(value * np.exp(-below)), float(value * np.exp(above)))
+
+
+def _grouped(parts: Sequence[BlockPart]) -> tuple[Sequence[BlockPart], Mapping[str, float]]:
+    """The smallest classes as one, if there are more tables than can be ranked; shares of all."""
+    shares = class_shares(parts)
+    longest = max((part.k for part in parts), default=0)
+    most = max(1, int(math.log(MOST_TABLES) / math.log(longest + 1))) if longest else len(shares)
+    if len(shares) <= most:
+        return parts, shares
+    apart = set(list(shares)[: most - 1])
+    grouped = [p if p.class_ in apart else replace(p, class_=OTHERS) for p in parts]
+    return grouped, shares

@@ -1,0 +1,172 @@
+"""`specscope gate propose`: the table that is worth an experiment on mixed traffic."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from specscope.errors import ExitCode
+from specscope.evaluate.proposal.ranking import Predicted, Proposal, largest_error, propose
+from specscope.evidence.mixed import MixedRounds, read_mixed
+from specscope.gate.arms import check_file_name
+from specscope.gate.console import open_store, say, write_json
+from specscope.gate.rules import GateRules
+from specscope.policy.stored import newest_with_table, read_policies
+from specscope.policy.table import SCHEMA, Cell, GateTable
+from specscope.store.connection import Store
+
+FILE = Path("proposed.json")
+PACKED, PADDED = 0.25, 0.75  # shares of padding up to which an engine packs, and from which it pads
+
+
+@dataclass(frozen=True, slots=True)
+class ProposedArms:
+    """A proposal as an experiment: the table as a file, and the arms that it has to beat.
+
+    worth: whether the model leaves room for the gain that the gate asks of a longer draft.
+    """
+
+    epoch: str
+    proposal: Proposal
+    table: GateTable
+    rivals: tuple[str, ...]
+    worth: bool
+
+    def arms(self, file: Path) -> tuple[str, ...]:
+        """The arms of the experiment that decides, as `gate calibrate` takes them."""
+        return (*self.rivals, str(file)) if self.worth else self.rivals
+
+
+def propose_command(args: Namespace) -> int:
+    """Rank all tables and write the best to a file. Unsettled if there is nothing to rank."""
+    file = args.out or FILE
+    check_file_name(file)
+    with open_store(args) as store:
+        proposed = look_for_table(
+            store, time.time_ns() - args.since, epoch=args.epoch, default_k=args.default_k
+        )
+    if proposed is None:
+        lines = [
+            "no table can be ranked: no pair of two arms or more ran with two classes in a batch "
+            "while rounds are still stored. Run uniform arms on mixed traffic first, such as "
+            "`specscope gate calibrate --arms k0,2,4 --minutes 60`"
+        ]
+        say(args, lines, {"schema": SCHEMA, "proposal": None})
+        return ExitCode.of_answer(False)
+    plain = proposal_json(proposed, file)
+    if args.out:
+        write_json(args.out, plain)
+    return say(args, proposal_lines(proposed, file, written=bool(args.out)), plain)
+
+
+def look_for_table(
+    store: Store, since: int, *, epoch: str | None = None, default_k: int | None = None
+) -> ProposedArms | None:
+    """The best table by the model, from rounds since a time, ns since 1970.
+
+    epoch: whose; the one that ran last, by default. default_k: in force if no table is. None if
+    no mixed traffic ran two arms. Raises StoreError if the store cannot be read.
+    """
+    policies = read_policies(store)
+    mixed = read_mixed(store, policies, since, epoch)
+    newest = newest_with_table(policies)
+    in_force = newest.table_at(time.time_ns()) if newest else GateTable((), default_k or 0)
+    return rank(mixed, in_force)
+
+
+def rank(mixed: MixedRounds, in_force: GateTable) -> ProposedArms | None:
+    """The proposal of rounds that were read; None if no draft ran in a batch of two classes."""
+    if not mixed.rounds or all(row.k == 0 for row in mixed.rounds):
+        return None
+    proposal = propose(mixed.rounds, mixed.parts)
+    cells = tuple(Cell(k, name) for name, k in proposal.lengths.items() if k != proposal.default_k)
+    table = GateTable(cells, proposal.default_k)
+    running = "current" if in_force.cells else f"k{in_force.default_k}"
+    rivals = tuple(dict.fromkeys(("k0", f"k{proposal.single}", running)))
+    reach = proposal.gain.value if proposal.gain.high is None else proposal.gain.high
+    worth = bool(cells) and table != in_force and reach > 1.0 + GateRules().up
+    return ProposedArms(mixed.epoch, proposal, table, rivals, worth)
+
+
+def proposal_lines(proposed: ProposedArms, file: Path, *, written: bool) -> list[str]:
+    """The table, its predicted gain, how far the model can be believed, and what decides."""
+    one = proposed.proposal
+    each = [
+        f"    {name}: k = {one.lengths.get(name, one.default_k)} ({share:.0%} of the rows)"
+        for name, share in one.shares.items()
+    ]
+    worst = max(one.measured_off, key=lambda arm: abs(one.measured_off[arm] - 1.0))
+    lines = [
+        f"best of {one.tables} tables by a model of {one.pairs} pairs, at a batch of "
+        f"{one.batch:.0f} (modelled, no verdict):",
+        *each,
+        f"    classes that were not seen: k = {one.default_k}",
+        f"predicted: {_times(one.gain)} of k = {one.single} for all, the best single draft length; "
+        f"{_times(one.over_k0)} of target-only",
+        f"composition: {composition(one)}",
+        f"the model is off by {largest_error(one.measured_off):.1%} on arm {worst}, its worst",
+    ]
+    if not proposed.worth:
+        lines.append(_not_worth(proposed))
+        return [*lines, *_next_step(proposed.arms(file))]
+    if not written:
+        lines.append(f"write it with `--out {file}`, then let it run as an arm:")
+    return [*lines, *_next_step(proposed.arms(file))]
+
+
+def composition(one: Proposal) -> str:
+    """How the engine composes rows of unequal drafts, as far as anything tells."""
+    if one.padding is None:
+        assert one.if_padded is not None
+        return (
+            "unknown, since every arm drafted the same for all rows; the prediction holds for an "
+            f"engine that packs rows, and is {one.if_padded:.3f} on one that pads them"
+        )
+    source = "by its own count" if one.told else "by the times of its rounds"
+    if one.padding <= PACKED:
+        return f"packed, {source}: rows that draft less save it"
+    if one.padding >= PADDED:
+        return f"padded, {source}: rows that draft less save nothing"
+    return f"partly padded ({one.padding:.0%}), {source}"
+
+
+def proposal_json(proposed: ProposedArms, file: Path) -> dict[str, Any]:
+    """A proposal as plain values; its `table` and `default_k` are a table that runs as an arm."""
+    one = proposed.proposal
+    return {
+        "schema": SCHEMA,
+        **proposed.table.as_json(),
+        "proposal": {
+            **asdict(one),
+            "grade": "modelled",
+            "epoch": proposed.epoch,
+            "composition": composition(one),
+            "worth": proposed.worth,
+            "arms": list(proposed.arms(file)),
+        },
+    }
+
+
+def _not_worth(proposed: ProposedArms) -> str:
+    if not proposed.table.cells:
+        return "no table that tells classes apart is predicted to beat one draft length for all"
+    up = f"{GateRules().up:.0%}"
+    high = proposed.proposal.gain.high
+    if high is not None and high <= 1.0 + GateRules().up:
+        return f"no table is predicted to gain {up} over one draft length for all"
+    return "the table in force is this one already"
+
+
+def _next_step(arms: Sequence[str]) -> list[str]:
+    if len(arms) < 2:
+        return []
+    return [f"what decides: specscope gate calibrate --arms {','.join(arms)} --minutes 180"]
+
+
+def _times(one: Predicted) -> str:
+    interval = "" if one.low is None else f" ({one.low:.3f} to {one.high:.3f})"
+    return f"{one.value:.3f}{interval}"
