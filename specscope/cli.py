@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
-from specscope.errors import ExitCode, SpecscopeError
+from specscope.errors import ExitCode, SpecscopeError, install_command, version
 
 
 class Verb(NamedTuple):
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if verb not in VERBS or not VERBS[verb].extra or _ours(error.name):
             raise
         print(
-            f"specscope {verb}: needs {error.name}: pip install 'specscope[{VERBS[verb].extra}]'",
+            f"specscope {verb}: needs {error.name}: {install_command(VERBS[verb].extra)}",
             file=sys.stderr,
         )
         return ExitCode.FAILED
@@ -88,7 +88,9 @@ def build_parser(verb: str | None) -> ArgumentParser:
         prog="specscope",
         description="Does speculative decoding pay here, and if not, why not?",
     )
-    parser.add_argument("--version", action="version", version=f"specscope {_version()}")
+    parser.add_argument(
+        "--version", action="version", version=f"specscope {version() or 'unknown'}"
+    )
     subparsers = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, entry in VERBS.items():
         if name == verb:
@@ -96,15 +98,6 @@ def build_parser(verb: str | None) -> ArgumentParser:
         else:
             subparsers.add_parser(name, help=entry.help).set_defaults(run=_unreachable)
     return parser
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("specscope")
-    except PackageNotFoundError:  # run from a source tree
-        return "unknown"
 
 
 def _named(error: Exception) -> bool:

@@ -90,3 +90,23 @@ class InputError(SpecscopeError):
 
 class DemoError(SpecscopeError):
     """A part of the demonstration ended early."""
+
+
+def version() -> str | None:
+    """The installed version; None in a source tree that nobody installed."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed_version
+
+    try:
+        return installed_version("specscope")
+    except PackageNotFoundError:
+        return None
+
+
+def install_command(extra: str) -> str:
+    """The command that brings an extra's packages.
+
+    No package index carries specscope, so its name may be asked for only if it is installed: pip
+    then keeps it. A source tree is installed by its path.
+    """
+    return f"pip install 'specscope[{extra}]'" if version() else f"pip install -e '.[{extra}]'"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE_S
 
-from specscope.errors import ExitCode
+from specscope.errors import ExitCode, install_command
 
 ROOT = Path(__file__).parents[1]
 
@@ -109,7 +109,9 @@ def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path):
                       options=("-S",))
         )  # fmt: skip
 
-        assert f"pip install 'specscope[{extra}]'" in said
+        assert f"pip install -e '.[{extra}]'" in said  # a clone, so no index is asked for us
+
+    assert install_command("agent") == "pip install 'specscope[agent]'"  # installed: pip keeps it
 
 
 def test_a_file_that_nothing_reads_is_named_with_what_was_tried(tmp_path):

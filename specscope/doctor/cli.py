@@ -21,7 +21,7 @@ from typing import Any
 
 from specscope.doctor import deployment, pipeline
 from specscope.doctor.check import SEVERE, Check
-from specscope.errors import ExitCode
+from specscope.errors import ExitCode, install_command
 
 Environment = Mapping[str, str]
 
@@ -66,8 +66,8 @@ def _extras(_: Environment) -> Iterator[Check]:
     for extra, modules in EXTRAS.items():
         absent = [name for name in modules if not _installed(name)]
         if absent:
-            remedy = f"pip install 'specscope[{extra}]'"
-            yield Check(f"extra {extra}", "missing", f"without {', '.join(absent)}", remedy)
+            without = f"without {', '.join(absent)}"
+            yield Check(f"extra {extra}", "missing", without, install_command(extra))
         else:
             yield Check(f"extra {extra}", "ok", "installed")
 

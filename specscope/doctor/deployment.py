@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from specscope.doctor.check import Check
+from specscope.errors import install_command
 
 if TYPE_CHECKING:
     from specscope.store.connection import Store
@@ -36,7 +37,7 @@ def store(environment: Mapping[str, str]) -> Iterator[Check]:
         from specscope.errors import SpecscopeError
         from specscope.store.connection import Store
     except ModuleNotFoundError as error:
-        remedy = "pip install 'specscope[server]'"
+        remedy = install_command("server")
         yield Check("store's contents", "missing", f"without {error.name}", remedy)
         return
     try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specscope.errors import MissingExtra, NumberTaken, ServiceError, UsageError
+from specscope.errors import MissingExtra, NumberTaken, ServiceError, UsageError, install_command
 from specscope.settings import apply_token, host_and_port
 from specscope_agent.channel import Security
 from specscope_agent.errors import AgentError
@@ -64,7 +64,7 @@ class Remote:
             from specscope_agent.telemetry_pb2_grpc import TelemetryStub
         except ModuleNotFoundError as error:
             raise MissingExtra(
-                f"to apply through a service needs {error.name}: pip install 'specscope[agent]'"
+                f"to apply through a service needs {error.name}: {install_command('agent')}"
             ) from error
         policy = wire.Policy(number=body["policy"], json=json.dumps(body), note=note)
         try:

@@ -61,3 +61,12 @@ def test_pictures_are_small_and_each_is_shown_somewhere():
     assert len(pictures) >= 5
     assert [path.name for path in pictures if f"pictures/{path.name})" not in text] == []
     assert [path.name for path in pictures if path.stat().st_size > MOST_BYTES] == []
+
+
+@pytest.mark.parametrize("words", [["analyze", "docs/examples/benchmark.csv"], ["doctor"]])
+def test_a_clone_answers_before_anything_is_installed(words):
+    run = subprocess.run(
+        [sys.executable, "-S", "-m", "specscope", *words], capture_output=True, text=True, cwd=ROOT
+    )
+
+    assert (run.returncode, run.stderr) == (0, "")
