@@ -198,8 +198,9 @@ def test_a_filled_packing_holds_the_plain_one_and_nobody(widths, more_k, more_sl
     assert len(widths) <= shape.rows <= min(slots, 2 * len(widths))
     assert shape.width == width
     assert n <= shape.tokens <= max(1.5 * n, shape.rows)
-    grid = torch.arange(shape.tokens) if filled.grid is None else filled.grid
-    places = torch.arange(shape.tokens) if filled.places is None else filled.places
+    one = filled.rectangle
+    grid = torch.arange(shape.tokens) if one.grid is None else one.grid
+    places = torch.arange(shape.tokens) if one.places is None else one.places
     # Where a token's result lies in the rectangle is where its query was put.
     assert grid[places[:n]].equal(torch.arange(n))
     assert (places[:n] // shape.width).equal(plain.token_rows)

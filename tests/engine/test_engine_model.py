@@ -93,7 +93,7 @@ def test_a_packing_counts_what_it_pads():
 
     assert packing.token_rows.tolist() == [4, 4, 6, 6, 6]
     assert packing.offsets.tolist() == [0, 1, 0, 1, 2]
-    assert packing.places.tolist() == [0, 1, 6, 7, 8]
+    assert packing.rectangle.places.tolist() == [0, 1, 6, 7, 8]
     assert (packing.shape.tokens, packing.padding) == (5, 4)
     assert pack((2, 2), "cpu").padding == 0
 

@@ -197,6 +197,9 @@ class Engine:
         waiting = len(self.queue)
         ks = list(self.gate([request.state() for request in running], waiting))
         check_gate(ks, len(running), self.k_max)
+        if self.pipeline.exact:
+            ks = self.scheduler.gather_drafts(ks, self.pipeline.tokens_in_flight)
+            running = self.scheduler.running
         self.pipeline.launch(running, ks, started_at, waiting, chunks)
         self.ended_at = self.clock.unix_ns()
         self._collect(self.depth)

@@ -126,7 +126,8 @@ class RoundPipeline:
         self.target, self.drafter, self.state = target, drafter, state
         self.timer, self.graphs, self.forced = timer, graphs, forced
         self.in_flight: deque[RoundInFlight] = deque()
-        # Views at exact positions spare a CPU work; a GPU's kernels want aligned extents.
+        # Views at exact positions, and rows in the order of their drafts, spare a CPU work; a GPU
+        # wants aligned extents, and reads a few padding queries in the time of one.
         self.exact = graphs is None and not is_gpu(state.device)
 
     @property

@@ -1,7 +1,8 @@
 """The scheduler: assigns cache rows to requests, prefills their prompts, and preempts.
 
-Rows are dense and first come, first served. All rows decode, except possibly the last one, whose
-prompt is still being prefilled in chunks, so that a long prompt delays the others by one chunk.
+Rows are dense and first come, first served; on a CPU those that draft come before the others. All
+rows decode, except possibly the last one, whose prompt is still being prefilled in chunks, so that
+a long prompt delays the others by one chunk.
 """
 
 from collections import deque
@@ -24,6 +25,10 @@ right after its prefill costs more than letting it wait."""
 PREFILL_CHUNK = 256
 """Tokens of one row in one prefill pass; the attention cost grows with its square."""
 
+SETTLED_ROUNDS = 8
+"""A row that drafts is moved before one that does not after so many rounds: about as long as a
+place among its like takes to earn what the move costs."""
+
 
 @dataclass(slots=True, eq=False)
 class Request:
@@ -41,6 +46,8 @@ class Request:
     unread: int = 0  # tokens, without the last, that still have to be prefilled
     order: int = 0  # of row assignments; the youngest row has the highest
     preemptions: int = 0
+    drafts: bool = False  # whether the last round drafted for it
+    settled: int = 0  # rounds before the last that were alike in that
     first_token: int | None = None
     last_token: int | None = None
 
@@ -219,16 +226,45 @@ class Scheduler:
             moves += [(running, staying)] if running > staying else []
             staying += 1
         released = [self.rows[row] for row in sorted(leaving)]
-        if moves:
-            self.state.move(*zip(*moves, strict=True))
-        for source, row in moves:
-            request = self.rows[source]
-            positions = min(len(request.text) + ahead, request.limit)
-            self.target.cache.move(source, row, positions)
-            self.drafter.moved(source, row, positions)
-            self.rows[row] = request
+        self._move(moves, ahead)
         del self.rows[staying:]
         return released
+
+    def gather_drafts(self, ks: Sequence[int], ahead: int) -> list[int]:
+        """Move rows that draft before those that do not; returns `ks` in the new order.
+
+        Attention then reads the rows at k = 0 apart, without padding. Only rows that have drafted,
+        or not, for SETTLED_ROUNDS rounds are swapped, so that a gate that changes its mind at
+        every round moves nothing.
+        """
+        running = self.running
+        for request, k in zip(running, ks, strict=True):
+            request.settled = request.settled + 1 if request.drafts == (k > 0) else 0
+            request.drafts = k > 0
+        if all(ks) or not any(ks):
+            return list(ks)
+        order = list(range(len(ks)))
+        settled = [row for row in order if running[row].settled >= SETTLED_ROUNDS]
+        resting = [row for row in settled if not ks[row]]
+        drafting = [row for row in reversed(settled) if ks[row]]
+        for front, back in zip(resting, drafting, strict=False):
+            if front < back:
+                order[front], order[back] = back, front
+        self._move([(own, row) for row, own in enumerate(order) if own != row], ahead)
+        return [ks[row] for row in order]
+
+    def _move(self, moves: Sequence[tuple[int, int]], ahead: int) -> None:
+        """Copy rows over others, all at once, with everything that belongs to them."""
+        if not moves:
+            return
+        sources, targets = zip(*moves, strict=True)
+        requests = [self.rows[row] for row in sources]
+        positions = max(min(len(own.text) + ahead, own.limit) for own in requests)
+        self.state.move(sources, targets)
+        self.target.cache.move(sources, targets, positions)
+        self.drafter.moved(sources, targets, positions)
+        for row, request in zip(targets, requests, strict=True):
+            self.rows[row] = request
 
     def requeue(self, requests: Sequence[Request]) -> None:
         """Put preempted requests, youngest first, at the front of the queue with their output."""

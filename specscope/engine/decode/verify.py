@@ -50,19 +50,20 @@ def verify_proposals(
     al. 2024 (arXiv 2408.07978).
     """
     packing, state, needs = plan.packing, batch.state, batch.needs
-    rows, width, proposed = plan.rows, plan.width, packing.last
+    rectangle, proposed = packing.rectangle, packing.last
+    rows, width = rectangle.rows, rectangle.width
     live = proposed >= 0 if packing.shape.padded else None
     token_rows = slice(0, rows) if packing.whole and width == 1 else packing.token_rows
     scores = sampling_scores(logits, token_rows, state, needs)
     noise = noise_of(packing, state, needs, logits.shape[-1])
-    own = plan.pad(sample(scores, noise)).view(rows, width)
+    own = rectangle.pad(sample(scores, noise)).view(rows, width)
     if width == 1:
         return VerifiedBlocks(torch.zeros_like(proposed), own, live)
     drafted = state.tokens[:rows].gather(1, _places(state, rows, width - 1))
     test = drafted == own[:, :-1]
     probable = None
     if needs.rejection:
-        probable = plan.pad(scores.softmax(-1)).view(rows, width, -1)
+        probable = rectangle.pad(scores.softmax(-1)).view(rows, width, -1)
         kept = _rejection_test(probable, drafted, proposal, state)
         test = torch.where(state.rejection[:rows, None], kept, test)
     if forced is not None:

@@ -1,5 +1,6 @@
 """The KV cache: keys and values of all rows, each at its token's position."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,13 +19,25 @@ def rounded(capacity: int) -> int:
     return -(-capacity // unit) * unit
 
 
+def move_rows(
+    contents: Callable[[int], Tensor], sources: Sequence[int], targets: Sequence[int]
+) -> None:
+    """Copy rows over others, all at once: what is copied is what they held before.
+
+    contents: a row's part of a tensor, as a view
+    """
+    held = [contents(row).clone() if row in targets else contents(row) for row in sources]
+    for row, value in zip(targets, held, strict=True):
+        contents(row).copy_(value)
+
+
 @dataclass(slots=True)
 class LayerCache:
     """One layer's part of the cache in one pass."""
 
     flat: Tensor  # all of it, [places, head_dim], see KVCache.places
-    keys: Tensor  # that the pass reads, [rows * kv heads, extent, head_dim]
-    values: Tensor
+    parts: list[tuple[Tensor, Tensor]]
+    """Keys and values that each part of the packing reads, [rows * kv heads, extent, head_dim]."""
 
 
 class KVCache:
@@ -52,9 +65,9 @@ class KVCache:
         self._mask = row_mask(config, capacity, dtype, device)
         self._group = config.heads // heads
 
-    def move(self, source: int, target: int, positions: int) -> None:
-        """Copy the first `positions` of row `source` over row `target`."""
-        self.entries[:, :, target, :, :positions] = self.entries[:, :, source, :, :positions]
+    def move(self, sources: Sequence[int], targets: Sequence[int], positions: int) -> None:
+        """Copy the first `positions` of rows over others; see move_rows."""
+        move_rows(lambda row: self.entries[:, :, row, :, :positions], sources, targets)
 
     def places(self, plan: Layout) -> Tensor:
         """[N, 2 * kv heads] the place of each of `plan`'s tokens: its keys', then its values'."""
@@ -67,9 +80,13 @@ class KVCache:
 
     def parts(self, plan: Layout) -> list[LayerCache]:
         """What each layer writes and reads in the pass of `plan`."""
-        first, last = plan.first * self.heads, (plan.first + plan.rows) * self.heads
-        keys, values = self._joined[:, :, first:last, : plan.extent].unbind(1)
-        return [*map(LayerCache, self._flat, keys.unbind(), values.unbind())]
+        parts, first = [], plan.first * self.heads
+        for part in plan.packing.parts:
+            last = first + part.rows * self.heads
+            keys, values = self._joined[:, :, first:last, : plan.extent].unbind(1)
+            parts.append(zip(keys.unbind(), values.unbind(), strict=True))
+            first = last
+        return [*map(LayerCache, self._flat, map(list, zip(*parts, strict=True)))]
 
     def lay_out_row(self, packing: Packing, start: int) -> Layout:
         """Place a single row's tokens at start, start + 1, ..., where the host knows the position.
@@ -79,4 +96,4 @@ class KVCache:
         width = packing.shape.width
         stop, last = start + width, self.capacity + width
         mask = self._mask[:, : width * self._group, self.capacity - start : last]
-        return Layout(packing, self.positions[start:stop], stop, mask, start)
+        return Layout(packing, self.positions[start:stop], stop, (mask,), start)

@@ -295,8 +295,15 @@ class FusedAttention:
             )
         else:
             q = self._rotate_and_write(joint, cache.flat, shared)
-        out = attend(plan.fold(q, self.kv_heads), cache.keys, cache.values, plan.mask)
-        return plan.unfold(out, self.kv_heads)
+        parts, g = plan.packing.parts, self.kv_heads
+        queries = (q,) if len(parts) == 1 else q.split([part.tokens for part in parts])
+        out = [
+            part.unfold(attend(part.fold(own, g), keys, values, mask), g)
+            for part, own, (keys, values), mask in zip(
+                parts, queries, cache.parts, plan.masks, strict=True
+            )
+        ]
+        return out[0] if len(out) == 1 else torch.cat(out)
 
     def _rotate_and_write(self, joint: Tensor, flat: Tensor, shared: Pass) -> Tensor:
         """Rotated queries [N, heads, D] of joint [N, heads + 2 * kv, D]; writes keys and values."""

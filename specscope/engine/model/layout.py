@@ -1,11 +1,12 @@
 """The layout of a ragged batch: which rows bring how many tokens, and at which positions.
 
 Matrix products run over packed tokens, so a row with fewer tokens costs less. Attention sees a
-rectangle, padded to the widest row. For CUDA graphs, Buckets rounds all sizes up to a few values;
-the padding belongs to a spare row behind the last, whose cache may be overwritten at will.
+rectangle, padded to the widest row. On a CPU the last rows make a rectangle of their own if they
+bring one token each. For CUDA graphs, Buckets rounds all sizes up to a few values; the padding
+belongs to a spare row behind the last, whose cache may be overwritten at will.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,9 +14,11 @@ import torch
 from torch import Tensor
 
 from specscope.engine.model.config import ModelConfig
-from specscope.engine.model.device import send
+from specscope.engine.model.device import is_gpu, send
 
 SHORTEST_EXTENT = 64
+LEAST_SPARED = 16
+"""Query positions that a second rectangle must spare; fewer do not pay for its kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,8 @@ class Shape:
     """The sizes of a batch; two packings of one shape can share a CUDA graph.
 
     Rows first .. first + rows - 1 take part in attention, the widest with `width` tokens; `tokens`
-    are packed. ragged: the packed tokens are not attention's rectangle. padded: rows and tokens
-    may be padding, see Buckets.
+    are packed. ragged: the packed tokens are no rectangle. padded: rows and tokens may be padding,
+    see Buckets. narrow: so many of the last rows bring one token and are a rectangle of their own.
     """
 
     first: int
@@ -93,6 +96,46 @@ class Shape:
     tokens: int
     ragged: bool
     padded: bool
+    narrow: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rectangle:
+    """Consecutive rows that attention reads at once, each with `width` query positions."""
+
+    rows: int
+    width: int
+    tokens: int  # packed tokens of these rows
+    grid: Tensor | None  # [rows * width] packed index, 0 for padding; None if nothing is padded
+    places: Tensor | None  # [tokens] the token's place in the grid; None if nothing is padded
+
+    def pad(self, x: Tensor) -> Tensor:
+        """x [tokens, ...] as [rows * width, ...]; padding repeats some token, of no use."""
+        return x if self.grid is None else x.index_select(0, self.grid)
+
+    def fold(self, q: Tensor, kv_heads: int) -> Tensor:
+        """q [tokens, heads, D] as attention wants it: [rows * kv heads, width * group, D].
+
+        The heads of a group, which share a key head, are folded into the query axis.
+        """
+        rows, width, depth, q = self.rows, self.width, q.shape[-1], self.pad(q)
+        if width > 1:
+            q = q.view(rows, width, kv_heads, -1, depth).transpose(1, 2)
+        return q.reshape(rows * kv_heads, -1, depth)
+
+    def unfold(self, out: Tensor, kv_heads: int) -> Tensor:
+        """Attention's output, shaped as `fold` gave its queries, as [tokens, heads * D]."""
+        rows, width = self.rows, self.width
+        if width > 1:
+            out = out.view(rows, kv_heads, width, -1).transpose(1, 2)
+        out = out.reshape(rows * width, -1)
+        return out if self.places is None else out.index_select(0, self.places)
+
+    def mask(self, positions: Tensor, extent: int, heads: int, group: int) -> Tensor:
+        """Whether a query sees a key, [rows * heads, width * group, extent]. positions: [tokens]"""
+        query = self.pad(positions).view(self.rows, 1, self.width, 1).expand(-1, heads, -1, group)
+        query = query.reshape(self.rows * heads, self.width * group, 1)
+        return torch.arange(extent, device=positions.device) <= query
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +150,30 @@ class Packing:
     token_rows: Tensor  # [N] the cache row of each token
     offsets: Tensor  # [N] 0 .. width - 1 within the row's tokens
     last: Tensor  # [rows] the offset of each row's last token, -1 for a row without tokens
-    grid: Tensor | None  # [rows * width] packed index, 0 for padding; None if not ragged
-    places: Tensor | None  # [N] the token's place in the grid; None if not ragged
+    rectangle: Rectangle  # all rows at the width of the widest, as verification compares them
+    parts: tuple[Rectangle, ...]  # as attention reads them: one, or two if the last are narrow
     padding: int  # query positions that attention computes for nothing
 
     @classmethod
     def over(cls, shape: Shape, index: Tensor, padding: int = 0) -> "Packing":
         """A packing of `shape` with the numbers in `index`."""
-        n, grid = shape.tokens, shape.rows * shape.width
-        sizes = (n, n, shape.rows, *((grid, n) if shape.ragged else ()))
+        n, rows, width, narrow = shape.tokens, shape.rows, shape.width, shape.narrow
+        sizes = (n, n, rows, *((rows * width, n) if shape.ragged else ()))
         views: Any = index.split(sizes)  # type: ignore[no-untyped-call]
         token_rows, offsets, last = views[:3]
-        around = views[3:] if shape.ragged else (None, None)
-        return cls(shape, index, token_rows, offsets, last, around[0], around[1], padding)
+        grid, places = views[3:] if shape.ragged else (None, None)
+        whole = Rectangle(rows, width, n, grid, places)
+        parts: tuple[Rectangle, ...] = (whole,)
+        if narrow:
+            wide, tokens = rows - narrow, n - narrow
+            around: Any = (None, None)
+            if tokens < wide * width:
+                around = views[3][: wide * width], views[4][:tokens]
+            parts = (
+                Rectangle(wide, width, tokens, *around),
+                Rectangle(narrow, 1, narrow, None, None),
+            )
+        return cls(shape, index, token_rows, offsets, last, whole, parts, padding)
 
     @property
     def whole(self) -> slice | None:
@@ -142,8 +196,15 @@ def pack(
     if buckets is not None:
         rows, width = buckets.rows(rows), buckets.width(width)
         tokens = buckets.tokens(tokens, rows, width)
-    shape = Shape(first, rows, width, tokens, False, buckets is not None)
+    narrow = 0 if buckets or is_gpu(device) else _narrow(widths)
+    shape = Shape(first, rows, width, tokens, False, buckets is not None, narrow)
     return _fill(shape, widths, device, buckets.spare if buckets else 0)
+
+
+def _narrow(widths: tuple[int, ...]) -> int:
+    """The number of last rows with one token each, if it pays to read them apart."""
+    count = len(widths) - next((r for r in range(len(widths), 0, -1) if widths[r - 1] != 1), 0)
+    return count if count * (max(widths) - 1) >= LEAST_SPARED else 0
 
 
 @lru_cache(maxsize=512)
@@ -157,7 +218,7 @@ def pack_rectangle(rows: int, width: int, device: str, buckets: Buckets) -> Pack
 def _fill(shape: Shape, widths: tuple[int, ...], device: str, spare: int) -> Packing:
     rows, width = shape.rows, shape.width
     ragged = shape.tokens < rows * width or min(widths) < width
-    shape = Shape(shape.first, rows, width, shape.tokens, ragged, shape.padded)
+    shape = replace(shape, ragged=ragged)
     token_rows: list[int] = []
     offsets: list[int] = []
     places: list[int] = []
@@ -176,7 +237,8 @@ def _fill(shape: Shape, widths: tuple[int, ...], device: str, spare: int) -> Pac
     if ragged:
         grid += [0] * (rows * width - len(grid))
         index += grid + places + [0] * padding
-    return Packing.over(shape, send(index, device), rows * width - sum(widths))
+    positions = rows * width - shape.narrow * (width - 1)
+    return Packing.over(shape, send(index, device), positions - sum(widths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,45 +248,13 @@ class Layout:
     packing: Packing
     positions: Tensor  # [N]
     extent: int  # cache positions that attention reads
-    mask: Tensor  # [rows * kv heads or 1, width * group, extent], added to the scores
+    masks: tuple[Tensor, ...]  # of each part, [rows * kv heads or 1, width * group, extent]
     start: int | None = None  # position of the first token; only for a row that the host places
 
     @property
     def first(self) -> int:
         """First row of the cache that takes part."""
         return self.packing.shape.first
-
-    @property
-    def rows(self) -> int:
-        """Rows that take part in attention."""
-        return self.packing.shape.rows
-
-    @property
-    def width(self) -> int:
-        """Tokens of the widest row."""
-        return self.packing.shape.width
-
-    def pad(self, x: Tensor) -> Tensor:
-        """x [N, ...] as [rows * width, ...]; padding repeats some token, its result is unused."""
-        return x if self.packing.grid is None else x.index_select(0, self.packing.grid)
-
-    def fold(self, q: Tensor, kv_heads: int) -> Tensor:
-        """q [N, heads, D] as attention wants it: [rows * kv heads, width * group, D].
-
-        The heads of a group, which share a key head, are folded into the query axis.
-        """
-        rows, width, depth, q = self.rows, self.width, q.shape[-1], self.pad(q)
-        if width > 1:
-            q = q.view(rows, width, kv_heads, -1, depth).transpose(1, 2)
-        return q.reshape(rows * kv_heads, -1, depth)
-
-    def unfold(self, out: Tensor, kv_heads: int) -> Tensor:
-        """Attention's output, shaped as `fold` gave its queries, as [N, heads * D]."""
-        rows, width = self.rows, self.width
-        if width > 1:
-            out = out.view(rows, kv_heads, width, -1).transpose(1, 2)
-        out = out.reshape(rows * width, -1)
-        return out if self.packing.places is None else out.index_select(0, self.packing.places)
 
 
 def lay_out(
@@ -234,16 +264,14 @@ def lay_out(
 
     Every position must be below `extent`, the caller's bound on all lengths.
     """
-    grid = positions if packing.grid is None else positions.index_select(0, packing.grid)
     heads, group = config.kv_heads, config.heads // config.kv_heads
-    shape = packing.shape
-    query = grid.view(shape.rows, 1, shape.width, 1).expand(-1, heads, -1, group)
-    visible = torch.arange(extent, device=positions.device) <= query.reshape(
-        shape.rows * heads, shape.width * group, 1
-    )
-    # Added to the scores as it is: each layer would have to convert a boolean mask.
-    mask = torch.where(visible, 0.0, hidden(dtype)).to(dtype)
-    return Layout(packing, positions, extent, mask)
+    masks, start = [], 0
+    for part in packing.parts:
+        visible = part.mask(positions[start : start + part.tokens], extent, heads, group)
+        # Added to the scores as it is: each layer would have to convert a boolean mask.
+        masks.append(torch.where(visible, 0.0, hidden(dtype)).to(dtype))
+        start += part.tokens
+    return Layout(packing, positions, extent, tuple(masks))
 
 
 def hidden(dtype: torch.dtype) -> float:

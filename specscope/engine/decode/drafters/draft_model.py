@@ -7,7 +7,7 @@ from torch import Tensor
 
 from specscope.engine.decode.batch import Batch
 from specscope.engine.decode.checks import check_pair
-from specscope.engine.decode.drafters.drafter import Drafter, Proposal, pause
+from specscope.engine.decode.drafters.drafter import Drafter, Proposal, move_items, pause
 from specscope.engine.decode.graphs import Graphs
 from specscope.engine.decode.model_runner import Model, ModelRunner
 from specscope.engine.decode.sampler import sample, sampling_scores
@@ -94,7 +94,7 @@ class ModelDrafter(Drafter):
         for step in range(most):
             width = 1 if step else self.first_width(batch, ks)
             if batch.graphs is None:
-                packing = pack(tuple(width * (k > step) for k in ks), self.device)
+                packing = pack(_widths(ks, step, width), self.device)
                 self.draw(batch, packing, step, width)
             else:
                 packing = pack_rectangle(len(ks), width, self.device, batch.graphs.buckets)
@@ -161,7 +161,13 @@ class ModelDrafter(Drafter):
         for row, k in enumerate(ks):
             self.unread[row] = 0 if k else self.unread[row] + 1
 
-    def moved(self, source: int, target: int, positions: int) -> None:
+    def moved(self, sources: Sequence[int], targets: Sequence[int], positions: int) -> None:
         """Take the cache along."""
-        self.cache.move(source, target, positions)
-        self.unread[target] = self.unread[source]
+        self.cache.move(sources, targets, positions)
+        move_items(self.unread, sources, targets)
+
+
+def _widths(ks: Sequence[int], step: int, width: int) -> tuple[int, ...]:
+    """Tokens of each row at a drafting step, up to the last row that draws one."""
+    last = max(row for row, k in enumerate(ks) if k > step)
+    return tuple(width * (k > step) for k in ks[: last + 1])

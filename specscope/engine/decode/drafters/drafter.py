@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -57,8 +58,14 @@ class Drafter:
     def advanced(self, ks: Sequence[int]) -> None:
         """A round with these proposals was verified."""
 
-    def moved(self, source: int, target: int, positions: int) -> None:
-        """Row `source`, with that many positions in use, is now row `target`."""
+    def moved(self, sources: Sequence[int], targets: Sequence[int], positions: int) -> None:
+        """Rows took the place of others, all at once; positions: that any of them uses."""
+
+
+def move_items(items: list[Any], sources: Sequence[int], targets: Sequence[int]) -> None:
+    """Copy items of a list over others, all at once."""
+    for row, item in zip(targets, [items[row] for row in sources], strict=True):
+        items[row] = item
 
 
 class NoDrafter(Drafter):

@@ -8,10 +8,11 @@ from torch import Tensor
 from specscope.engine.decode.batch import Batch
 from specscope.engine.decode.checks import check_head
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
+from specscope.engine.decode.drafters.drafter import move_items
 from specscope.engine.errors import IncompatiblePair
 from specscope.engine.model.config import ModelConfig
 from specscope.engine.model.decoder import Decoder, EagleHead
-from specscope.engine.model.kv_cache import KVCache, rounded
+from specscope.engine.model.kv_cache import KVCache, move_rows, rounded
 from specscope.engine.model.layout import Layout
 
 
@@ -110,8 +111,9 @@ class EagleDrafter(ModelDrafter):
             self.unread[row] = 0 if k else self.unread[row] + self.first[row]
             self.first[row] = k + 1
 
-    def moved(self, source: int, target: int, positions: int) -> None:
+    def moved(self, sources: Sequence[int], targets: Sequence[int], positions: int) -> None:
         """Take cache and hidden states along."""
-        super().moved(source, target, positions)
-        self.first[target], self.known[target] = self.first[source], self.known[source]
-        self.features[target, : positions + 1] = self.features[source, : positions + 1]
+        super().moved(sources, targets, positions)
+        move_items(self.first, sources, targets)
+        move_items(self.known, sources, targets)
+        move_rows(lambda row: self.features[row, : positions + 1], sources, targets)

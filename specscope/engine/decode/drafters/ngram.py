@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 
 from specscope.engine.decode.batch import Batch
-from specscope.engine.decode.drafters.drafter import Drafter, Proposal, host_proposal, pause
+from specscope.engine.decode.drafters.drafter import (
+    Drafter,
+    Proposal,
+    host_proposal,
+    move_items,
+    pause,
+)
 
 
 class NgramDrafter(Drafter):
@@ -49,6 +55,7 @@ class NgramDrafter(Drafter):
                 return list(text[place : place + k])
         return []
 
-    def moved(self, source: int, target: int, positions: int) -> None:  # noqa: ARG002
-        """Take the table along."""
-        self.tables[target], self.indexed[target] = self.tables[source], self.indexed[source]
+    def moved(self, sources: Sequence[int], targets: Sequence[int], positions: int) -> None:  # noqa: ARG002
+        """Take the tables along."""
+        move_items(self.tables, sources, targets)
+        move_items(self.indexed, sources, targets)
