@@ -33,3 +33,8 @@ def test_functions_that_telemetry_needs_end(engine):
 
     assert set(found.values()) == {"ends"}
     assert len(found) == len(names) - 1  # a combinator is no function of its own
+
+
+def test_a_call_that_the_guard_refuses_is_no_finding():
+    assert functions.refused("SELECT REGEXP_REPLACE('a', concat(repeat('a', 65000), 'b'), '')")
+    assert not functions.refused("SELECT REGEXP_REPLACE('a', 'b', '') FROM numbers(64)")
