@@ -47,6 +47,8 @@ class Grant:
     rights: frozenset[str]
     prefixes: tuple[str, ...] = ("",)
     """Of the replicas that it may write and read; ("",) is all of them."""
+    digest: bytes = field(default=b"", repr=False)
+    """Of the token: a new one in the same line is another grant."""
 
     def may_name(self, replica: str) -> bool:
         """Whether a replica is one of its own."""
@@ -181,7 +183,7 @@ def _grants(raw: Mapping[str, Any]) -> dict[bytes, Grant]:
         key = bytes.fromhex(digest)
         if key in grants:
             raise ValueError(f"token {name!r}: the same token stands there twice")
-        grants[key] = Grant(name, rights, prefixes)
+        grants[key] = Grant(name, rights, prefixes, key)
     if not grants:
         raise ValueError("it names no token")
     return grants

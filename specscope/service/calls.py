@@ -9,7 +9,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from specscope.service.access import Access, Denied, Grant
-from specscope.service.limits import MAX_NAME, MAX_SOURCES
+from specscope.service.limits import MAX_NAME, MAX_SOURCES, MOST_NUMBER, MOST_SEQ
 from specscope.store.ledger import Source
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.sealed import intact
@@ -47,6 +47,17 @@ def parsed(kind: Any, request: bytes) -> Any:
     if kind is wire.FromAgent and not intact(message, request):
         raise Refused(grpc.StatusCode.DATA_LOSS, "a message was damaged on its way")
     return message
+
+
+def plausible(batch: Any) -> None:
+    """Refuse a batch whose numbers no sidecar can have come to. Raises Refused.
+
+    Versions of rollups are sums of such numbers, of all tenants: one that is huge would make them
+    overflow.
+    """
+    if not 0 < batch.number < MOST_NUMBER or not batch.first_seq <= batch.next_seq < MOST_SEQ:
+        text = f"batch {batch.number} of records {batch.first_seq} to {batch.next_seq}"
+        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"there is no {text}")
 
 
 def named(sources: Sequence[Any], grant: Grant) -> list[Source]:

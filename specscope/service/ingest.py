@@ -17,7 +17,7 @@ from specscope.errors import StoreError
 from specscope.service.access import PUBLISH, Access, Grant
 from specscope.service.admission import Admission
 from specscope.service.apply import applied
-from specscope.service.calls import Refused, granted, named, parsed
+from specscope.service.calls import Refused, granted, named, parsed, plausible
 from specscope.service.decode import claims
 from specscope.service.intake import Admitted
 from specscope.service.limits import (
@@ -168,7 +168,8 @@ class Ingest:
             return
         self._policy = wire.Policy(number=number, json=json)
         for stream in self._streams:
-            stream.down.put_nowait(wire.FromService(policy=self._policy))
+            holds = self._access.holds(stream.grant)
+            stream.down.put_nowait(wire.FromService(policy=self._policy) if holds else _gone())
 
     async def _read(self, requests: AsyncIterator[bytes], stream: Stream) -> None:
         try:
@@ -191,7 +192,7 @@ class Ingest:
         await stream.pace.turn()
         await stream.heard()
         if not self._access.holds(stream.grant):
-            raise Refused(grpc.StatusCode.UNAUTHENTICATED, "the token was taken away")
+            raise _gone()
         if message.HasField("batch"):
             await self._batch(message.batch, stream)
         elif message.HasField("hello"):
@@ -247,6 +248,7 @@ class Ingest:
             raise Refused(
                 grpc.StatusCode.PERMISSION_DENIED, "a batch of a source that Hello did not name"
             )
+        plausible(batch)
         stream.open += 1
         held = self._stored.get(source, NOWHERE)
         # One that goes further than what is held was never stored, whatever its number.
@@ -289,6 +291,10 @@ class Ingest:
         if batch.source in self._shipping and batch.number == held.number + 1:
             self._stored[batch.source] = Position(batch.number, batch.next_seq)
         stream.answer(_ack(batch.source, batch.number, batch.refused))
+
+
+def _gone() -> Refused:
+    return Refused(grpc.StatusCode.UNAUTHENTICATED, "the token was taken away")
 
 
 def _taken(source: Source) -> Refused:

@@ -10,6 +10,8 @@ import time
 MAX_STREAMS = 4096  # of one service; a stream is a sidecar
 MAX_SOURCES = 1024  # of one Hello; a sidecar has one for each ring and each spooled boot
 MAX_NAME = 256  # characters of a replica's or a boot's name
+MOST_NUMBER = 1 << 32  # of a batch: two a second make as many in 60 years
+MOST_SEQ = 1 << 63  # of a record
 HELLO_S = 10.0  # from the stream's opening to its Hello
 MESSAGES_S = 500  # a second, of one stream on average: a sidecar sends some two
 MESSAGES_BURST = 2000  # at once, after an outage

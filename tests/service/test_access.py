@@ -85,6 +85,16 @@ def test_tokens_are_taken_and_taken_away_without_a_restart(path):
         access.grant("publish", "Bearer red")
 
 
+def test_a_new_token_in_the_same_line_takes_the_one_before_away(path):
+    access = Access(write_tokens(path, red="a: publish"))
+    before = access.grant("publish", "Bearer red")
+
+    path.write_text(path.read_text().replace(digest("red"), digest("rotated")))
+
+    assert not access.holds(before)
+    assert access.holds(access.grant("publish", "Bearer rotated"))
+
+
 def test_both_of_two_tokens_hold_while_one_replaces_the_other(path):
     access = Access(write_tokens(path, red="a: publish"))
     before = access.grant("publish", "Bearer red")

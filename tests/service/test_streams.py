@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import ssl
 import threading
 import urllib.error
@@ -29,6 +30,9 @@ from specscope_agent.channel import Security
 from specscope_agent.sealed import sealed
 from specscope_agent.telemetry_pb2_grpc import TelemetryStub
 
+POLICY = json.dumps(
+    {"policy": 1, "kind": "table", "seed": 7, "arms": [], "table": [], "default_k": 4}
+)
 OURS = Security(ca=CERTIFICATES / "ours-ca.pem")
 TLS = {
     "tls_cert": CERTIFICATES / "ours-service.pem",
@@ -40,6 +44,10 @@ def code(running, *batches, sources, token, security=None):
     with pytest.raises(grpc.RpcError) as raised:
         exchange(running.port, batches, sources=sources, token=token, security=security)
     return raised.value.code().name
+
+
+def bearer(token):
+    return [("authorization", f"Bearer {token}")]
 
 
 def client(who):
@@ -127,6 +135,49 @@ def test_a_stream_ends_once_its_token_is_taken_away(tmp_path, monkeypatch):
 
     assert raised.value.code().name == "UNAUTHENTICATED"
     assert acknowledged(down)[-1] == messages[-1].batch.number
+
+
+def test_a_stream_whose_token_was_taken_away_is_sent_no_policy(tmp_path, monkeypatch):
+    monkeypatch.setattr(access_, "LOOK_S", 0.0)
+    tokens = write_tokens(tmp_path / "tokens.toml", red="publish", operator="apply")
+    over = threading.Event()
+
+    def up():
+        yield hello()
+        over.wait(PATIENCE_S)
+
+    with (
+        service(f"chdb://{tmp_path}/store", told={"tokens": tokens}) as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+    ):
+        stub = TelemetryStub(channel)
+        stream = stub.Publish(up(), timeout=PATIENCE_S, metadata=bearer("red"))
+        assert next(stream).HasField("resume")
+        write_tokens(tokens, operator="apply")
+        policy = wire.Policy(number=1, json=POLICY)
+        stub.Apply(policy, timeout=PATIENCE_S, metadata=bearer("operator"))
+        with pytest.raises(grpc.RpcError) as raised:
+            next(stream)
+        over.set()
+
+    assert raised.value.code().name == "UNAUTHENTICATED"
+
+
+@pytest.mark.parametrize(
+    ("number", "first_seq", "next_seq"),
+    [(0, 0, 10), (1 << 32, 0, 10), ((1 << 64) - 1, 0, 10), (1, 10, 9), (1, 0, 1 << 63)],
+)
+def test_a_batch_of_numbers_that_no_sidecar_comes_to_is_refused(
+    tmp_path, number, first_seq, next_seq
+):
+    batch = Traffic().messages()[0]
+    batch.number, batch.first_seq, batch.next_seq = number, first_seq, next_seq
+
+    with service(f"chdb://{tmp_path}/store") as running:
+        assert code(running, batch, sources=[SOURCE], token="") == "INVALID_ARGUMENT"
+        stored = running.store.rows("SELECT count() AS n FROM batch")
+
+    assert stored == [{"n": 0}]
 
 
 def test_a_source_has_one_stream_and_it_is_the_newest(tmp_path):
