@@ -70,8 +70,10 @@ seams: $(READY)
 tables: $(READY)
 	PYTHONPATH=tests/analyze $(BIN)/python tests/analyze/table_campaign.py $(or $(N),100000)
 
-# dist/specscope-*.whl for everything, dist/specscope_hook-*.whl for the serving image.
-wheels: $(READY)
+# dist/specscope-*.whl for everything, dist/specscope_hook-*.whl for the serving image. A virtual
+# environment is enough: nothing is installed into it.
+wheels:
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist . ./collectors
 	ls dist/*.whl
 
