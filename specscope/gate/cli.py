@@ -18,8 +18,9 @@ def add_parser(subparsers: Any) -> None:
     """Describe the verb and what it can do."""
     parser = subparsers.add_parser(
         "gate",
-        help="the table that decides the draft length",
-        description="Shows, recommends, applies and exports the table of draft lengths.",
+        help="run experiments and manage the table of draft lengths",
+        description="Runs experiments and manages the table that decides draft lengths. The usual "
+        "order: plan, calibrate, watch, recommend, apply. rollback takes a change back.",
     )
     verbs = parser.add_subparsers(dest="gate", metavar="ACTION", required=True)
     _show(verbs)
@@ -37,25 +38,34 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _show(verbs: Any) -> None:
-    parser = _verb(verbs, "show", "the table in force and where it came from")
+    parser = _verb(verbs, "show", "show the table in force and where it came from")
     parser.set_defaults(run=_command("advice", "show"))
 
 
 def _recommend(verbs: Any) -> None:
-    parser = _verb(verbs, "recommend", "what should be in force, and why")
+    parser = _verb(verbs, "recommend", "recommend a table, with the reasons")
     _evidence(parser)
-    parser.add_argument("--out", type=Path, help="write the recommendation to a file for `apply`")
+    parser.add_argument(
+        "--out", type=Path, help="write the recommendation to a file, for `gate apply`"
+    )
     parser.set_defaults(run=_command("advice", "recommend"))
 
 
 def _plan(verbs: Any) -> None:
-    parser = _verb(verbs, "plan", "how long verdicts will take")
+    parser = _verb(verbs, "plan", "say how long verdicts will take")
     _evidence(parser)
-    parser.add_argument("--share", type=share, help="of pairs that are experimental")
-    parser.add_argument("--replicas", type=count, help="that run blocks; as seen, by default")
-    parser.add_argument("--block-s", type=positive, help="length of a block; as seen, by default")
+    parser.add_argument("--share", type=share, help="share of pairs that are experimental")
+    parser.add_argument(
+        "--replicas", type=count, help="replicas that run blocks (default: as seen)"
+    )
+    parser.add_argument("--block-s", type=positive, help="length of a block (default: as seen)")
     _crossover(parser)
-    parser.add_argument("--hours", type=positive, default=24.0, help="of a crossover's schedule")
+    parser.add_argument(
+        "--hours",
+        type=positive,
+        default=24.0,
+        help="length of a crossover's schedule (default: %(default)s)",
+    )
     parser.add_argument("--router", choices=("haproxy", "nginx"), default="haproxy")
     parser.add_argument(
         "--address",
@@ -63,9 +73,9 @@ def _plan(verbs: Any) -> None:
         action="append",
         default=[],
         metavar="REPLICA=HOST:PORT",
-        help="where the router finds a replica",
+        help="address at which the router finds a replica",
     )
-    parser.add_argument("--out", type=Path, help="folder for the router's files")
+    parser.add_argument("--out", type=Path, help="write the router's files to a folder")
     parser.set_defaults(run=_command("experiments", "plan"))
 
 
@@ -75,29 +85,36 @@ def _crossover(parser: ArgumentParser) -> None:
         nargs=2,
         type=replicas,
         metavar=("LEFT", "RIGHT"),
-        help="replicas of two sides, such as r0,r1 r2,r3, whose traffic a router swaps: for "
+        help="replicas of two sides, such as r0,r1 r2,r3, whose traffic a router swaps; for "
         "engines that cannot change k while they run",
     )
-    parser.add_argument("--seed", type=int, default=1, help="of which stream begins where")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the crossover's order (default: %(default)s)"
+    )
 
 
 def _propose(verbs: Any) -> None:
-    parser = _verb(verbs, "propose", "the table that is worth an experiment on mixed traffic")
+    parser = _verb(verbs, "propose", "rank tables for mixed traffic, and name the one to try")
     parser.add_argument(
-        "--since", type=period, default=PERIOD, help="how far back rounds count: 24h, 7d, 4w"
+        "--since",
+        type=period,
+        default=PERIOD,
+        help="how far back rounds count, such as 24h (default: 7d)",
     )
-    parser.add_argument("--epoch", help="whose rounds count; the one that ran last, by default")
+    parser.add_argument("--epoch", help="epoch whose rounds count (default: the latest)")
     parser.add_argument(
         "--default-k",
         type=draft_length,
-        help="draft length that engines run by themselves, if no table is in force",
+        help="draft length that the engines run by themselves; needed if no table is in force",
     )
-    parser.add_argument("--out", type=Path, help="write the table to a file for `calibrate --arms`")
+    parser.add_argument(
+        "--out", type=Path, help="write the table to a file, for `gate calibrate --arms`"
+    )
     parser.set_defaults(run=_command("propose", "propose_command"))
 
 
 def _diff(verbs: Any) -> None:
-    parser = _verb(verbs, "diff", "what would change")
+    parser = _verb(verbs, "diff", "show what a table would change")
     _evidence(parser)
     _table(parser)
     parser.set_defaults(run=_command("advice", "diff"))
@@ -107,33 +124,44 @@ def _apply(verbs: Any) -> None:
     parser = _verb(verbs, "apply", "put a table in force, as a new policy")
     _evidence(parser)
     _table(parser)
-    parser.add_argument("--dry-run", action="store_true", help="print the policy, write nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print the policy and write nothing")
     parser.add_argument(
-        "--hold-out", type=share, help="share of pairs that go on comparing with target-only"
+        "--hold-out",
+        type=share,
+        help="share of pairs that go on comparing with target-only, such as 5%%",
     )
-    parser.add_argument("--block-s", type=positive, default=120.0, help="length of their blocks")
     parser.add_argument(
-        "--over-budget", action="store_true", help="a hold-out that may cost over 1 %% of capacity"
+        "--block-s",
+        type=positive,
+        default=120.0,
+        help="length of the hold-out's blocks (default: 120)",
+    )
+    parser.add_argument(
+        "--over-budget",
+        action="store_true",
+        help="allow a hold-out that may cost more than 1 %% of capacity",
     )
     _through(parser)
     parser.set_defaults(run=_command("changes", "apply"))
 
 
 def _history(verbs: Any) -> None:
-    parser = _verb(verbs, "history", "who changed the gate, when and why, and who follows it")
-    parser.add_argument("--all", action="store_true", help="every policy, not the newest 20")
+    parser = _verb(verbs, "history", "list who changed the gate, when and why, and who follows it")
+    parser.add_argument(
+        "--all", action="store_true", help="list every policy, not only the newest 20"
+    )
     parser.set_defaults(run=_command("history", "history"))
 
 
 def _rollback(verbs: Any) -> None:
     parser = _verb(
-        verbs, "rollback", "end the experiment that runs, or put an earlier table in force again"
+        verbs, "rollback", "end the running experiment, or put an earlier table in force again"
     )
     parser.add_argument(
         "--to",
         type=whole,
         metavar="POLICY",
-        help="the policy whose table it is, as `history` numbers them; one step back by default",
+        help="policy whose table to use, as `gate history` numbers it (default: one step back)",
     )
     _through(parser)
     parser.set_defaults(run=_command("changes", "rollback"))
@@ -142,67 +170,90 @@ def _rollback(verbs: Any) -> None:
 def _detach(verbs: Any) -> None:
     parser = _verb(verbs, "detach", "turn every hook off until its engine starts again")
     parser.add_argument(
-        "--approve", action="store_true", help="without this it only says what it would do"
+        "--approve",
+        action="store_true",
+        help="do it; without this the command only says what it would do",
     )
     _through(parser)
     parser.set_defaults(run=_command("changes", "detach"))
 
 
 def _watch(verbs: Any) -> None:
-    parser = _verb(verbs, "watch", "an experiment while it runs: pairs, intervals, cost, time left")
-    parser.add_argument("policy", type=whole, nargs="?", help="its number; the newest by default")
-    parser.add_argument("--once", action="store_true", help="show it as it stands, and end")
-    parser.add_argument("--every-s", type=positive, default=15.0, help="seconds between two looks")
+    parser = _verb(verbs, "watch", "follow an experiment: pairs, verdicts, cost, time left")
+    parser.add_argument(
+        "policy",
+        type=whole,
+        nargs="?",
+        help="number of the experiment's policy (default: the newest)",
+    )
+    parser.add_argument("--once", action="store_true", help="show the state once, and end")
+    parser.add_argument(
+        "--every-s",
+        type=positive,
+        default=15.0,
+        help="seconds between two lines (default: %(default)s)",
+    )
     parser.set_defaults(run=_command("watch", "watch"))
 
 
 def _calibrate(verbs: Any) -> None:
-    parser = _verb(verbs, "calibrate", "a window in which every block is experimental")
-    parser.add_argument("--k", type=lengths, help="draft lengths, such as 0,2,4")
+    parser = _verb(verbs, "calibrate", "run an experiment for a limited time")
+    parser.add_argument(
+        "--k", type=lengths, help="draft lengths to compare, such as 0,2,4; 0 must be among them"
+    )
     parser.add_argument(
         "--arms",
         type=words,
-        help="draft lengths and tables, such as k0,2,current,current+json:2,table.json: k0 among "
-        "them; current is the table in force, current+json:2 changes one class of it, and a file "
-        "holds a table as `apply` reads it",
+        help="draft lengths and tables to compare, such as k0,2,current,current+json:2,table.json; "
+        "k0 must be among them. current is the table in force, current+json:2 changes one class of "
+        "it, and a file holds a table",
     )
     _crossover(parser)
-    parser.add_argument("--minutes", type=positive, required=True, help="how long it may last")
+    parser.add_argument("--minutes", type=positive, required=True, help="longest duration")
     parser.add_argument(
         "--block-s",
         type=positive,
-        help="length of a block; by default what the residence of last week's requests asks for, "
-        "120 where none was measured; 240 for a crossover, as in its plan",
+        help="length of a block (default: long enough for last week's requests, 120 if there were "
+        "none, 240 for a crossover)",
     )
     parser.add_argument(
         "--default-k",
         type=draft_length,
-        help="draft length that the engine runs by itself, and again after the window; needed "
-        "where no table is in force",
+        help="draft length that the engine runs by itself, and again after the experiment; needed "
+        "if no table is in force",
     )
     parser.add_argument(
         "--loss-budget",
         type=share,
-        help="end it once its arms have cost this share of the window's capacity, such as 5%%",
+        help="end the experiment once its arms have cost this share of capacity, such as 5%%",
     )
     parser.add_argument(
         "--whole-window",
         action="store_true",
-        help="go on to the end even if every segment has its answer before",
+        help="do not end before the time, even if every segment has its answer",
     )
     parser.add_argument(
-        "--approve", action="store_true", help="without this it only says what it would do"
+        "--approve",
+        action="store_true",
+        help="do it; without this the command only says what it would do",
     )
     _through(parser)
     parser.set_defaults(run=_command("experiments", "calibrate"))
 
 
 def _export(verbs: Any) -> None:
-    parser = _verb(verbs, "export", "the table in an engine's own words, with its regret")
+    parser = _verb(
+        verbs,
+        "export",
+        "print the table in the words of an engine, and its loss against the full table",
+    )
     _evidence(parser)
     parser.add_argument("engine", choices=ENGINE_NAMES)
     parser.add_argument(
-        "--largest-batch", type=count, default=1024, help="most sequences that the engine runs"
+        "--largest-batch",
+        type=count,
+        default=1024,
+        help="most sequences that the engine runs at once (default: %(default)s)",
     )
     parser.set_defaults(run=_command("advice", "export"))
 
@@ -211,36 +262,40 @@ def _verb(verbs: Any, name: str, text: str) -> ArgumentParser:
     parser: ArgumentParser = verbs.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + "."
     )
-    parser.add_argument("--store", help="destination; SPECSCOPE_STORE by default")
+    parser.add_argument("--store", help="the store (default: SPECSCOPE_STORE)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 
 def _evidence(parser: ArgumentParser) -> None:
     add_judgement(parser)
-    parser.add_argument("--epoch", help="whose evidence counts; the one that ran last, by default")
+    parser.add_argument("--epoch", help="epoch whose evidence counts (default: the latest)")
     parser.add_argument(
         "--accept-replayed",
         type=Path,
         action="append",
         default=[],
         metavar="FILE",
-        help="result of `specscope replay` that cells may rest on; without this none does",
+        help="result of `specscope replay` that may decide cells without a verdict from pairs",
     )
 
 
 def _table(parser: ArgumentParser) -> None:
-    parser.add_argument("table", type=Path, nargs="?", help="a file; the recommendation by default")
+    parser.add_argument(
+        "table", type=Path, nargs="?", help="file of a table (default: the recommendation)"
+    )
 
 
 def _through(parser: ArgumentParser) -> None:
-    parser.add_argument("--note", default="", help="why, for those who read it later")
-    parser.add_argument("--author", default="", help="who changes it; you, by default")
+    parser.add_argument("--note", default="", help="reason, for `gate history`")
+    parser.add_argument(
+        "--author", default="", help="your name, for `gate history` (default: the account)"
+    )
     parser.add_argument(
         "--service",
         metavar="HOST:PORT",
-        help="apply through the service that owns the store, with its SPECSCOPE_APPLY_TOKEN; "
-        "SPECSCOPE_SERVICE where --store is a read endpoint",
+        help="service that owns the store, to change a policy through it; needs "
+        "SPECSCOPE_APPLY_TOKEN (default: SPECSCOPE_SERVICE)",
     )
 
 

@@ -16,18 +16,22 @@ def add_parser(subparsers: Any) -> None:
     """Describe the verb."""
     parser = subparsers.add_parser(
         "report",
-        help="the weekly report",
-        description="Writes report.html, report.md and report.json from a store's rollups.",
+        help="write the weekly report",
+        description="Writes report.html, report.md and report.json, and prints the verdicts.",
     )
-    parser.add_argument("--store", help="destination; SPECSCOPE_STORE by default")
+    parser.add_argument("--store", help="the store (default: SPECSCOPE_STORE)")
     add_judgement(parser)
-    parser.add_argument("--out", type=Path, default=Path("report"), help="folder to write to")
+    parser.add_argument(
+        "--out", type=Path, default=Path("report"), help="folder to write to (default: %(default)s)"
+    )
     parser.add_argument(
         "--price-per-hour",
         type=positive,
-        help="of a replica, in your currency; instead of the prices that engines were started with",
+        help="price of a replica, in your currency (default: the price that its engine was given)",
     )
-    parser.add_argument("--json", action="store_true", help="print report.json too")
+    parser.add_argument(
+        "--json", action="store_true", help="print report.json instead of the table"
+    )
     parser.set_defaults(run=run)
 
 

@@ -26,20 +26,25 @@ def add_parser(subparsers: Any) -> None:
     """Describe the verb."""
     parser = subparsers.add_parser(
         "top",
-        help="live view of replicas' rounds",
+        help="show the rounds of running engines, live",
         description="Shows what the rings of a folder hold now: rounds, draft lengths, acceptance "
         "by position and where the time goes. Takes nothing from the sidecar.",
     )
     parser.add_argument(
-        "rings", type=Path, nargs="?", help="folder of the rings; SPECSCOPE_RINGS by default"
+        "rings", type=Path, nargs="?", help="directory of the rings (default: SPECSCOPE_RINGS)"
     )
-    parser.add_argument("--replica", help="this one alone")
+    parser.add_argument("--replica", help="show only this replica")
     parser.add_argument(
-        "--seconds", type=positive, default=10.0, help="of rounds that figures are over; 10"
+        "--seconds",
+        type=positive,
+        default=10.0,
+        help="seconds of rounds behind each figure (default: 10)",
     )
-    parser.add_argument("--every", type=positive, default=1.0, help="seconds between two looks; 1")
-    parser.add_argument("--once", action="store_true", help="one look, then end")
-    parser.add_argument("--json", action="store_true", help="a line of JSON a look")
+    parser.add_argument(
+        "--every", type=positive, default=1.0, help="seconds between two updates (default: 1)"
+    )
+    parser.add_argument("--once", action="store_true", help="print once, and end")
+    parser.add_argument("--json", action="store_true", help="print a line of JSON per update")
     parser.set_defaults(run=run)
 
 
