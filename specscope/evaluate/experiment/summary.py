@@ -26,7 +26,9 @@ class ArmSummary:
     ms_per_token: the same in milliseconds an emitted token. survival: None at k = 0.
     queue: mean requests that wait during a round; queue_delay_ms: mean time from arrival to the
     first token; both None if unknown. batch: mean sequences a round. slots: query positions
-    computed, padding included.
+    computed, padding included. bandwidth: bytes that the rounds had to move per second of their
+    verify passes. dram_active: share of time that the device's memory was busy, 0..1. Both None
+    if a block does not know.
     """
 
     arm: str
@@ -50,6 +52,8 @@ class ArmSummary:
     tpot_p95_ms: QuantileEstimate | None
     queue: float | None = None
     queue_delay_ms: float | None = None
+    bandwidth: float | None = None
+    dram_active: float | None = None
 
 
 def summarise(
@@ -99,6 +103,8 @@ def summarise(
         tpot_p95_ms=objectives.tpot_p95(pairs, arm, level, looked_at_often),
         queue=_mean(blocks, "waiting", "rounds", 1.0),
         queue_delay_ms=_mean(blocks, "ttft_us", "first_tokens", 1e-3),
+        bandwidth=_mean(blocks, "model_bytes", "verify_us", 1e6),
+        dram_active=_mean(blocks, "dram_busy_us", "dram_seen_us", 1.0),
     )
 
 

@@ -239,6 +239,7 @@ def _with_reasons(
         left_out=verdict.left_out,
         effect=rules.smallest_effect,
         allowance_ms=allowance,
+        metric=verdict.metric,
     )
     outputs = [of_outputs(check) for check in changed if check.state in (DIFFERS, UNDECIDED)]
     drafted = [because(Why.DRAFTED_LESS, s.arm, drafted=s.drafted, k=s.k) for s in short]

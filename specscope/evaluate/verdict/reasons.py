@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from specscope.evaluate.causes.diagnosis import NO_SINGLE_FIX, Diagnosis
 from specscope.evaluate.experiment.blocks import BASELINE, LeftOut
 from specscope.evaluate.experiment.estimate import Estimate
-from specscope.evaluate.experiment.objectives import exceeds
+from specscope.evaluate.experiment.objectives import METRICS, exceeds
 from specscope.evaluate.experiment.summary import ArmSummary
 from specscope.evaluate.outputs.copies import OutputCheck
 from specscope.evaluate.verdict.choice import Choice
@@ -24,11 +24,15 @@ def reasons_of(
     left_out: Sequence[tuple[LeftOut, int]],
     effect: float,
     allowance_ms: float | None = None,
+    metric: str = METRICS["throughput"],
 ) -> list[Reason]:
-    """What decided, what is still needed, and what was not used. Speedups are not repeated."""
+    """What decided, what is still needed, and what was not used. Speedups are not repeated.
+
+    metric: what the speedups are of, in words.
+    """
     reasons = _because(action, choice, effect)
     reasons += _beyond_allowance(arms, allowance_ms)
-    reasons += _against_break_even(choice.speedups, arms)
+    reasons += _against_break_even(choice.speedups, arms, metric)
     if action in (Action.INCONCLUSIVE, Action.COLLECT_BASELINE) and pairs_needed:
         reasons.append(because(Why.PAIRS_NEEDED, pairs=pairs_needed))
     else:
@@ -119,20 +123,34 @@ def _beyond_allowance(arms: Sequence[ArmSummary], allowance_ms: float | None) ->
     ]
 
 
-def _against_break_even(speedups: Sequence[Estimate], arms: Sequence[ArmSummary]) -> list[Reason]:
+def break_even(arm: ArmSummary, speedup: Estimate, metric: str) -> float | None:
+    """Tokens per round at which an arm would be as fast as its baseline. None if no number is
+    enough: if prompts alone take as long as the baseline does.
+
+    More tokens a round make the rest of an output token cheaper, and prompts stay as they are. In
+    a metric other than throughput the shares of the time are not known, and all of it counts.
+    """
+    tokens = arm.tokens_per_round.value
+    total = sum(arm.ms_per_token.values())
+    prompts = arm.ms_per_token.get("prefill", 0.0) if metric == METRICS["throughput"] else 0.0
+    spare = total * speedup.value - prompts
+    return tokens * (total - prompts) / spare if spare > 0.0 else None
+
+
+def _against_break_even(
+    speedups: Sequence[Estimate], arms: Sequence[ArmSummary], metric: str
+) -> list[Reason]:
     """Tokens per round beside the cost of a round in target-only steps, from the same blocks."""
     by_name = {arm.arm: arm for arm in arms}
     reasons = []
     for one in speedups:
         arm = by_name.get(one.arm)
-        if arm is not None and arm.k and one.baseline == BASELINE:
+        if arm is None or not arm.k or one.baseline != BASELINE:
+            continue
+        needed = break_even(arm, one, metric)
+        if needed is not None:
             tokens = arm.tokens_per_round.value
             reasons.append(
-                because(
-                    Why.BREAK_EVEN,
-                    one.arm,
-                    tokens_per_round=tokens,
-                    break_even=tokens / one.value,
-                )
+                because(Why.BREAK_EVEN, one.arm, tokens_per_round=tokens, break_even=needed)
             )
     return reasons
