@@ -34,10 +34,12 @@ from specscope.queries.rounds import (
     classes,
     context,
     device,
+    device_summary,
     policies_followed,
     replicas,
     round_time,
     round_time_by_k,
+    throttling,
     throughput,
 )
 from specscope.queries.shapes import round_shapes
@@ -53,10 +55,10 @@ __all__ = [
     "EVERYTHING", "PARTS", "acceptance_by_position", "acceptance_rate", "accepted_lengths",
     "arms_drafted", "bandwidth", "batch_and_waiting", "block_classes", "block_count",
     "block_parts", "blocks", "boots", "break_even", "classes", "context", "device",
-    "ended_requests", "endings", "events", "evidence_state", "guardrails", "losses",
-    "losses_by_minute", "output_count", "outputs", "policies", "policies_followed",
+    "device_summary", "ended_requests", "endings", "events", "evidence_state", "guardrails",
+    "losses", "losses_by_minute", "output_count", "outputs", "policies", "policies_followed",
     "pooled_blocks", "pooled_classes", "pooled_parts", "reconciliation", "replicas",
     "request_latency", "residence", "round_shapes", "round_time", "round_time_by_k", "silence",
-    "starts", "stored_rounds", "stored_rows", "throughput", "throughput_by_arm", "tokens_by_class",
-    "tokens_per_round", "verdict_history", "verdicts",
+    "starts", "stored_rounds", "stored_rows", "throttling", "throughput", "throughput_by_arm",
+    "tokens_by_class", "tokens_per_round", "verdict_history", "verdicts",
 ]  # fmt: skip

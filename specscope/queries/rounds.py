@@ -148,6 +148,51 @@ def device(where: str = EVERYTHING) -> str:
         GROUP BY minute, replica, uuid, field ORDER BY minute, replica, uuid, field"""
 
 
+def device_summary(where: str = EVERYTHING) -> str:
+    """Each field of the sampled devices: its mean, and what 90 % of its values lie between. [1]
+
+    Table `device`, time `sampled_at`. Counters that only rise, and bits, are left out. `devices`
+    gave values; of a field that no device gave, `reason` says why.
+    """
+    return f"""
+        SELECT field, any(unit) AS unit, uniqIf((replica, uuid), isNotNull(d.value)) AS devices,
+            avg(d.value) AS mean, quantile(0.05)(d.value) AS low, quantile(0.95)(d.value) AS high,
+            if(devices > 0, '', anyIf(reason, reason != '')) AS reason
+        FROM (SELECT * FROM device FINAL WHERE {where}) AS d
+        WHERE field NOT IN ('energy', 'clock_event_reasons')
+        GROUP BY field ORDER BY field"""
+
+
+THROTTLING = {
+    "power limit": 0x04,
+    "heat": 0x20 | 0x40,
+    "hardware slowdown": 0x08 | 0x80,
+}
+"""Why a device runs slower than it can, by the bits of NVML's clock event reasons."""
+
+
+def throttling(where: str = EVERYTHING) -> str:
+    """Share of samples in which a device ran slower than it can, by cause. [share]
+
+    Table `device`, time `sampled_at`. No row if no device says.
+    """
+    shares = ", ".join(
+        f"('{cause}', avg(bitAnd(toUInt64(value), {bits}) != 0), "
+        f"uniqIf((replica, uuid), bitAnd(toUInt64(value), {bits}) != 0))"
+        for cause, bits in THROTTLING.items()
+    )
+    return f"""
+        SELECT row.1 AS cause, row.2 AS share, row.3 AS devices
+        FROM (
+            SELECT [{shares}] AS causes, count() AS samples
+            FROM device FINAL
+            WHERE field = 'clock_event_reasons' AND isNotNull(value) AND ({where})
+            HAVING samples > 0
+        )
+        ARRAY JOIN causes AS row
+        ORDER BY cause"""
+
+
 def _parts() -> str:
     return ",\n            ".join(f"{_mean(f'{part}_us')} AS {part}" for part in PARTS)
 

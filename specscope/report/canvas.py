@@ -23,11 +23,12 @@ SERIES = ("#2b6cb0", "#b7791f", "#6b46c1", "#1a7f5a", "#b3382c", "#4a5568", "#09
 
 
 def new_frames(count: int) -> tuple[Figure, list[Axes]]:
-    """So many small frames, two abreast, that share their times."""
+    """So many small frames, two abreast, that share their horizontal axis; one at least."""
     from matplotlib.figure import Figure
 
+    count = max(1, count)
     down = -(-count // 2)
-    figure = Figure(figsize=(7.6, 0.5 + 1.6 * down), layout="constrained")
+    figure = Figure(figsize=(7.6, 0.7 + 1.6 * down), layout="constrained")
     grid = figure.subplots(down, min(2, count), sharex=True, squeeze=False)
     frames = list(grid.flat)
     for unused in frames[count:]:

@@ -24,6 +24,8 @@ from specscope.queries.period import since_condition
 from specscope.report import model
 from specscope.report.actions import change_rows, how, tokens_a_week
 from specscope.report.past import WEEK_NS, WEEKS, event_rows, promise_rows, trend_rows
+from specscope.report.phrases.segments import first_number
+from specscope.report.quality import Records, boots_of, device_rows
 from specscope.report.views import (
     fleet_row,
     headline,
@@ -34,13 +36,11 @@ from specscope.report.views import (
     untried_row,
 )
 from specscope.store.connection import Store
-from specscope_hook.records import LOSS_REASONS
 
 IN_FORCE_UNKNOWN = (
     "no table is in force, so the changes are told from target-only: --default-k says which draft "
     "length the engines run by themselves"
 )
-SILENCE_S = 900.0  # a sidecar that lives says something of its devices every minute
 
 
 def collect(
@@ -77,6 +77,10 @@ def collect(
     blocks = [*evidence.blocks, *(b for one in evidence.crossings for b in one.blocks)]
     ran = {(block.replica, block.boot) for block in blocks if block.first_at >= since}
     advised = recommend(judged, history(evidence.policies), now=now, default_k=default_k or 0)
+    records, boots = Records(store, since), boots_of(judged)
+    devices, throttling = device_rows(
+        store, since, [boot["replica"] for boot in evidence.boots if _is_of(boot, ran, since)]
+    )
     past = read_past(store, now - WEEKS * WEEK_NS)
     changed = queries.events(since_condition("at", now - WEEKS * WEEK_NS))
     if advised.changes and evidence.table is None and default_k is None:
@@ -90,16 +94,24 @@ def collect(
         global_action=fleet.action,
         still_needed=[words.need(one) for one in fleet.still_needed],
         would_change=[words.change(one) for one in fleet.would_change],
-        segments=[segment_row(v, called[v.epoch, v.segment], judged.of_hour) for v in verdicts],
-        stories=[story_row(story, names) for story in judged.stories],
-        replicas=[
-            _replica(boot)
-            for boot in evidence.boots
-            if (boot["replica"], boot["boot"]) in ran or _ns(boot["started_at"]) >= since
+        segments=[
+            segment_row(
+                v,
+                called[v.epoch, v.segment],
+                judged.of_hour,
+                records.quality(boots.get((v.epoch, v.segment), ())),
+            )
+            for v in verdicts
         ],
-        losses=[_loss(row) for row in store.rows(queries.losses(since_condition("lost_at", since)))]
-        + _silent(store, since),
-        accounting=_accounting(store, since),
+        stories=[
+            story_row(story, names)
+            for story in sorted(judged.stories, key=lambda one: first_number(one.load or ""))
+        ],
+        replicas=[_replica(boot) for boot in evidence.boots if _is_of(boot, ran, since)],
+        losses=records.losses,
+        accounting=records.accounting,
+        devices=devices,
+        throttling=throttling,
         outputs_compared=sum(check.compared for check in judged.outputs),
         outputs_differing=sum(check.differing for check in judged.outputs),
         outputs_state=worst(judged.outputs),
@@ -116,6 +128,11 @@ def collect(
     )
 
 
+def _is_of(boot: Mapping[str, Any], ran: set[tuple[str, str]], since: int) -> bool:
+    """Whether a boot ran blocks of the period, or started in it."""
+    return (boot["replica"], boot["boot"]) in ran or _ns(boot["started_at"]) >= since
+
+
 def _tokens(store: Store, since: int) -> Mapping[tuple[str, str], float]:
     rows = store.rows(queries.tokens_by_class(since_condition("hour", since)))
     return tokens_a_week(rows, rows[0]["hours"]) if rows else {}
@@ -124,15 +141,6 @@ def _tokens(store: Store, since: int) -> Mapping[tuple[str, str], float]:
 def _gpus(boots: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Devices of a replica by epoch; what a boot does not name is left out."""
     return {boot["epoch"]: len(boot["gpu_uuids"]) for boot in boots if boot["gpu_uuids"]}
-
-
-def _accounting(store: Store, since: int) -> model.Accounting:
-    rows = store.rows(queries.reconciliation(since_condition("stored_at", since)))
-    return model.Accounting(
-        recorded=sum(row["recorded"] for row in rows),
-        stored=sum(row["rounds"] + row["requests"] for row in rows),
-        lost=sum(row["lost"] for row in rows),
-    )
 
 
 def _replica(boot: Mapping[str, Any]) -> model.ReplicaRow:
@@ -144,33 +152,6 @@ def _replica(boot: Mapping[str, Any]) -> model.ReplicaRow:
         device=boot["gpu_type"] or f"CPU of {boot['host']}",
         started_at=boot["started_at"],
     )
-
-
-def _loss(row: Mapping[str, Any]) -> model.LossRow:
-    return model.LossRow(
-        replica=row["replica"],
-        table=row["table"],
-        reason=row["reason"],
-        count=row["count"],
-        meaning=LOSS_REASONS.get(row["reason"], "not a reason that this version knows"),
-    )
-
-
-def _silent(store: Store, since: int) -> list[model.LossRow]:
-    """Boots that went without a word, and their sidecar with them."""
-    rows = store.rows(queries.endings(since_condition("stored_at", since)))
-    return [
-        model.LossRow(
-            replica=row["replica"],
-            table="ring",
-            reason="tail_unknown",
-            count=None,
-            meaning=f"boot {row['boot']} is silent for {row['silence'] / 60:.0f} min and nobody "
-            "has said that it ended; its last records may be missing",
-        )
-        for row in rows
-        if row["ending"] == "open" and row["silence"] > SILENCE_S
-    ]
 
 
 def unlabelled(store: Store, since: int) -> list[str]:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from specscope.report import plots, plots_over_time
-from specscope.report.model import ArmRow, Report
+from specscope.report.model import Report, SegmentRow
+
+MOST_FRAMES = 12  # that a picture of small frames has room for
 
 
 def pictures_of(report: Report) -> dict[str, str]:
     """Each picture as one `<svg>` element, by name; without those that have nothing to show."""
     found = {
         "speedups": plots.speedups(_contrasts(report)),
-        "survival": plots.survival(_curves(report)),
         "time_parts": plots.time_parts(_bars(report)),
     }
+    if survivals := _survivals(report):
+        found["survival"] = plots.survival(survivals)
     if lines := _lines(report):
         found["trend"] = plots_over_time.trend(lines, _marks(report))
     return found
@@ -27,19 +30,28 @@ def _contrasts(report: Report) -> list[plots.Contrast]:
     ]
 
 
-def _curves(report: Report) -> list[plots.Curve]:
-    """One a class: its longest draft shows the most positions, its busiest segment the best."""
-    best: dict[str, ArmRow] = {}
-    for segment in report.segments:
-        for arm in segment.arms:
-            rival = best.get(segment.label)
-            if arm.survival and (rival is None or _evidence(arm) > _evidence(rival)):
-                best[segment.label] = arm
-    return [plots.Curve(f"{label} ({arm.arm})", arm.survival) for label, arm in best.items()]
+def _survivals(report: Report) -> list[plots.Survivals]:
+    """Kinds of traffic with a curve, those with the most tested rounds first."""
+    frames = [
+        plots.Survivals(
+            segment.name,
+            [
+                plots.Curve(arm.arm, arm.survival, arm.survival_low, arm.survival_high)
+                for arm in segment.arms
+                if arm.survival
+            ],
+            segment.current,
+        )
+        for segment in sorted(report.segments, key=_tested, reverse=True)
+    ]
+    chosen = [one for one in frames if one.curves][:MOST_FRAMES]
+    order = [segment.name for segment in report.segments]
+    return sorted(chosen, key=lambda one: order.index(one.segment))
 
 
-def _evidence(arm: ArmRow) -> tuple[int, int]:
-    return len(arm.survival), arm.at_risk[0]
+def _tested(segment: SegmentRow) -> int:
+    """Rounds that tested their first position."""
+    return sum(arm.at_risk[0] for arm in segment.arms if arm.at_risk)
 
 
 def _bars(report: Report) -> list[plots.Bar]:
@@ -50,8 +62,6 @@ def _bars(report: Report) -> list[plots.Bar]:
         if arm.ms_per_token
     ]
 
-
-MOST_LINES = 8  # a page has room for; kinds of traffic that were judged most often
 
 GATE = ("policy", "rollback", "detach")
 
@@ -69,7 +79,7 @@ def _lines(report: Report) -> list[plots_over_time.Line]:
         )
         for row in report.trend
     ]
-    often = sorted(lines, key=lambda line: (-len(line.points), line.name))[:MOST_LINES]
+    often = sorted(lines, key=lambda line: (-len(line.points), line.name))[:MOST_FRAMES]
     return [line for line in lines if line in often and len(line.points) > 1]
 
 

@@ -7,9 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
-from specscope.report.canvas import FAINT, INK, LOSS, SERIES, UNCLEAR, WIN, new_figure, patch, svg
+from specscope.report.canvas import (
+    FAINT,
+    INK,
+    LOSS,
+    SERIES,
+    UNCLEAR,
+    WIN,
+    new_figure,
+    new_frames,
+    patch,
+    svg,
+)
 
 PARTS = {
     "draft": "#b7791f",
@@ -36,10 +48,24 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Survival of draft positions 1, 2, …: the share of rounds that kept at least so many."""
+    """Survival of draft positions 1, 2, …: the share of rounds that kept at least so many.
+
+    low, high: its interval; None if unknown.
+    """
 
     name: str
     survival: Sequence[float]
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Survivals:
+    """The curves of one kind of traffic, a draft length each. k: in force; None if unknown."""
+
+    segment: str
+    curves: Sequence[Curve]
+    k: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +103,43 @@ def speedups(contrasts: Sequence[Contrast]) -> str:
     )
 
 
-def survival(curves: Sequence[Curve]) -> str:
-    """Acceptance by position, all classes in one frame."""
-    figure, axes = new_figure(7.6, 3.2)
-    for colour, curve in zip(SERIES, curves, strict=False):
-        positions = range(1, len(curve.survival) + 1)
-        axes.plot(positions, curve.survival, "o-", color=colour, ms=4, lw=1.6, label=curve.name)
-    longest = max((len(curve.survival) for curve in curves), default=1)
-    axes.set_xticks(range(1, longest + 1))
-    axes.set_ylim(0, 1)
-    axes.set_xlabel("position in the draft")
-    axes.set_ylabel("share of rounds that keep it")
-    axes.grid(color=FAINT, lw=0.5)
-    if curves:
-        axes.legend(frameon=False, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+def survival(segments: Sequence[Survivals]) -> str:
+    """Acceptance by position, a frame a kind of traffic; a dashed line at the k in force."""
+    figure, frames = new_frames(len(segments))
+    names = list(dict.fromkeys(curve.name for one in segments for curve in one.curves))
+    colours = dict(zip(names, cycle(SERIES), strict=False))
+    longest = max((len(c.survival) for one in segments for c in one.curves), default=1)
+    for frame, one in zip(frames, segments, strict=True):
+        for curve in one.curves:
+            positions = list(range(1, len(curve.survival) + 1))
+            colour = colours[curve.name]
+            frame.plot(positions, curve.survival, "o-", color=colour, ms=3, lw=1.3)
+            ends = zip(positions, curve.low, curve.high, strict=False)
+            known = [
+                (j, low, high) for j, low, high in ends if low is not None and high is not None
+            ]
+            if known:
+                at, low, high = zip(*known, strict=True)
+                frame.fill_between(at, low, high, color=colour, alpha=0.18, lw=0)
+        if one.k:
+            frame.axvline(one.k, color=INK, lw=1, ls="--")
+        frame.set_ylim(0, 1)
+        frame.set_xlim(0.7, longest + 0.3)
+        frame.set_xticks(range(1, longest + 1))
+        frame.set_title(one.segment, fontsize=9, loc="left", color=INK)
+        frame.grid(color=FAINT, lw=0.5)
+    figure.supxlabel("position in the draft", fontsize=9, color=INK)
+    figure.supylabel("share of rounds that keep it", fontsize=9, color=INK)
+    if names:
+        figure.legend([patch(colours[name]) for name in names], names, frameon=False, fontsize=9,
+                      labelcolor=INK, ncols=len(names), loc="outside upper center")  # fmt: skip
     return svg(
         figure,
         "Acceptance by draft position",
         "; ".join(
-            f"{curve.name} {', '.join(f'{share:.0%}' for share in curve.survival)}"
-            for curve in curves
+            f"{one.segment} {curve.name} {', '.join(f'{share:.0%}' for share in curve.survival)}"
+            for one in segments
+            for curve in one.curves
         ),
     )
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from specscope.evaluate.verdict import cause_words
-from specscope.report import phrases
 from specscope.report.model import SCHEMA, Report
+from specscope.report.phrases import actions, evidence, numbers, segments
 from specscope.report.pictures import pictures_of
 
 
@@ -46,11 +46,12 @@ def _template(name: str) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        (name, words)
-        for name, words in vars(phrases).items()
-        if getattr(words, "__module__", "") == phrases.__name__
-    )
+    for topic in (actions, evidence, numbers, segments):
+        environment.filters.update(
+            (name, words)
+            for name, words in vars(topic).items()
+            if getattr(words, "__module__", "") == topic.__name__
+        )
     environment.filters.update(need=cause_words.need, cause=cause_words.name)
     return environment.get_template(name)
 

@@ -9,19 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from specscope.report.model import Report, SegmentRow, StoryRow
-from specscope.report.phrases import (
-    deciding_arm,
-    gain_said,
-    interval,
-    length_said,
-    metrics_said,
-    number,
-    outputs_said,
-    priced,
-    verdict,
-    why,
-    worth_trying,
-)
+from specscope.report.phrases.actions import gain_said, length_said, worth_trying
+from specscope.report.phrases.evidence import outputs_said
+from specscope.report.phrases.numbers import interval, number
+from specscope.report.phrases.segments import deciding_arm, metrics_said, priced, verdict, why
 
 COLOURS = {"keep": "green", "set_k": "green", "disable": "red", "engine_fault": "red"}
 
@@ -90,7 +81,7 @@ def _changes(report: Report) -> Table:
     for heading in ("do this", "draft length", "gain"):
         table.add_column(heading, no_wrap=True)
     for change in report.changes:
-        gain = "not measured" if change.worth is None else gain_said(change.worth)
+        gain = "not measured" if change.worth is None else gain_said(change.worth, brief=True)
         table.add_row(change.segment, length_said(change), gain)
     return table
 

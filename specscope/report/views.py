@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
@@ -10,10 +11,13 @@ from specscope.evaluate.causes.diagnosis import CauseOdds, Diagnosis
 from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.summary import ArmSummary
 from specscope.evaluate.outputs.copies import OutputCheck
+from specscope.evaluate.statistics.acceptance import Survival
 from specscope.evaluate.statistics.quantiles import QuantileEstimate
+from specscope.evaluate.statistics.ratio import t_quantile
 from specscope.evaluate.verdict import cause_words, words
 from specscope.evaluate.verdict.fleet import FleetVerdict
 from specscope.evaluate.verdict.prices import Cost, costs
+from specscope.evaluate.verdict.reasons import break_even
 from specscope.evaluate.verdict.strata import FleetRatio
 from specscope.evaluate.verdict.switch import SwitchComparison
 from specscope.evaluate.verdict.untried import Untried
@@ -45,9 +49,13 @@ def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
 
 
 def segment_row(
-    verdict: Verdict, name: str, of_hour: Mapping[str, float] | None = None
+    verdict: Verdict,
+    name: str,
+    of_hour: Mapping[str, float] | None = None,
+    quality: model.Quality | None = None,
 ) -> model.SegmentRow:
-    """A verdict with its arms. name: what the report calls it. of_hour: prices by epoch."""
+    """A verdict with its arms. name: what the report calls it. of_hour: prices by epoch.
+    quality: what weakens it."""
     speedups = {one.arm: one for one in verdict.speedups}
     cost = costs(verdict, of_hour or {})
     shared = answer(verdict)
@@ -56,9 +64,10 @@ def segment_row(
         name=name,
         flags=[model.FlagRow(str(one), words.flag(one)) for one in verdict.flags],
         reasons=[_reason(one) for one in verdict.reasons],
-        arms=[_arm(a, speedups.get(a.arm), cost.get(a.arm)) for a in verdict.arms],
+        arms=[_arm(a, speedups.get(a.arm), cost.get(a.arm), verdict.metric) for a in verdict.arms],
         causes=_losses(verdict.diagnoses),
         metric=verdict.metric,
+        quality=quality or model.Quality(),
         tradeoffs=[
             model.TradeoffRow(
                 metric=str(one.metric),
@@ -177,7 +186,8 @@ def _switch(one: Estimate) -> model.RatioRow:
     return model.RatioRow(k=one.k, value=one.value, low=one.low, high=one.high)
 
 
-def _arm(arm: ArmSummary, speedup: Estimate | None, cost: Cost | None) -> model.ArmRow:
+def _arm(arm: ArmSummary, speedup: Estimate | None, cost: Cost | None, metric: str) -> model.ArmRow:
+    low, high = _survival_interval(arm.survival)
     return model.ArmRow(
         arm=arm.arm,
         k=arm.k,
@@ -192,6 +202,9 @@ def _arm(arm: ArmSummary, speedup: Estimate | None, cost: Cost | None) -> model.
         ms_per_token=dict(arm.ms_per_token),
         survival=[float(value) for value in arm.survival.survival] if arm.survival else [],
         at_risk=[int(value) for value in arm.survival.at_risk] if arm.survival else [],
+        survival_low=low,
+        survival_high=high,
+        break_even=break_even(arm, speedup, metric) if speedup and arm.k else None,
         cost_per_million=cost.per_million if cost else None,
         cost_difference=cost.difference if cost else None,
         held_equal=speedup.held_equal if speedup else "",
@@ -200,4 +213,25 @@ def _arm(arm: ArmSummary, speedup: Estimate | None, cost: Cost | None) -> model.
         queue=arm.queue,
         queue_delay_ms=arm.queue_delay_ms,
         token_time_p95_ms=_percentile(arm.tpot_p95_ms),
+        bandwidth=arm.bandwidth,
+        dram_active=arm.dram_active,
     )
+
+
+def _survival_interval(
+    curve: Survival | None, level: float = 0.95
+) -> tuple[list[float | None], list[float | None]]:
+    """Both ends at each position; None where one cluster, or nothing kept, tells none."""
+    if curve is None:
+        return [], []
+    low: list[float | None] = []
+    high: list[float | None] = []
+    for value, error in zip(curve.survival, curve.se_log, strict=True):
+        if error is None or curve.clusters < 2:
+            low.append(None)
+            high.append(None)
+            continue
+        reach = math.exp(min(t_quantile(level, curve.clusters - 1) * error, 700.0))
+        low.append(value / reach)
+        high.append(min(1.0, value * reach))
+    return low, high

@@ -108,7 +108,15 @@ def arm_figures(blocks: Sequence[Block]) -> dict[str, Any]:
     first_token = [row["ttft_ms"] for block in blocks for row in block.requests
                    if row["ttft_ms"] is not None]  # fmt: skip
     parts = {part: 1e-3 * total(f"{part}_us") / emitted for part in PARTS}
+    low, high = _survival_interval(blocks)
+    seen = [(row["dram_active"], row["wall_us"]) for block in blocks for row in block.rounds
+            if row["dram_active"] is not None]  # fmt: skip
+    active, seen_us = np.array(seen).T
     return {
+        "survival_low": low,
+        "survival_high": high,
+        "bandwidth": 1e6 * total("model_bytes") / total("verify_us"),
+        "dram_active": float(np.sum(active * seen_us) / np.sum(seen_us)),
         "batch": total("batch") / sum(len(block.rounds) for block in blocks),
         "tokens_per_round": emitted / total("batch"),
         "tokens_per_second": 1e6 * emitted / wall_us,
@@ -124,6 +132,25 @@ def arm_figures(blocks: Sequence[Block]) -> dict[str, Any]:
         "busy_ms_per_token": 1e-3 * (wall_us - total("idle_us")) / emitted,
         "preempted_per_request": total("preempted") / sum(len(b.requests) for b in blocks),
     }
+
+
+def _survival_interval(blocks: Sequence[Block]) -> tuple[Floats, Floats]:
+    """95 % interval of survival at each position: a block is a cluster, errors of its log add up
+    along the positions."""
+    counts = [tested_and_kept(block.parts) for block in blocks if block.parts]
+    width = max(len(tested) for tested, _ in counts)
+    tested, kept = (
+        np.array([np.pad(row[place], (0, width - len(row[place]))) for row in counts])
+        for place in (0, 1)
+    )
+    if not width:
+        return np.zeros(0), np.zeros(0)
+    hazard = kept.sum(axis=0) / tested.sum(axis=0)
+    influence = np.cumsum((kept - hazard * tested) / (tested.sum(axis=0) * hazard), axis=1)
+    n = len(counts)
+    reach = stats.t.ppf(0.975, n - 1) * np.sqrt(n / (n - 1) * (influence**2).sum(axis=0))
+    curve = np.cumprod(hazard)
+    return curve * np.exp(-reach), np.minimum(1.0, curve * np.exp(reach))
 
 
 def _gap_p95(parts: Iterable[Row]) -> float:
@@ -153,6 +180,13 @@ def log_speedup(
     influence = (x1 - r1 * y1) / x1.sum() - (x0 - r0 * y0) / x0.sum()
     error = math.sqrt(len(rows) / (len(rows) - 1) * np.sum(influence**2))
     return math.log(r1 / r0), error, len(rows)
+
+
+def break_even(arm: Mapping[str, Any], speedup: float) -> float:
+    """Tokens per round that make the arm as fast as target-only, prompts at their price."""
+    total = 1e3 / arm["tokens_per_second"]
+    prompts = arm["ms_per_token"]["prefill"]
+    return float(arm["tokens_per_round"] * (total - prompts) / (total * speedup - prompts))
 
 
 def saturation(blocks: Iterable[Block]) -> float:

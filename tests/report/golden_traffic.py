@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 SHIPPED = 7  # rounds in a shipped batch
-KEEP = {"sql": (0.95, 0.9, 0.85, 0.8), "prose": (0.5, 0.4, 0.3, 0.2), "code": (0.8, 0.7, 0.7, 0.6)}
+KEEP = {"sql": (0.95, 0.9, 0.85, 0.8), "prose": (0.5, 0.4, 0.3, 0.2), "code": (0.8, 0.75, 0.9, 0.9)}
 """Chance that the proposal at each position is kept, by class."""
 MS = 10**6
 
@@ -202,6 +202,8 @@ class Engine:
             "padded_tokens": block.k, "invalid": 0, "preempted": int(drawn[0].seq % 50 == 0),
             "batch": len(batch), "k": block.k, "n_q": sum(one.verified + 1 for one in drawn),
             "n_kv": sum(contexts), **{name: sum(values) for name, values in columns.items()},
+            "model_bytes": 10**9 + 1000 * sum(contexts),
+            "dram_active": self.random.random() if drawn[0].seq % 3 else None,
             "classes": sorted(set(names)), "class_sequences": of_class([1] * len(batch)),
             "class_context": of_class(contexts),
             **{f"class_{name}": of_class(values) for name, values in columns.items()},

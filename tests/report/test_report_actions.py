@@ -13,7 +13,7 @@ from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.fleet import segment_names
 from specscope.policy.table import GateTable
 from specscope.report.actions import change_rows, tokens_a_week
-from specscope.report.phrases import change_said, worth_said
+from specscope.report.phrases.actions import change_said, worth_said
 
 NOW = 1_800_000_000 * 10**9
 WIN = Kind({0: 1.0, 2: 2.2, 4: 3.6}, {0: 1.0, 2: 1.3, 4: 1.6})

@@ -109,12 +109,14 @@ def near(got, want, rel=1e-6):
 def check_arm(arm, want):
     """What an arm did, but for its cost."""
     for name in ("batch", "tokens_per_round", "tokens_per_second", "queue", "acceptance",
-                 "queue_delay_ms", "chunk_gap_p95_ms"):  # fmt: skip
+                 "queue_delay_ms", "chunk_gap_p95_ms", "bandwidth", "dram_active"):  # fmt: skip
         assert near(arm[name], want[name]), name
     assert arm["ms_per_token"] == pytest.approx(want["ms_per_token"], rel=1e-5)
     if arm["arm"] != "k0":
         assert arm["survival"] == pytest.approx(want["survival"])
         assert arm["at_risk"] == pytest.approx(want["at_risk"])
+        assert arm["survival_low"] == pytest.approx(want["survival_low"])
+        assert arm["survival_high"] == pytest.approx(want["survival_high"])
     assert near(arm["token_time_p95_ms"]["value"], want["token_time_p95_ms"], HISTOGRAM)
 
 
@@ -228,6 +230,9 @@ def test_the_records_add_up(cohorts):
         "lost": lost,
     }
     assert lost > 0
+    for segment in report["segments"]:  # each ran on both replicas
+        share = lost / (len(raw["round"]) + requests + lost)
+        assert near(segment["quality"]["lost_share"], share)
     assert sum(row["count"] for row in report["losses"]) == lost
 
 
@@ -310,7 +315,7 @@ def test_the_page_prints_these_figures(cohorts):
     printed = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in table.split("<tr>")[2:]]
 
     assert len(printed) == 3 * len(segments)
-    for name, arm, pairs, tokens, speed, speedup, _, gap, _ in printed:
+    for name, arm, pairs, tokens, needed, speed, speedup, _, gap, _ in printed:
         chosen = segments[names[name]]
         want = golden.arm_figures([pair[arm] for pair in chosen])
         assert int(pairs) == len(chosen)
@@ -320,3 +325,4 @@ def test_the_page_prints_these_figures(cohorts):
         if arm != "k0":
             ratio = math.exp(golden.log_speedup(chosen, arm)[0])
             assert float(speedup) == pytest.approx(ratio, abs=0.005)
+            assert float(needed) == pytest.approx(golden.break_even(want, ratio), abs=0.006)

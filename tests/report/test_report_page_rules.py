@@ -16,7 +16,7 @@ from waiting import PATIENCE_S
 
 from specscope.evaluate.experiment.objectives import METRICS
 from specscope.report.model import ChangeRow, EventRow, HowRow, Interval, Worth
-from specscope.report.phrases import change_said, worth_said
+from specscope.report.phrases.actions import change_said, worth_said
 from specscope.report.render import to_html, write
 
 WORTH = Worth(

@@ -14,12 +14,21 @@ from reports import CAUSE, a_loss, a_report, a_segment, an_arm
 from rich.console import Console
 from waiting import PATIENCE_S
 
+from specscope.evaluate.experiment.objectives import METRICS
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.fleet import fleet_verdict, segment_names
 from specscope.evaluate.verdict.verdict import Action
-from specscope.report.model import CauseOddsRow, FlagRow, ReasonRow
-from specscope.report.phrases import deciding_arm, metrics_said, verdict, why
+from specscope.report.model import (
+    CauseOddsRow,
+    ChangeRow,
+    FlagRow,
+    HowRow,
+    Interval,
+    ReasonRow,
+    Worth,
+)
+from specscope.report.phrases.segments import deciding_arm, metrics_said, verdict, why
 from specscope.report.render import to_html, to_json, write
 from specscope.report.terminal import show
 from specscope.report.views import headline
@@ -349,3 +358,36 @@ def test_what_is_needed_and_what_would_change_use_the_report_s_names():
     assert tuple(map(words.change, fleet.would_change)) == (
         "outputs that equal target-only's would make e, light pay",
     )
+
+
+def test_eight_segments_take_forty_lines_of_a_terminal():
+    loads = [("light", "1"), ("heavy", "17-64")]
+    gains = [(name, load) for name in ("json", "sql", "prose") for load in loads]
+    segments = [
+        a_segment(name, name=f"{name}, {load}", load=bucket, reasons=[])
+        for name, (load, bucket) in gains
+    ]
+    segments += [
+        a_segment("python", "disable", None, name=f"python, {load}", load=bucket, **a_loss())
+        for load, bucket in loads
+    ]
+    plain = a_report(segments=segments)
+    stories = [replace(plain.stories[0], load=load) for load, _ in loads]
+    gain = Interval(1.5, 1.4, 1.6)
+    worth = Worth(METRICS["throughput"], gain, None, (None, None), None, None, None)
+    changes = [
+        ChangeRow(one.name, "enable", 0, 4, None, "measured", "high", 24, "", worth)
+        for one in segments[:5]
+    ]
+    how = HowRow(["+"], "specscope gate apply --note 'weekly report'", {})
+    text = io.StringIO()
+
+    show(
+        replace(plain, stories=stories, changes=changes, how=how),
+        Console(file=text, width=80, no_color=True),
+    )
+
+    lines = text.getvalue().splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)

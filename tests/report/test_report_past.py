@@ -12,7 +12,7 @@ from specscope.policy.events import event, event_rows
 from specscope.report import model
 from specscope.report.collect import collect
 from specscope.report.past import outcome
-from specscope.report.phrases import kept_said, last_week
+from specscope.report.phrases.actions import kept_said, last_week
 from specscope.report.render import to_html, write
 from specscope.service.assessor import Assessor
 from specscope.store.connection import Store

@@ -14,7 +14,14 @@ from specscope.report.model.actions import (
     Worth,
 )
 from specscope.report.model.fleet import FleetRow, RatioRow, StoryRow, UntriedRow
-from specscope.report.model.report import Accounting, LossRow, ReplicaRow, Report
+from specscope.report.model.report import (
+    Accounting,
+    DeviceRow,
+    LossRow,
+    ReplicaRow,
+    Report,
+    ThrottlingRow,
+)
 from specscope.report.model.segments import (
     ArmRow,
     CauseOddsRow,
@@ -23,6 +30,7 @@ from specscope.report.model.segments import (
     LossCauses,
     OutputRow,
     Percentile,
+    Quality,
     ReasonRow,
     SegmentRow,
     TradeoffRow,
@@ -31,8 +39,9 @@ from specscope.report.model.segments import (
 SCHEMA = "specscope.report/1"
 
 __all__ = [
-    "SCHEMA", "Accounting", "ArmRow", "CauseOddsRow", "CauseRow", "ChangeRow", "EventRow",
-    "FlagRow", "FleetRow", "HowRow", "Interval", "LossCauses", "LossRow", "OutputRow",
-    "Percentile", "PromiseRow", "RatioRow", "ReasonRow", "ReplicaRow", "Report", "SegmentRow",
-    "StoryRow", "TradeoffRow", "TrendPoint", "TrendRow", "UntriedRow", "Worth",
+    "SCHEMA", "Accounting", "ArmRow", "CauseOddsRow", "CauseRow", "ChangeRow", "DeviceRow",
+    "EventRow", "FlagRow", "FleetRow", "HowRow", "Interval", "LossCauses", "LossRow",
+    "OutputRow", "Percentile", "PromiseRow", "Quality", "RatioRow", "ReasonRow", "ReplicaRow",
+    "Report", "SegmentRow", "StoryRow", "ThrottlingRow", "TradeoffRow", "TrendPoint",
+    "TrendRow", "UntriedRow", "Worth",
 ]  # fmt: skip

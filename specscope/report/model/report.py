@@ -23,6 +23,31 @@ class ReplicaRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """One field of all devices that were sampled: mean, and the values that 90 % lie between.
+
+    devices: how many gave values. reason: why none did; empty if one did.
+    """
+
+    field: str
+    unit: str
+    devices: int
+    mean: float | None
+    low: float | None
+    high: float | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottlingRow:
+    """Share of samples in which a device ran slower than it can, by cause. [0..1]"""
+
+    cause: str
+    share: float
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
 class LossRow:
     """Records that are gone, beside the numbers that they weaken."""
 
@@ -67,6 +92,8 @@ class Report:
     outputs_differing: int
     outputs_state: str | None = None  # the worst of `outputs`; None where none were compared
     outputs: list[OutputRow] = field(default_factory=list)
+    devices: list[DeviceRow] = field(default_factory=list)
+    throttling: list[ThrottlingRow] = field(default_factory=list)
     would_change: list[str] = field(default_factory=list)
     fleet: list[FleetRow] = field(default_factory=list)
     untried: list[UntriedRow] = field(default_factory=list)

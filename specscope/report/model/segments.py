@@ -46,7 +46,11 @@ class ArmRow:
 
     Views of the arm, which never stratify a speedup because the arm itself changes them:
     acceptance, accepted over proposed; queue, mean requests that wait during a round;
-    queue_delay_ms, mean time from arrival to the first token; token_time_p95_ms, of requests.
+    queue_delay_ms, mean time from arrival to the first token; token_time_p95_ms, of requests;
+    bandwidth, bytes that the rounds had to move per second of their verify passes; dram_active,
+    share of time that the device's memory was busy. survival_low, survival_high: 95 % interval of
+    `survival`; None if unknown. break_even: tokens per round at which the arm would be as fast as
+    target-only.
     """
 
     arm: str
@@ -70,6 +74,23 @@ class ArmRow:
     queue: float | None = None
     queue_delay_ms: float | None = None
     token_time_p95_ms: Percentile | None = None
+    survival_low: list[float | None] = field(default_factory=list)
+    survival_high: list[float | None] = field(default_factory=list)
+    bandwidth: float | None = None
+    dram_active: float | None = None
+    break_even: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What weakens a segment's evidence.
+
+    lost_share: of the records of its replicas, 0..1; None if they are not known apart. tails:
+    boots of them that ended without a word. Pairs that were left out are among its reasons.
+    """
+
+    lost_share: float | None = None
+    tails: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +181,8 @@ class FlagRow:
 class SegmentRow(SegmentAnswer):
     """The answer for one kind of traffic, and every arm that it rests on.
 
-    metric: what its speedups are of, in words. causes: of every arm that loses.
+    metric: what its speedups are of, in words. causes: of every arm that loses. quality: what
+    weakens it.
     """
 
     name: str
@@ -170,3 +192,4 @@ class SegmentRow(SegmentAnswer):
     metric: str = ""
     flags: list[FlagRow] = field(default_factory=list)
     tradeoffs: list[TradeoffRow] = field(default_factory=list)
+    quality: Quality = field(default_factory=Quality)

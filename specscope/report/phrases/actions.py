@@ -1,0 +1,154 @@
+"""The words of what to do, what came of it, and what changed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from specscope.evaluate.experiment.blocks import arm_k
+from specscope.evaluate.experiment.objectives import METRICS
+from specscope.evaluate.verdict import words
+from specscope.evaluate.verdict.verdict import Action
+from specscope.report.model import (
+    ChangeRow,
+    EventRow,
+    Interval,
+    PromiseRow,
+    Report,
+    Worth,
+)
+from specscope.report.phrases.numbers import (
+    moment,
+    number,
+    percent_more,
+    quantity,
+)
+
+CHANGES = {
+    "enable": "switch speculation on",
+    "raise": "draft longer",
+    "lower": "draft shorter",
+    "disable": "switch speculation off",
+    "route": "route it to a pool of its own",
+    "adopt": "put another table in force",
+}
+
+
+def change_said(change: ChangeRow) -> str:
+    """A change of the gate in words."""
+    return f"{CHANGES[change.rule]}: {length_said(change)}"
+
+
+def length_said(change: ChangeRow) -> str:
+    """The draft lengths before and after, or the table that replaces the one in force."""
+    if change.arm is not None:
+        k = arm_k(change.arm)
+        return f"the table in force to {f'that of {change.arm}' if k is None else f'k = {k}'}"
+    return f"k = {change.old_k} to k = {change.new_k}"
+
+
+def worth_said(change: ChangeRow) -> list[str]:
+    """What a change is worth, a line a quantity; the deciding one first."""
+    worth = change.worth
+    if worth is None:
+        return ["what it is worth was not measured"]
+    lines = [gain_said(worth)]
+    before, after = worth.token_time_p95_ms
+    if before is not None and after is not None:
+        lines.append(f"p95 of time per token {number(before, 1)} to {number(after, 1)} ms")
+    hours, unit = worth.gpu_hours or worth.replica_hours, "GPU" if worth.gpu_hours else "replica"
+    saved = worth.metric == METRICS["throughput"]
+    if hours is not None:
+        lines.append(_saved(hours, f"{unit}-hours" if saved else f"busy {unit}-hours"))
+    if worth.money is not None:
+        lines.append(_saved(worth.money, "in the currency of your price"))
+    return lines
+
+
+def _saved(one: Interval, of: str) -> str:
+    """What a week takes less, or more."""
+    if one.value >= 0:
+        return f"saves {quantity(one)} {of} a week"
+    limits = (None if end is None else -end for end in (one.high, one.low))
+    return f"takes {quantity(Interval(-one.value, *limits))} {of} more a week"
+
+
+def gain_said(worth: Worth, *, brief: bool = False) -> str:
+    """How much better the new arm is, in the metric that decides. brief: for a narrow column."""
+    one = worth.speedup
+    if worth.metric == METRICS["throughput"]:
+        return f"{percent_more(one)} {'tokens/s' if brief else 'output tokens per second'}"
+    if worth.metric == METRICS["latency"]:
+        limits = (None if end is None else 1.0 / end for end in (one.high, one.low))
+        of = "time/token" if brief else "time per output token"
+        return f"{percent_more(Interval(1.0 / one.value, *limits))} {of}"
+    of = "" if brief else ", between tokens per second and time per token"
+    return f"{percent_more(one)} speed{of}"
+
+
+OUTCOMES = {
+    "held": "held",
+    "more": "gave more than promised",
+    "less": "gave less than promised",
+    "open": "not known yet: too few pairs since",
+    "not_measured": "not measured again",
+}
+
+
+def outcome_said(row: PromiseRow) -> str:
+    """What came of a promise, in words."""
+    return OUTCOMES[row.outcome]
+
+
+def promised_said(row: PromiseRow) -> str:
+    """The verdict of then, in words."""
+    return words.action(Action(row.action), row.k, row.arm)
+
+
+def last_week(report: Report) -> list[PromiseRow]:
+    """Promises of the newest week that has any."""
+    newest = max((row.until for row in report.promises), default=None)
+    return [row for row in report.promises if row.until == newest]
+
+
+def kept_said(report: Report) -> str:
+    """What came of all promises, in a sentence."""
+    rows = report.promises
+    counts = Counter(row.outcome for row in rows)
+    again = len(rows) - counts["not_measured"]
+    weeks = len({row.until for row in rows})
+    verdicts = f"{len(rows)} verdict{'s' if len(rows) != 1 else ''}"
+    return (
+        f"Of {verdicts} in {weeks} week{'s' if weeks != 1 else ''} that named a gain or a loss, "
+        f"later pairs measured {again} again: {counts['held']} held, {counts['more']} gave more, "
+        f"{counts['less']} gave less, {counts['open']} need more pairs"
+    )
+
+
+EVENTS = {
+    "policy": "a policy came into force",
+    "rollback": "an earlier table came back into force",
+    "detach": "a policy detached the hooks",
+    "guardrail": "a guardrail lowered k to 0",
+    "deploy": "a deploy",
+    "experiment": "experiment",
+    "note": "note",
+}
+
+
+def event_said(event: EventRow) -> str:
+    """A change or an incident, in a line."""
+    of = f" of {event.replica}" if event.replica else ""
+    author = f" by {event.author}" if event.author else ""
+    return f"{moment(event.at)}: {EVENTS.get(event.kind, event.kind)}{of}{author}: {event.note}"
+
+
+def worth_trying(report: Report) -> list[str]:
+    """A line a segment: draft lengths that may be worth a trial, the most promising first."""
+    lengths: dict[str, list[str]] = {}
+    for row in sorted(report.untried, key=lambda row: (-row.at_best, row.k)):
+        if row.worth == "worth_exploring":
+            lengths.setdefault(row.segment, []).append(f"k = {row.k} {number(row.at_best)}x")
+    return [
+        f"{segment}: untried, and at best {', '.join(said)} of target-only at its batch"
+        for segment, said in sorted(lengths.items())
+    ]

@@ -1,0 +1,57 @@
+"""The words of what the numbers rest on: outputs, devices."""
+
+from __future__ import annotations
+
+from specscope.report.model import (
+    DeviceRow,
+    Report,
+)
+
+
+def outputs_said(report: Report) -> str:
+    """Whether speculation left the output alone, in a sentence."""
+    if report.outputs_state is None:
+        return (
+            "No output was compared: no greedy or coupled request ran in two arms. "
+            "`specscope lossless` compares them."
+        )
+    counts = f"{report.outputs_differing} of {report.outputs_compared} outputs differ"
+    return {
+        "equal": f"Outputs are the same: {counts} between arms.",
+        "as_twins": f"{counts} between arms, no more than target-only differs from itself.",
+        "undecided": f"{counts} between arms; whether target-only differs from itself as often "
+        "is not known well enough: repeat requests within k0.",
+        "differs": f"Speculation changes outputs: {counts}, more than target-only does by itself.",
+    }[report.outputs_state]
+
+
+FIELDS = {
+    "dram_active": "memory busy",
+    "sm_active": "multiprocessors busy",
+    "sm_occupancy": "warps in flight",
+    "tensor_active": "tensor cores busy",
+    "gpu_utilisation": "time with a kernel",
+    "memory_utilisation": "time with memory traffic",
+    "power": "power",
+    "sm_clock": "multiprocessor clock",
+    "memory_clock": "memory clock",
+    "memory_used": "memory in use",
+}
+
+
+SCALES = {"1": ("%", 100.0), "bytes": ("GB", 1e-9), "bytes/s": ("GB/s", 1e-9)}
+
+
+def device_said(row: DeviceRow) -> tuple[str, str, float]:
+    """A field of devices in words, its unit on the page, and what its values are times."""
+    name = FIELDS.get(row.field, row.field.replace("_", " "))
+    unit, scale = SCALES.get(row.unit, (row.unit, 1.0))
+    return name, unit, scale
+
+
+def without_devices(report: Report) -> str:
+    """Why there is no picture of the devices, in a sentence."""
+    reasons = sorted({row.reason for row in report.devices if row.reason})
+    if not reasons:
+        return "No device was sampled in this period: the sidecar sends samples where it sees GPUs."
+    return f"The sidecars saw no device that answers: {'; '.join(reasons)}."
