@@ -23,6 +23,7 @@ from specscope.service.intake import Admitted
 from specscope.service.limits import (
     HELLO_S,
     MAX_STREAMS,
+    MAX_STREAMS_OF_TENANT,
     MAX_UNHEARD,
     MESSAGES_BURST,
     MESSAGES_S,
@@ -120,6 +121,7 @@ class Ingest:
         self._drained = asyncio.Event()
         """Set, and replaced, when the writer holds nothing more of a source."""
         self._open = 0
+        self._open_of: Counter[Grant] = Counter()
         self._policy: Any = None
 
     async def Publish(self, requests: AsyncIterator[bytes], context: Any) -> None:  # noqa: N802
@@ -131,6 +133,7 @@ class Ingest:
             if self._open > MAX_STREAMS:
                 raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MAX_STREAMS} streams are open")
             stream = Stream(granted(self._access, PUBLISH, context))
+            self._count(stream)
             reader = asyncio.create_task(self._read(requests, stream))
             while (message := await stream.down.get()) is not None:
                 if isinstance(message, Exception):
@@ -146,9 +149,18 @@ class Ingest:
         finally:
             self._open -= 1
             self._metrics.streams.dec()
+            if stream:
+                self._open_of[stream.grant] -= 1
             if stream and reader:
                 reader.cancel()
                 self._leave(stream)
+
+    def _count(self, stream: Stream) -> None:
+        """Raises Refused if a tenant's token has too many streams."""
+        self._open_of[stream.grant] += 1
+        if stream.grant.restricted and self._open_of[stream.grant] > MAX_STREAMS_OF_TENANT:
+            text = f"{MAX_STREAMS_OF_TENANT} streams of the token {stream.grant.name!r} are open"
+            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
 
     async def Apply(self, request: bytes, context: Any) -> Any:  # noqa: N802
         """See telemetry.proto."""

@@ -8,6 +8,8 @@ import resource
 import time
 
 MAX_STREAMS = 4096  # of one service; a stream is a sidecar
+MAX_STREAMS_OF_TENANT = MAX_STREAMS // 2  # of one token of a tenant, so that others have a place
+IDLE_S = 60.0  # that a connection may stay without a stream; it takes a place all the same
 MAX_SOURCES = 1024  # of one Hello; a sidecar has one for each ring and each spooled boot
 MAX_NAME = 256  # characters of a replica's or a boot's name
 MOST_NUMBER = 1 << 32  # of a batch: two a second make as many in 60 years

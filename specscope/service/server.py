@@ -9,7 +9,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from specscope.errors import ServiceError
 from specscope.service.ingest import Ingest
-from specscope.service.limits import HELLO_S, MAX_STREAMS, descriptors_left
+from specscope.service.limits import HELLO_S, IDLE_S, MAX_STREAMS, descriptors_left
 from specscope.service.tls import Certificates
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.sealed import sealed
@@ -56,7 +56,8 @@ async def listen(ingest: Ingest, address: str, certificates: Certificates | None
     used.
     """
     connections = ("grpc.max_allowed_incoming_connections", min(MAX_STREAMS, descriptors_left()))
-    server = grpc.aio.server(options=[*OPTIONS, connections])
+    idle = ("grpc.max_connection_idle_ms", int(1e3 * IDLE_S))
+    server = grpc.aio.server(options=[*OPTIONS, connections, idle])
     # Bytes as they come: what is no message is refused in one line, not logged as a traceback.
     methods = {
         "Publish": grpc.stream_stream_rpc_method_handler(ingest.Publish, None, sealed),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import queue
 import ssl
 import threading
 import urllib.error
@@ -22,6 +23,7 @@ from waiting import PATIENCE_S, until
 from specscope.errors import UsageError
 from specscope.service import access as access_
 from specscope.service import ingest as ingest_
+from specscope.service import server as server_
 from specscope.service.access import ANYBODY
 from specscope.service.writer import Writer
 from specscope.settings import ServiceSettings
@@ -280,6 +282,43 @@ def test_streams_are_limited(tmp_path, monkeypatch):
         exchange(running.port, [])
 
     assert refused == "RESOURCE_EXHAUSTED"
+
+
+def test_a_tenant_leaves_streams_to_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(ingest_, "MAX_STREAMS_OF_TENANT", 1)
+    tokens = write_tokens(tmp_path / "tokens.toml", red="a: publish", blue="b: publish")
+    over = threading.Event()
+
+    def up():
+        yield hello(("a-0", "b0"))
+        over.wait(PATIENCE_S)
+
+    with service(f"chdb://{tmp_path}/store", told={"tokens": tokens}) as running:
+        with grpc.insecure_channel(f"127.0.0.1:{running.port}") as channel:
+            stub = TelemetryStub(channel)
+            first = stub.Publish(up(), timeout=PATIENCE_S, metadata=bearer("red"))
+            assert next(first).HasField("resume")
+            assert code(running, sources=[("a-1", "b0")], token="red") == "RESOURCE_EXHAUSTED"
+            exchange(running.port, [], sources=[("b-0", "b0")], token="blue")
+            over.set()
+            list(first)
+        exchange(running.port, [], sources=[("a-1", "b0")], token="red")
+
+
+def test_a_connection_without_a_stream_gives_its_place_back(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_, "IDLE_S", 0.5)
+    states = queue.SimpleQueue()
+
+    with (
+        service(f"chdb://{tmp_path}/store") as running,
+        grpc.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+    ):
+        channel.subscribe(states.put, try_to_connect=True)
+        while (state := states.get(timeout=PATIENCE_S)) != grpc.ChannelConnectivity.READY:
+            assert state != grpc.ChannelConnectivity.SHUTDOWN
+        after = states.get(timeout=PATIENCE_S)
+
+    assert after == grpc.ChannelConnectivity.IDLE
 
 
 def test_bytes_that_are_no_message_are_one_line_however_many_there_are(tmp_path, caplog):
