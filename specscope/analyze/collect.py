@@ -13,7 +13,7 @@ from specscope.analyze.readings import Readings
 from specscope.analyze.result import Analysis, InputInfo
 from specscope.analyze.scrapes import Scrapes
 from specscope.errors import InputError
-from specscope.readers.document import Part, is_document, part_records, parts
+from specscope.readers.document import Part, is_document, part_records, parts, says_arm
 from specscope.readers.nearest import nearest
 from specscope.readers.records import (
     Arm,
@@ -71,7 +71,8 @@ class Collector:
     def _read_parts(self, path: str, found: list[Part]) -> bool:
         """Read what a document holds; False where nothing in it is known."""
         known = [part for part in found if _says(part_records(part)[1])]
-        if len(known) == 1:  # a document with one block in it is that block
+        if len(known) == 1 and not says_arm(known[0].label):
+            # A document with one block in it is that block.
             known = [replace(known[0], source=replace(known[0].source, name=path))]
         for part in known:
             self.take(part.source.name, *part_records(part))

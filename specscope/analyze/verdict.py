@@ -78,7 +78,7 @@ def alone(
         return ClassVerdict(klass, Action.DISABLE, Confidence.MEDIUM, first, 0, Grade.MODELLED)
     speculated = bool(runs) or any(arm.role == "speculative" for arm in arms)
     speculated = speculated or (total is not None and _speculates(total))
-    if started and not speculated and arms:
+    if started and not speculated and any(arm.role == "unknown" for arm in arms):
         speculated = True
         reasons.append(
             Sentence("the engine was started with speculation, of which nothing is given")
@@ -113,7 +113,7 @@ def _nothing_seen(info: InputInfo, arms: list[Arm]) -> str:
         return (
             f"the arms were not recognised: nothing says whether {', '.join(names[:4])} speculate"
         )
-    if any(arm.role == "target_only" for arm in arms) or info.speculates is False:
+    if any(arm.role == "target_only" and arm.metrics for arm in arms) or info.speculates is False:
         return "the input holds runs without speculation alone"
     return "no line or column of this input speaks of drafts or of acceptance"
 

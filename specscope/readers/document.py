@@ -41,6 +41,7 @@ _RULED = re.compile(
     re.MULTILINE,
 )
 _JSON_START = re.compile(r"^[ \t]{0,40}[{\[]", re.MULTILINE)
+_ABRIDGED = re.compile(r"([\[{])\s*(?:\.\.\.|…)\s*([\]}])")
 _NAME = re.compile(r"[^\w .=+:,()%-]+")
 
 
@@ -116,7 +117,7 @@ def part_records(part: Part) -> tuple[str, list[Record]]:
 def label_of(context: Sequence[str]) -> str:
     """Of the lines above a block, the nearest that says whether it speculates; else the nearest."""
     started = next((text for text in context[:4] if is_command(text)), "")
-    if started and commanded(started) and not any(map(_names_arm, context[:4])):
+    if started and commanded(started) and not any(map(says_arm, context[:4])):
         k = k_of(started)
         return "started with speculation" + (f", k={k}" if k else "")
     short = [text for text in context[:4] if len(text) <= 120]
@@ -125,7 +126,7 @@ def label_of(context: Sequence[str]) -> str:
     return next(iter(words + telling), context[0] if context else "")
 
 
-def _names_arm(text: str) -> bool:
+def says_arm(text: str) -> bool:
     """Whether a line that starts nothing names an arm."""
     return len(text) <= 120 and not is_command(text) and named(text).state in (ON, OFF, WORD)
 
@@ -159,6 +160,7 @@ def _tables_out(block: list[str], context: Sequence[str], found: list[Part]) -> 
 
 def _json_apart(text: str) -> Iterator[str]:
     """A block as it is; one that holds a JSON document behind a command is given from there on."""
+    text = _ABRIDGED.sub(r"\1\2", text)
     start = _JSON_START.search(text)
     if start is None or looks_like_json(text.encode()):
         yield text
@@ -177,7 +179,8 @@ def _named(path: str, found: list[Part]) -> list[Part]:
     """Names that tell the parts apart: `issue.md::with eagle`."""
     seen: dict[str, int] = {}
     for number, part in enumerate(found, start=1):
-        label = " ".join(_NAME.sub(" ", part.label).split())[:60]
+        said = re.sub(r"(?i)\bw/o\b", "without", re.sub(r"(?i)\bw/(?=\s)", "with", part.label))
+        label = " ".join(_NAME.sub(" ", said).split())[:60]
         if not label and number < len(found):
             label = f"part {number}"
         seen[label] = seen.get(label, 0) + 1

@@ -1,5 +1,7 @@
 """What is concluded from files that nobody prepared."""
 
+import json
+
 import pytest
 from analyze_cases import actions, codes
 
@@ -257,3 +259,94 @@ def test_memory_beside_the_speeds_is_no_condition(tmp_path):
     found = judge(tmp_path, head + rows)
 
     assert [v["class"] for v in found["verdicts"]] == [{"batch": 1}, {"batch": 2}, {"batch": 4}]
+
+
+def test_statistics_of_one_set_of_runs_are_no_runs(tmp_path):
+    rows = "| no spec | 40.0 mean / 41.5 median |\n| MTP k=2 | 60.0 mean / 66.0 median |\n"
+    found = judge(tmp_path, "| | tok/s |\n|---|---|\n" + rows)
+
+    assert [(c["speedup"], c["ci"]) for c in found["comparisons"]] == [(pytest.approx(1.5), None)]
+    assert found["verdicts"][0]["confidence"] == "low"
+
+
+def test_a_block_keeps_the_name_of_its_arm(tmp_path):
+    block = "```\nOutput token throughput (tok/s):         40.00\n```\n"
+    served = '```\nvllm serve m --speculative-config \'{"method": "eagle"}\'\n```\n'
+    found = judge(tmp_path, served + "W/O EAGLE\n" + block)
+
+    assert actions(found) == ["no_data"]
+    assert "ARMS_NOT_RECOGNISED" not in codes(found)
+
+    found = judge(
+        tmp_path, served + "W/O EAGLE\n" + block + "W/ EAGLE\n" + block.replace("40", "60")
+    )
+    assert [c["speedup"] for c in found["comparisons"]] == pytest.approx([1.5])
+
+
+def test_a_header_may_say_that_an_acceptance_stands_behind_the_speed(tmp_path):
+    head = "| domain | Baseline t/s | MTP t/s (accept) | MTP |\n|---|---|---|---|\n"
+    found = judge(
+        tmp_path,
+        head + "| code | 100.0 | 250.0 (53.0%) | 2.50× |\n| chat | 100 | 80 (19%) | 0.80× |\n",
+    )
+
+    assert [c["speedup"] for c in found["comparisons"]] == pytest.approx([2.5, 0.8])
+    assert [w["acceptance_rate"] for w in found["windows"]] == pytest.approx([0.53, 0.19])
+
+
+def test_lengths_by_data_set_stand_below_a_line_that_names_them(tmp_path):
+    text = "Acceptance length (AL) by data set, 80 samples.\nTarget: `acme/8b`\n\n"
+    head = "| Draft | chat | maths |\n|---|---|---|\n"
+    found = judge(tmp_path, text + head + "| acme/draft-a | 2.6 | 3.1 |\n| local | 3.2 | 4.2 |\n")
+
+    assert sorted(w["mean_length"] for w in found["windows"]) == [2.6, 3.1, 3.2, 4.2]
+    assert actions(found) == ["collect_baseline"]
+
+
+def test_abridged_json_is_read(tmp_path):
+    counts = {"num_spec_steps": 20, "num_accepted_draft_tokens": 30, "num_draft_tokens": 60,
+              "num_spec_tokens": 3}  # fmt: skip
+    metrics = json.dumps({"speculative_decoding": counts})
+    text = f'Like this:\n```json\n{{"choices": [ ... ], "metrics": {metrics}}}\n```\n'
+
+    (window,) = judge(tmp_path, text)["windows"]
+    assert (window["drafts"], window["accepted"], window["k"]) == (20, 30, 3)
+
+
+def test_lengths_without_the_rest_of_their_line_are_read(tmp_path):
+    line = "accept len: {}, accept rate: {}   @ 10,000 tok\n"
+    found = judge(tmp_path, line.format("2.60", "0.40") + line.format("3.00", "0.50"), "a.log")
+
+    assert [w["mean_length"] for w in found["windows"]] == [2.6, 3.0]
+
+
+def test_a_speed_with_many_digits_stands_below_its_arm(tmp_path):
+    line = "Generated Tokens: 256 Generation Speed:  {}  tokens/s\n"
+    text = (
+        "autoregressive:\n"
+        + line.format("20.751232013756066")
+        + "lookahead decoding:\n"
+        + line.format("41.502464027512132")
+    )
+
+    assert [c["speedup"] for c in judge(tmp_path, text, "n.txt")["comparisons"]] == pytest.approx(
+        [2]
+    )
+
+
+def test_prose_with_commas_and_figures_is_no_table(tmp_path):
+    text = (
+        "For reference, the baseline on my box: draft median **53.3 tok/s** (code 53, prose 23),\n"
+        "which is, all in all, above your reference box of 50, with prose matching it, almost.\n"
+    )
+
+    with pytest.raises(InputError):
+        judge(tmp_path, text)
+
+
+def test_scores_are_no_names_of_arms(tmp_path):
+    head = "| Task | Single TPOT (ms) | JSON Mode (score) |\n|---|---|---|\n"
+    found = judge(tmp_path, head + "| m_suffix | 0.5 | 0.758 |\n| m_spec | 2.9 | NaN |\n")
+
+    assert not {"keep", "set_k", "disable"} & set(actions(found))
+    assert "0.758" not in json.dumps(found["findings"])

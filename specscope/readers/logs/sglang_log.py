@@ -45,8 +45,8 @@ class SglangLog:
     """Decode lines of one file; ranks of one engine beside rank 0 are left out."""
 
     name = "sglang-log"
-    gates = (b"Decode batch", b"'spec_verify_ct'")
-    marks = (b"Decode batch", b"speculative_algorithm=", b"'spec_verify_ct'")
+    gates = (b"Decode batch", b"'spec_verify_ct'", b"accept len: ")
+    marks = (b"Decode batch", b"speculative_algorithm=", b"'spec_verify_ct'", b"accept len: ")
 
     def __init__(self, input: str) -> None:
         self._input = input
@@ -55,6 +55,8 @@ class SglangLog:
     def feed(self, line: bytes, torn: bool) -> Iterable[Record]:
         text = plain(line)
         head, mark, body = text.partition("Decode batch")
+        if not mark and (shortened := _LENGTH.search(text)):
+            head, mark, body = "", "accept len", text[shortened.start() :]
         if "'spec_verify_ct'" in text:
             found = {name: float(value) for name, value in _META.findall(text)}
             return list(sglang_request(self._input, found))

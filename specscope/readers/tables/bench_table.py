@@ -51,7 +51,9 @@ TOGETHER = 10_000
 
 LONGEST_DRAFT_NAMED = 256
 LONGEST_NAME = 80
-_VALUE = re.compile(r"[:=]\s*['\"]?\d[\d.:]{2}|: \d|\d\d:\d\d|[{}]|#\w+-req")
+_VALUE = re.compile(
+    r"[:=]\s*['\"]?\d[\d.:]{2}|: \d|\d\d:\d\d|[{}]|#\w+-req|\d\W{0,3}(?:tok(?:en)?s?/s|t/s)\b"
+)
 _AMBIGUOUS_K = {"draft_tokens", "num_draft_tokens", "steps"}
 """Names of k that also count: proposed tokens, or steps, of a whole run."""
 

@@ -37,6 +37,11 @@ _FRACTION = re.compile(
 _FIRST = re.compile(
     r"\b(?:pos(?:ition)?s?|first|1st|token)\b\s*#?[01]?\b|@\s*1\b|k=1\b", re.IGNORECASE
 )
+_MEAN = re.compile(r"\b(?:mean|avg|average)\b", re.IGNORECASE)
+_STATISTIC = re.compile(
+    r"\b(?:mean|avg|average|med(?:ian)?|p\d\d|min|max|std|best|worst|peak|typical|cold|warm)\b",
+    re.IGNORECASE,
+)
 _SPREAD = re.compile(r"±|\+/-|\+-")
 _RUNS = re.compile(r"\s*(?:/|;|\||,(?=\s))\s*")
 _ARROW = re.compile(r"\s*(?:->|→|⇒|=>|➜)\s*")
@@ -113,7 +118,7 @@ def read(text: str | None) -> Cell:
         plain = parts[0]
         deviation = quantity(parts[1])
         spread = deviation.value if deviation else None
-    pieces = [piece for piece in _RUNS.split(plain) if piece]
+    pieces = _of_one_statistic([piece for piece in _RUNS.split(plain) if piece])
     runs = [run for piece in pieces if (run := quantity(piece))]
     values: tuple[float, ...] = ()
     if len(runs) == len(pieces) > 1:
@@ -133,6 +138,16 @@ def read(text: str | None) -> Cell:
         bool(at),
         bool(_FIRST.search(text)),
     )
+
+
+def _of_one_statistic(pieces: list[str]) -> list[str]:
+    """The mean, else the median, where pieces are statistics of one set of runs (`41.3 mean / 41.4
+    median`); otherwise all of them."""
+    if not any(map(_STATISTIC.search, pieces)):
+        return pieces
+    means = [piece for piece in pieces if _MEAN.search(piece)]
+    medians = [piece for piece in pieces if "med" in piece.lower()]
+    return (means or medians)[:1] or pieces[:1]
 
 
 def steps(text: str | None) -> list[str]:

@@ -116,7 +116,7 @@ def grouped_columns(table: Table) -> dict[str, tuple[str, str]]:
 
 def category_columns(table: Table) -> dict[str, tuple[str, str]]:
     """Column to (class, measure), if the caption names an acceptance and no column does."""
-    measure = headers.metric_of(name_of(table.caption)) if len(table.caption) <= 60 else None
+    measure = next(filter(None, map(_told_measure, [table.caption, *table.context[:4]])), None)
     schema = resolve(table.names, table.rows)
     if measure not in ("mean_length", "acceptance_rate") or schema.metrics or schema.positions:
         return {}
@@ -125,6 +125,14 @@ def category_columns(table: Table) -> dict[str, tuple[str, str]]:
     if len(names) < 2 or not all(quantity(row.get(n)) for row in table.rows for n in names):
         return {}
     return {name: (name, headers.MEASURES[measure][0]) for name in names}
+
+
+def _told_measure(text: str) -> str | None:
+    """The acceptance that a line above names; None for any other."""
+    if re.search(r"\baccept\w*[- _]len", text, re.IGNORECASE) and len(text) <= 160:
+        return "mean_length"
+    found = headers.metric_of(name_of(text)) if len(text) <= 60 else None
+    return found if found == "acceptance_rate" else None
 
 
 def _one_speed_a_class(table: Table, found: Mapping[str, tuple[str, str]]) -> bool:

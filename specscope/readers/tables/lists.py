@@ -27,11 +27,11 @@ PLAIN = 7
 """The level of a line that heads others without the mark of a heading."""
 
 _SPEED = re.compile(
-    r"(?<![\w.,])(?P<value>\d[\d.,]{0,15})\s{0,3}(?P<unit>tok(?:en)?s?[\s-]?(?:/|per)[\s-]?s(?:ec(?:ond)?)?"
+    r"(?<![\w.,])(?P<value>\d[\d.,]{0,24})\s{0,3}(?P<unit>tok(?:en)?s?[\s-]?(?:/|per)[\s-]?s(?:ec(?:ond)?)?"
     r"|t/s|tps)(?![\w/])",
     re.IGNORECASE,
 )
-_BARE_SPEED = re.compile(r"(?<=[:=] )(?P<value>\d[\d.,]{0,15})(?P<unit>)(?=\s*(?:[,;(]|$))")
+_BARE_SPEED = re.compile(r"(?<=[:=] )(?P<value>\d[\d.,]{0,24})(?P<unit>)(?=\s*(?:[,;(]|$))")
 """A number without its unit, which a line above gives."""
 
 _NO_OUTPUT = re.compile(
@@ -40,7 +40,6 @@ _NO_OUTPUT = re.compile(
 _OF_TABLE = re.compile(r"[|\t│┃]|\S\s{2,}\S.*\S\s{2,}\S")
 """A row of a table: bars, tabs, or three columns."""
 
-_LABEL_GAP = re.compile(r"^([^|\t:]{1,60}:)\s{2,20}(.{1,40}?)\s{2,20}(?=\()")
 _TIME = re.compile(
     r"^[\s>*•-]{0,8}(?P<label>[^:|]{1,60}):\s{1,20}(?P<value>\d{1,6}(?:\.\d{1,6})?)\s?s(?:ec\w*)?\W*$"
 )
@@ -112,7 +111,7 @@ def line_speeds(line: str, above: _Above | None = None) -> list[Listed]:
     above = above or _Above()
     if len(line) > LONGEST_LINE or _AMBIGUOUS.search(line) or _ENGINES_OWN.search(line):
         return []
-    text = _LABEL_GAP.sub(r"\1 \2 ", _MARKS.sub("", bare(line)))
+    text = _without_gaps(_MARKS.sub("", bare(line)))
     matches = [m for m in _SPEED.finditer(text) if not _NO_OUTPUT.search(text[: m.start()])]
     if not matches and above.unit:
         matches = list(_BARE_SPEED.finditer(text))[:1]
@@ -150,7 +149,7 @@ def arms_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int] 
     headings, last = 0, place
     for number in range(place, min(place + MOST_ROWS, len(lines))):
         line = lines[number]
-        if _OF_TABLE.search(_LABEL_GAP.sub(r"\1 \2 ", line[:LONGEST_LINE].strip())):
+        if _OF_TABLE.search(_without_gaps(line[:LONGEST_LINE].strip())):
             break
         mark = re.match(r"^\s{0,3}(#{1,6})\s", line[:LONGEST_LINE])
         level = len(mark.group(1)) if mark else PLAIN
@@ -177,6 +176,12 @@ def arms_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int] 
             above.enter(heading, level)
     rows = _without_shared_labels(rows)
     return (rows, last) if _holds_comparison(rows) else None
+
+
+def _without_gaps(line: str) -> str:
+    """A print that is aligned behind its labels and before its units, with single blanks there."""
+    line = re.sub(r"(\d)\s{2,4}(?=tok|t/s|tps)", r"\1 ", line)
+    return re.sub(r"(?<=s)\s{2,20}(?=\()", " ", re.sub(r":\s{2,20}(?=[\d~])", ": ", line))
 
 
 def times_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int] | None:

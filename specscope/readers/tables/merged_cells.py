@@ -13,6 +13,7 @@ from specscope.readers.tables.names import OFF, ON, WORD, named
 
 Cells = list[str]
 
+_ACCEPTED = re.compile(r"\s*\((?:draft )?acc(?:ept\w*)?\.?(?: rate)?\)\s*$", re.IGNORECASE)
 _SPREAD = re.compile(r"\s*\b(?:mean|avg|average)\s*/\s*(?:std|sd|stdev|stddev)\b", re.IGNORECASE)
 
 
@@ -25,6 +26,11 @@ def spread(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[Cells,
         if _SPREAD.search(name):  # `mean/std` above `37.4/1.5`
             names[place] = _SPREAD.sub("", name)
             cells = [[*r[:place], r[place].replace("/", " ± "), *r[place + 1 :]] for r in cells]
+        elif _ACCEPTED.search(name):  # `t/s (accept)` above `246.4 (53.2%)`
+            names[place] = _ACCEPTED.sub("", name)
+            cells = [
+                [*r[:place], r[place].replace("%)", "% accept)"), *r[place + 1 :]] for r in cells
+            ]
     return _without_titles(names, _filled_down(names, _with_units(cells)))
 
 

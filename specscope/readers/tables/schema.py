@@ -110,7 +110,7 @@ def resolve(names: Sequence[str], rows: Sequence[Row] = ()) -> Schema:
                 schema.metrics.setdefault(metric, []).append((alias, 1e3))
     schema.settings = [name for name in headers.SETTINGS if name in known]
     _positions(schema, names, rows)
-    _guess(schema, [name for name in names if name in known])
+    _guess(schema, [name for name in names if name in known], rows)
     _by_units(schema, [name for name in names if name in known], rows)
     _drafters(schema, names, rows)
     _arms_in_labels(schema, rows)
@@ -193,7 +193,7 @@ def _names_arms(name: str, rows: Sequence[Row]) -> bool:
     """Whether a column of arms holds names: a column `run` may count repetitions."""
     cells = [cell for row in rows if (cell := row.get(name))]
     return not cells or not all(
-        re.fullmatch(r"[\d.\s]+|.*\d\s*(?:tok|%).*", cell) for cell in cells
+        re.fullmatch(r"[\d.\s]+|nan|.*\d\s*(?:tok|%).*", cell, re.IGNORECASE) for cell in cells
     )
 
 
@@ -238,7 +238,7 @@ def _positions(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> Non
             schema.position_list = name
 
 
-def _guess(schema: Schema, names: Sequence[str]) -> None:
+def _guess(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
     """Columns in no list; a metric that several names could mean is nobody's."""
     guessed: dict[str, list[str]] = {}
     used = _used(schema)
@@ -250,7 +250,7 @@ def _guess(schema: Schema, names: Sequence[str]) -> None:
             guessed.setdefault(metric, []).append(name)
         elif headers.is_draft_length(name):
             schema.k.append(name)
-        elif headers.is_arm(name) and schema.arm is None:
+        elif headers.is_arm(name) and schema.arm is None and _names_arms(name, rows):
             schema.arm = name
         elif dimension := headers.dimension_of(name):
             schema.dimensions.setdefault(dimension, []).append(name)

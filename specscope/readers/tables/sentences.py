@@ -29,7 +29,7 @@ LONGEST_NAME = 60
 
 _END = re.compile(r"(?<=[.!?;])\s+(?=[A-Z*_`\"'(\[])")
 _SPEED = re.compile(
-    r"(?<![\w.,/-])[~≈]?(?P<value>\d[\d.,]{0,15})\s{0,3}"
+    r"(?<![\w.,/-])[~≈]?(?P<value>\d[\d.,]{0,24})\s{0,3}"
     r"(?P<unit>tok(?:en)?s?[\s-]?(?:/|per)[\s-]?s(?:ec(?:ond)?)?|t/s|tps)?(?![\w/%.]*[\w/%])",
     re.IGNORECASE,
 )
