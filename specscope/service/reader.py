@@ -52,6 +52,7 @@ LIMITS = {
 ACCESS_DENIED, TOO_MANY_QUERIES, CANCELLED = 497, 202, 394
 SHARED = frozenset({"policy", "rolled"})
 """Tables without a replica that say nothing of anybody's traffic."""
+OWN_ROWS = "additional_table_filters"
 _CODE = re.compile(r"Code: (\d+)\.")
 
 
@@ -231,8 +232,9 @@ class Reader:
 
 def _set(connection: Any, settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
-        quoted = value if value.startswith("{") else "'" + _escaped(value) + "'"
-        connection.query(f"SET {name} = {quoted}")
+        # A map is ours alone; the value of a stranger is a text, whatever it looks like.
+        literal = value if name == OWN_ROWS else "'" + _escaped(value) + "'"
+        connection.query(f"SET {name} = {literal}")
 
 
 def _lowered(asked: Mapping[str, str]) -> dict[str, str]:
@@ -263,7 +265,7 @@ def _own_rows(database: str, grant: Grant) -> dict[str, str]:
     # A condition that is moved to PREWHERE, or stands there, is evaluated before the filter: what
     # it raises would tell of the rows of others. The guard refuses the word.
     return {
-        "additional_table_filters": "{" + ", ".join(pairs) + "}",
+        OWN_ROWS: "{" + ", ".join(pairs) + "}",
         "optimize_move_to_prewhere": "0",
         "query_plan_optimize_prewhere": "0",
     }

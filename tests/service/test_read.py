@@ -143,6 +143,12 @@ def test_settings_in_the_address_change_nothing(url):
     assert get(url, query="SELECT 1", readonly="0", max_execution_time="0") == b"1\n"
 
 
+@pytest.mark.parametrize("value", ["{}", "{'a': 'b'}, max_memory_usage = '0'"])
+def test_the_value_of_a_setting_is_a_text_whatever_it_looks_like(url, value):
+    # A map there would be code 170.
+    assert refusal(url, query="SELECT 1", session_timezone=value) == (400, "36")
+
+
 def test_a_result_that_is_too_large_is_refused_by_the_limits(url):
     assert refusal(url, query="SELECT number FROM numbers(3000000)") == (500, "396")
 

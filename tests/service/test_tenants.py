@@ -107,6 +107,22 @@ def test_no_way_of_asking_shows_another_tenant_s_rows(tenants, text):
     assert sql(tenants, text, "a_reads") == "0\n"
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "count()",
+        "min(started_at), max(started_at)",
+        "toDate(min(started_at)), count()",
+        "uniqExact(_part) > 0, count()",
+        "max(seq), min(replica), max(replica)",
+    ],
+)
+def test_what_the_engine_answers_from_what_it_keeps_of_parts_is_filtered_too(tenants, columns):
+    own = sql(tenants, f"SELECT {columns} FROM round WHERE replica = 'b-0'", "reads")
+
+    assert sql(tenants, f"SELECT {columns} FROM round", "b_reads") == own
+
+
 TELLTALE = "throwIf(replica = 'b-0', 'there is one')"
 
 
