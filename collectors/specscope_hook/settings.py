@@ -132,6 +132,9 @@ KNOWN: dict[str, Setting] = {
     "SPECSCOPE_INSECURE": Setting(
         (SERVICE,), "on: listen beyond this machine without tokens and TLS", "off"
     ),
+    "SPECSCOPE_REPORT_SEND": Setting(
+        (COMMANDS,), "webhook that report sends its verdicts to; its address is a secret"
+    ),
     "SPECSCOPE_APPLY_TOKEN": Setting(
         (SERVICE, COMMANDS),
         "secret that lets gate change policies through the service; without one nobody may",

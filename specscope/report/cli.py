@@ -30,23 +30,39 @@ def add_parser(subparsers: Any) -> None:
         help="price of a replica, in your currency (default: the price that its engine was given)",
     )
     parser.add_argument(
+        "--send",
+        metavar="URL",
+        help="webhook that gets the verdicts in a message, as Slack takes it "
+        "(default: SPECSCOPE_REPORT_SEND)",
+    )
+    parser.add_argument(
+        "--link", metavar="URL", help="address of the whole report, for that message"
+    )
+    parser.add_argument(
         "--json", action="store_true", help="print report.json instead of the table"
     )
     parser.set_defaults(run=run)
 
 
 def run(args: Namespace) -> int:
-    """Collect, write, print the verdicts. Unsettled when none of them decides anything."""
+    """Collect, write, print the verdicts, send them. Unsettled if none of them decides anything.
+
+    Raises ServiceError, once the report is written, if the webhook did not take it.
+    """
     import os
 
     from rich.console import Console
 
     from specscope.report.collect import collect
     from specscope.report.render import write
+    from specscope.report.send import message, send, webhook_host
     from specscope.report.terminal import show
     from specscope.settings import store_dsn
     from specscope.store.connection import Store
 
+    webhook = args.send or os.environ.get("SPECSCOPE_REPORT_SEND")
+    if webhook:
+        webhook_host(webhook)  # said before minutes of work
     with Store.open(store_dsn(os.environ, args.store), create=False) as store:
         report = collect(
             store,
@@ -64,4 +80,6 @@ def run(args: Namespace) -> int:
     else:
         show(report, console)
         console.print(f"\nreport: {page.resolve()}", highlight=False, soft_wrap=True)
+    if webhook:
+        send(message(report, args.link), webhook)
     return ExitCode.of_answer(any(Action(row.action).settles for row in report.segments))

@@ -28,6 +28,7 @@ from specscope.service.assessor import Assessor
 from specscope.service.ingest import Ingest
 from specscope.service.limits import raise_descriptor_limit
 from specscope.service.metrics import Metrics
+from specscope.service.page import ReportPage
 from specscope.service.policies import newest, proposed
 from specscope.service.read import metrics_app, read_app
 from specscope.service.reader import Reader
@@ -129,9 +130,9 @@ async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> Async
         def alive() -> bool:
             return writer.alive and admission.alive
 
-        webs = [
-            (web_server(read_app(reader, metrics, store.database, alive, access), context), http)
-        ]
+        page = ReportPage(store.session())
+        app = read_app(reader, metrics, store.database, alive, access, page.html)
+        webs = [(web_server(app, context), http)]
         if shown:
             webs.append((web_server(metrics_app(metrics, alive)), shown))
         http_port = http.getsockname()[1]

@@ -1,4 +1,4 @@
-"""The read endpoint: ClickHouse's HTTP interface, for reading alone; health and metrics.
+"""The read endpoint: ClickHouse's HTTP interface, for reading alone; report, health and metrics.
 
 GET or POST `/?query=…` with the text in the address, the body, or begun in one and ended in the
 other; `param_NAME` binds {NAME:Type}; `default_format` or FORMAT say how rows are written. Of
@@ -8,13 +8,14 @@ other settings in the address the harmless ones hold, limits may be lowered, the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from specscope.errors import StoreError
 from specscope.service.access import METRICS, READ, Access, Denied, Grant
 from specscope.service.guard import allowed
 from specscope.service.limits import BODY_S
@@ -22,6 +23,12 @@ from specscope.service.metrics import Metrics
 from specscope.service.reader import ACCESS_DENIED, MAX_BODY, Question, Reader, Unanswered
 from specscope_agent.channel import is_loopback
 
+PAGE_HEADERS = {
+    # The page carries everything inside itself; whatever a name in it may be, nothing is fetched.
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+}
 UNKNOWN_DATABASE, BAD_ARGUMENTS, UNAUTHENTICATED = 81, 36, 516
 
 
@@ -31,10 +38,12 @@ def read_app(
     database: str,
     alive: Callable[[], bool],
     access: Access | None = None,
+    page: Callable[[], Awaitable[str]] | None = None,
 ) -> Starlette:
     """The HTTP application; without a reader (a server has its own endpoint) no SQL.
 
-    alive: whether the service still stores what it takes; access: who may read, None: anybody
+    alive: whether the service still stores what it takes; access: who may read, None: anybody;
+    page: the latest report, None: there is none
     """
     asked = access or Access()
 
@@ -67,9 +76,25 @@ def read_app(
         headers = {"X-ClickHouse-Format": answer.format, "X-ClickHouse-Timezone": "UTC"}
         return Response(answer.body, headers=headers, media_type="application/octet-stream")
 
+    async def report(request: Request) -> Response:
+        try:
+            if _granted(asked, READ, request).restricted:
+                raise Unanswered(403, ACCESS_DENIED, "the report pools replicas of all tenants")
+            if page is None:
+                raise Unanswered(404, BAD_ARGUMENTS, "this service makes no report")
+            return HTMLResponse(await page(), headers=PAGE_HEADERS)
+        except Unanswered as error:
+            return _failed(error)
+        except ImportError as error:
+            text = f"the report needs {error.name}: pip install 'specscope[report]'"
+            return _failed(Unanswered(501, BAD_ARGUMENTS, text))
+        except StoreError as error:
+            return _failed(Unanswered(503, BAD_ARGUMENTS, str(error)))
+
     return Starlette(
         routes=[
             _health(alive),
+            Route("/report", report),
             Route("/ping", ping),
             Route("/metrics", numbers),
             Route("/", sql, methods=["GET", "POST"]),

@@ -215,6 +215,25 @@ def test_the_report_reads_an_embedded_store_through_the_service():
     assert "specscope report --since '7d' --out" in report["args"][0]
 
 
+def test_the_report_is_sent_to_a_webhook_whose_address_is_a_secret():
+    silent, sends = render({}), render({"report": {"send": "slack", "link": "https://x/report"}})
+
+    def job(manifests):
+        cron = one(manifests, "CronJob")
+        return cron["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]
+
+    def leaves(manifests):
+        return one(manifests, "NetworkPolicy", "specscope-report")["spec"]["egress"]
+
+    assert "SPECSCOPE_REPORT_SEND" not in environment(job(silent))
+    (entry,) = [e for e in job(sends)["env"] if e["name"] == "SPECSCOPE_REPORT_SEND"]
+    assert entry["valueFrom"] == {"secretKeyRef": {"name": "slack", "key": "url"}}
+    assert "--link 'https://x/report' ||" in job(sends)["args"][0]
+    webhook = {"ports": [{"protocol": "TCP", "port": 443}]}
+    assert webhook in leaves(sends)
+    assert webhook not in leaves(silent)
+
+
 def test_only_sidecars_may_stream_and_only_the_report_may_read():
     manifests = render(values_of(CHART / "ci" / "example-serving-values.yaml"))
 

@@ -29,6 +29,8 @@ NONSENSE = {
     "a service without a port": {"sidecar": {"service": "elsewhere"}},
     "a schedule of four fields": {"report": {"schedule": "0 6 * *"}},
     "a period without a unit": {"report": {"since": "7"}},
+    "a shell in the link": {"report": {"link": "https://x'; rm -rf /"}},
+    "a webhook in place of its secret": {"report": {"send": "https://hooks.example.org/x"}},
     "a shell in the period": {"report": {"since": "7d'; rm -rf /"}},
     "a memory limit that is no quantity": {
         "service": {"resources": {"limits": {"memory": "4 gigabytes"}}}
