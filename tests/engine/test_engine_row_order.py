@@ -26,6 +26,11 @@ def half(sequences, _):
     return [4 * (int(one.request.id) % 2) for one in sequences]
 
 
+def in_turns(sequences, _):
+    """4 for every request now and then, as its own text says."""
+    return [4 * ((int(one.request.id) + one.context // 7) % 2) for one in sequences]
+
+
 def by_order(record):
     """Of each round, the draft lengths in the order of the rows."""
     return [tuple(report.k) for report in record.rounds]
@@ -130,30 +135,41 @@ def test_rows_that_change_places_keep_their_text_and_their_drafts(
     assert moved.acceptance == 1.0
 
 
+def test_every_request_gets_the_draft_length_that_the_gate_gave_it(target):
+    longer = replace(PARAMS, max_new_tokens=80)
+
+    record = run(target, ModelDrafter(target), prompts(LENGTHS), longer, gate=half, slots=8)
+
+    lengths = {id: {k for k, _ in rounds} for id, rounds in by_request(record).items()}
+    assert lengths == {id: {4 * (int(id) % 2)} for id in lengths}
+
+
 @pytest.mark.parametrize("depth", [0, 1])
-def test_hidden_states_of_a_draft_head_move_with_their_rows(monkeypatch, depth):
+@pytest.mark.parametrize("gate", [half, random_gate(4)], ids=["half", "any"])
+def test_hidden_states_of_a_draft_head_move_with_their_rows(monkeypatch, gate, depth):
     head = random_head()
     target = HeadAsTarget(head)
-    monkeypatch.setattr(scheduler, "SETTLED_ROUNDS", 1)
+    monkeypatch.setattr(scheduler, "SETTLED_ROUNDS", 0)
 
     record = run(
         target, EagleDrafter(head, target), prompts(LENGTHS), PARAMS,
-        gate=half, slots=8, depth=depth,
+        gate=gate, slots=8, depth=depth,
     )  # fmt: skip
 
-    assert any(order == (4,) * 4 + (0,) * 4 for order in by_order(record))
     assert record.acceptance == 1.0
 
 
 def test_tables_of_prompt_lookup_move_with_their_rows(target, monkeypatch):
-    repeating = [text[:3] * 8 for text in prompts(LENGTHS)]
+    repeating = [(text * 8)[: 8 + index] for index, text in enumerate(prompts([3] * 8))]
+    greedy = SamplingParams(max_new_tokens=60)
 
     def lookup(settled):
         monkeypatch.setattr(scheduler, "SETTLED_ROUNDS", settled)
-        record = run(target, NgramDrafter(), repeating, PARAMS, gate=half, slots=8)
-        return by_request(record)
+        return by_request(run(target, NgramDrafter(), repeating, greedy, gate=in_turns, slots=8))
 
-    assert lookup(1) == lookup(10**9)
+    apart, moved = lookup(10**9), lookup(0)
+    assert sum(k for rounds in apart.values() for k, _ in rounds) > 100
+    assert moved == apart
 
 
 def by_request(record: Record):
