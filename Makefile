@@ -148,3 +148,10 @@ decisions: $(READY)
 # is called better that is not: half an hour. What was counted stays, and another run goes on.
 proposals: $(READY)
 	PYTHONPATH=tests $(BIN)/python tests/gate/proposal_campaign.py $(ARGS)
+
+.PHONY: autopilot
+
+# A thousand simulated weeks of the autopilot: its budget, and its blocks beside equal allocation.
+# What was simulated stays, and another run goes on.
+autopilot: $(READY)
+	PYTHONPATH=tests $(BIN)/python tests/gate/autopilot_weeks.py $(ARGS)

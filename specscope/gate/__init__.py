@@ -11,6 +11,7 @@ recommend    all places together: a new table, and what stands against it
 arms         the draft lengths and tables that an experiment compares
 plan         how long a verdict takes, and what it costs
 propose      the table that a model of the shared batch ranks first, as the arm of an experiment
+autopilot    windows of trials within a loss budget; sight is what it looks at, pilot its command
 show         all of it as lines for a person, and as JSON
 export       the best table that an engine can express, with its regret
 swap         the router's part of a crossover, for engines that cannot change k

@@ -33,6 +33,7 @@ def add_parser(subparsers: Any) -> None:
     _rollback(verbs)
     _detach(verbs)
     _calibrate(verbs)
+    _autopilot(verbs)
     _watch(verbs)
     _export(verbs)
 
@@ -239,6 +240,50 @@ def _calibrate(verbs: Any) -> None:
     )
     _through(parser)
     parser.set_defaults(run=_command("experiments", "calibrate"))
+
+
+def _autopilot(verbs: Any) -> None:
+    parser = _verb(verbs, "autopilot", "tries arms for as long as it runs, within a loss budget")
+    parser.add_argument(
+        "--arms",
+        type=words,
+        required=True,
+        help="draft lengths and tables to try, such as 2,4,current+json:2,table.json; k0 and the "
+        "table in force always run beside them",
+    )
+    parser.add_argument(
+        "--budget",
+        type=share,
+        default=0.01,
+        help="share of capacity that the trials may cost at most, such as 1%%",
+    )
+    parser.add_argument(
+        "--worst",
+        type=share,
+        default=0.5,
+        help="loss of an arm that nothing is known of, such as 50%%",
+    )
+    parser.add_argument(
+        "--apply",
+        action="store_true",
+        help="put a table that is surely better in force; without this it only proposes it",
+    )
+    parser.add_argument(
+        "--block-s",
+        type=positive,
+        help="length of a block; by default what the residence of last week's requests asks for",
+    )
+    parser.add_argument("--window-h", type=positive, default=24.0, help="hours between two steps")
+    parser.add_argument(
+        "--default-k",
+        type=draft_length,
+        help="draft length that the engine runs by itself; needed where no table is in force",
+    )
+    parser.add_argument(
+        "--approve", action="store_true", help="without this it only says what it would do"
+    )
+    _through(parser)
+    parser.set_defaults(run=_command("pilot", "autopilot"))
 
 
 def _export(verbs: Any) -> None:

@@ -118,7 +118,7 @@ def calibrate(args: Namespace) -> int:
     arms = read_arms(args.arms) if args.arms else arms_of_lengths(args.k or ())
     swap = _swap(args) if args.crossover else None
     # The router of a crossover has its own schedule, whose length nothing here may change.
-    proposed = None if args.block_s or swap else _proposed(args)
+    proposed = None if args.block_s or swap else proposed_of_store(args)
     block_s = swap.block_s if swap else args.block_s
     block_s = block_s or (proposed.length_s if proposed else planning.DEFAULT_BLOCK_S)
     rules = StopRules(when_decided=not args.whole_window, loss_budget=args.loss_budget)
@@ -156,7 +156,7 @@ def calibrate(args: Namespace) -> int:
     return ExitCode.of_answer(seen.decided)
 
 
-def _proposed(args: Namespace) -> ProposedBlocks | None:
+def proposed_of_store(args: Namespace) -> ProposedBlocks | None:
     """Blocks for the residence of the last week's requests; None without a store to ask."""
     if not args.store and not os.environ.get("SPECSCOPE_STORE"):
         return None

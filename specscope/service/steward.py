@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from specscope import queries
 from specscope.errors import NumberTaken
+from specscope.policy.autopilot import AutopilotState, autopilot_state
 from specscope.policy.events import event, event_rows
 from specscope.policy.rollback import stopped
 from specscope.policy.stored import StoredPolicy, read_policies
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AUTHOR = "specscope"
+HOUR_NS = 3600 * 10**9
 LEAST_PAIRS = 4  # below which a cost is noise
 
 Apply = Callable[[Mapping[str, Any], str], object]
@@ -45,16 +47,22 @@ class Steward:
     def __init__(self, store: Store, apply: Apply) -> None:
         self._store, self._apply = store, apply
         self._noted: set[tuple[Any, ...]] | None = None  # keys of the store's events, once read
+        self._looked = (0, 0)  # policy and blocks of the autopilot's last look
+        self._rested = 0  # when it was looked after while it rests, ns since 1970
 
     def tick(self, judged: Assessment | None, now: int | None = None) -> str | None:
         """Write new events, and end the experiment if its rules say so.
 
         judged: the newest assessment; None if there is none yet. now: ns since 1970. Returns why
-        it ended one; None if it did not. Raises StoreError; the next tick tries again.
+        it ended one, or took a step of the autopilot; None if it did neither. Raises StoreError;
+        the next tick tries again.
         """
         now = time.time_ns() if now is None else now
         policies = read_policies(self._store)
         self._note([*_begun_and_over(policies, now), *self._deploys(), *self._guardrails()])
+        state = autopilot_state(policies[-1].body) if policies else None
+        if state is not None:
+            return self._pilot(policies, state, now)
         experiment = next((one for one in reversed(policies) if one.runs(now)), None)
         if experiment is None or experiment.number != policies[-1].number:
             return None
@@ -81,6 +89,33 @@ class Steward:
             return None  # a person was faster; the next tick looks at the new policy
         log.info("experiment %d ends: %s", experiment.number, why)
         return why
+
+    def _pilot(
+        self, policies: Sequence[StoredPolicy], state: AutopilotState, now: int
+    ) -> str | None:
+        """Take the autopilot's next step, if there is one. Returns the reason for it."""
+        from specscope.gate.autopilot import next_step, worth_a_look
+        from specscope.gate.sight import look
+
+        current = policies[-1]
+        ran = self._store.rows(queries.block_count(f"policy >= {state.first}"))
+        blocks = sum(int(row["blocks"]) for row in ran)
+        if self._looked[0] != current.number:
+            self._looked = current.number, 0
+        idle = state.rests and now - self._rested < HOUR_NS
+        if idle or not (state.rests or worth_a_look(current.ended(now), blocks, self._looked[1])):
+            return None
+        self._looked, self._rested = (current.number, blocks), now
+        sight = look(self._store, state, policies, current.table_at(now), now)
+        step = next_step(state, current, policies, sight, now)
+        if step is None:
+            return None
+        try:
+            self._apply(step.body, step.why)
+        except NumberTaken:
+            return None
+        log.info("autopilot: %s: %s", step.kind, step.why)
+        return step.why
 
     def _note(self, events: Sequence[dict[str, Any]]) -> None:
         """Write the events that the store does not have; an event's key is all but its words."""

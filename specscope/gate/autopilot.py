@@ -1,0 +1,394 @@
+"""The autopilot: it tries arms within a budget of lost capacity, a window at a time.
+
+A window is an experiment of few pairs, drawn by chance, with every arm that is still in question.
+Between two windows the autopilot looks at the verdicts: arms that surely lose run no more, and a
+table that is surely better is proposed or applied. What the arms may have cost is counted at the
+upper end: an arm loses as much as its interval allows, and `worst` before it has one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from specscope.evaluate.experiment import contrast
+from specscope.evaluate.experiment.blocks import BASELINE, IN_FORCE, BlockTime
+from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.verdict.verdict import Verdict
+from specscope.gate.recommend import Recommendation
+from specscope.gate.rules import GateRules
+from specscope.gate.show import diff_lines
+from specscope.policy.arms import PolicyArm
+from specscope.policy.autopilot import AutopilotState
+from specscope.policy.stored import HoldOut, StoredPolicy, next_table
+from specscope.policy.table import GateTable
+
+AUTHOR = "autopilot"
+LARGEST_SHARE = 0.2  # of the pairs: most of the traffic is always served by the table in force
+GROWTH = 0.1  # by which the blocks grow between two looks
+GAIN = GateRules().up  # an arm that cannot gain as much never changes the table
+RECENT = 20  # pairs that are held against those before them
+DRIFT_Z = 4.5  # standard errors between the two; it is looked for after every pair
+REST_DAYS = 2.0  # after which it looks again, since traffic changes without a deploy
+
+
+class PilotStepKind(StrEnum):
+    """What the autopilot does next."""
+
+    WINDOW = "window"
+    PROPOSE = "propose"
+    APPLY = "apply"
+    REST = "rest"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class PilotStep:
+    """A step: the policy that it puts in force, and the reason in a sentence."""
+
+    kind: PilotStepKind
+    why: str
+    body: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What the autopilot looks at.
+
+    replicas: that serve now. epoch: that they run; empty if unknown. blocks: of the policies since
+    the state's first one. advice: on the evidence since then; None before any. drifted: the arm
+    whose effect has changed; None if none has.
+    """
+
+    replicas: int
+    epoch: str = ""
+    blocks: Sequence[BlockTime] = ()
+    advice: Recommendation | None = None
+    drifted: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArmStanding:
+    """An arm beside the table in force. lost: at most, of its blocks' capacity; 0..1
+
+    why: reason to stop it; empty if it goes on.
+    """
+
+    name: str
+    lost: float
+    why: str = ""
+
+
+def next_step(
+    state: AutopilotState,
+    current: StoredPolicy,
+    policies: Sequence[StoredPolicy],
+    sight: Sight,
+    now: int,
+) -> PilotStep | None:
+    """The next step after the policy `current`, which carries the state; None to wait.
+
+    now: ns since 1970.
+    """
+    table = current.table_at(now)
+    moved = bool(state.epoch and sight.epoch and sight.epoch != state.epoch)
+    if moved or sight.drifted:
+        why = "a deploy changed the engine" if moved else f"the effect of {sight.drifted} changed"
+        return _window(_anew(state, sight, table, policies, now), policies, table, sight, now, why)
+    if state.rests:
+        rested_days = (now - current.created_at) / (86_400 * 1e9)
+        if rested_days < REST_DAYS:
+            return None
+        fresh = _anew(state, sight, table, policies, now)
+        return _window(fresh, policies, table, sight, now, f"{REST_DAYS:.0f} days of rest are over")
+    state = replace(state, epoch=state.epoch or sight.epoch)
+    if sight.advice is not None and sight.advice.changes:
+        return _change(state, policies, sight.advice, sight, now)
+    standings = standings_of(state, table, sight.advice)
+    over = {name for name, _ in state.stopped}
+    losing = tuple((one.name, one.why) for one in standings if one.why and one.name not in over)
+    state = replace(state, stopped=(*state.stopped, *losing))
+    if not _candidates(state, table):
+        return _rest(state, policies, table, now, "no arm is left that may be better")
+    if losing:
+        said = "; ".join(f"{name} stops: {why}" for name, why in losing)
+        return _window(state, policies, table, sight, now, said)
+    if current.ended(now):
+        return _window(state, policies, table, sight, now, "the window is over")
+    if not current.body.get("share"):
+        return None  # a pause
+    if spent_s(state, standings, sight.blocks) >= allowance_s(state, sight.replicas, _end(current)):
+        why = "the budget of this window is spent: nothing runs until it is over"
+        return _pause(state, policies, table, _end(current), now, why)
+    return None
+
+
+def worth_a_look(window_over: bool, blocks: int, looked_at: int) -> bool:
+    """Whether anything can have changed since a look at so many blocks."""
+    return window_over or blocks > looked_at + max(8, GROWTH * looked_at)
+
+
+def standings_of(
+    state: AutopilotState, table: GateTable, advice: Recommendation | None
+) -> list[ArmStanding]:
+    """Every arm beside the table in force: what it may lose, and whether it should stop."""
+    verdicts = advice.verdicts if advice else ()
+    incumbent = incumbent_of(table)
+    names = dict.fromkeys((BASELINE, *(arm.name for arm in state.arms)))
+    others = [name for name in names if name != incumbent]
+    return [_standing(name, incumbent, verdicts, state.worst) for name in others]
+
+
+def incumbent_of(table: GateTable) -> str:
+    """The arm that runs the table in force."""
+    return BASELINE if table == GateTable((), 0) else IN_FORCE
+
+
+def spent_s(
+    state: AutopilotState, standings: Sequence[ArmStanding], blocks: Sequence[BlockTime]
+) -> float:
+    """Seconds of capacity that the arms have cost since the accounting began, at most."""
+    lost = {one.name: one.lost for one in standings}
+    return state.spent_s + state.block_s * sum(lost.get(block.arm, 0.0) for block in blocks)
+
+
+def allowance_s(state: AutopilotState, replicas: int, until: int) -> float:
+    """Seconds of capacity that may be lost until a time, ns since 1970."""
+    return state.budget * replicas * (until - state.began) / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class WindowPlan:
+    """One window: its arms, pairs that fit into it, and the share of them that is experimental.
+
+    affordable: pairs of all replicas that the budget allows.
+    """
+
+    arms: tuple[str, ...]
+    pairs: int
+    share: float
+    affordable: int
+
+
+def plan_window(
+    state: AutopilotState,
+    table: GateTable,
+    standings: Sequence[ArmStanding],
+    blocks: Sequence[BlockTime],
+    replicas: int,
+    now: int,
+) -> WindowPlan:
+    """What the next window may run, so that the budget holds at its end.
+
+    Arms are left out from the worst on if the budget allows no pair of all of them.
+    """
+    incumbent = incumbent_of(table)
+    spent = spent_s(state, standings, blocks)
+    window_s = 3600.0 * state.window_h
+    left = allowance_s(state, replicas, now + round(window_s * 1e9)) - spent
+    names = {arm.name for arm in _candidates(state, table)}
+    ordered = sorted((one for one in standings if one.name in names), key=lambda one: one.lost)
+    base = [one for one in standings if one.name == BASELINE]
+    for count in range(len(ordered), 0, -1):
+        chosen = [*base, *ordered[:count]]
+        cost = state.block_s * sum(one.lost for one in chosen)
+        affordable = math.floor(max(0.0, left) / cost) if cost > 0 else 10**6
+        arms = tuple(dict.fromkeys((BASELINE, incumbent, *(one.name for one in chosen))))
+        pairs = max(1, int(window_s // (len(arms) * state.block_s)))
+        if affordable or count == 1:
+            share = min(LARGEST_SHARE, affordable / (pairs * max(1, replicas)))
+            return WindowPlan(arms, pairs, share, affordable)
+    raise AssertionError("a window has a candidate")
+
+
+def drifted_arm(pairs: Sequence[Pair], arms: Sequence[str], incumbent: str) -> str | None:
+    """The arm whose effect in the newest pairs differs from that before; None if none's does.
+
+    Fixed-time errors, at a distance that no run of looks reaches by chance.
+    """
+    ordered = sorted(pairs, key=lambda pair: min(b.first_at for b in pair.blocks.values()))
+    for arm in arms:
+        both = [pair for pair in ordered if arm in pair.blocks and incumbent in pair.blocks]
+        if arm == incumbent or len(both) < 2 * RECENT:
+            continue
+        old = contrast.log_ratio(both[:-RECENT], arm, incumbent)
+        new = contrast.log_ratio(both[-RECENT:], arm, incumbent)
+        if old is None or new is None or old.se is None or new.se is None:
+            continue
+        if abs(new.delta - old.delta) > DRIFT_Z * math.hypot(old.se, new.se):
+            return arm
+    return None
+
+
+def first_step(
+    state: AutopilotState,
+    policies: Sequence[StoredPolicy],
+    table: GateTable,
+    replicas: int,
+    now: int,
+) -> PilotStep:
+    """The first window of an autopilot that is started. now: ns since 1970."""
+    return _window(state, policies, table, Sight(replicas), now, "the autopilot starts")
+
+
+def _standing(name: str, incumbent: str, verdicts: Sequence[Verdict], worst: float) -> ArmStanding:
+    """Over segments, by their pairs; a segment without an interval counts as the worst."""
+    known = [(verdict.pairs, _against(verdict, name, incumbent)) for verdict in verdicts]
+    met = [(pairs, one) for pairs, one in known if one is not None]
+    total = sum(pairs for pairs, _ in met)
+    if not total:
+        return ArmStanding(name, worst)
+    lost = sum(pairs * _lost(one, worst) for pairs, one in met) / total
+    estimates = [one for _, one in met]
+    why = ""
+    if name != BASELINE:
+        if any(one.loses for one in estimates) and not any(one.wins for one in estimates):
+            least = min(estimates, key=lambda one: one.value)
+            why = f"it surely loses, {_ratio(least)} of {incumbent}"
+        elif all(one.high is not None and one.high < 1.0 + GAIN for one in estimates):
+            most = max(estimates, key=lambda one: one.high or one.value)
+            why = f"it cannot gain {GAIN:.0%}, {_ratio(most)} of {incumbent}"
+    return ArmStanding(name, lost, why)
+
+
+def _lost(one: Estimate, worst: float) -> float:
+    return worst if one.low is None else min(worst, max(0.0, 1.0 - one.low))
+
+
+def _against(verdict: Verdict, arm: str, incumbent: str) -> Estimate | None:
+    for one in (*verdict.speedups, *verdict.between):
+        if (one.arm, one.baseline) == (arm, incumbent):
+            return one
+        if (one.arm, one.baseline) == (incumbent, arm):
+            return one.reversed()
+    return None
+
+
+def _ratio(one: Estimate) -> str:
+    span = "" if one.low is None else f" ({one.low:.3f} to {one.high:.3f})"
+    return f"{one.value:.3f}{span}"
+
+
+def _candidates(state: AutopilotState, table: GateTable) -> list[PolicyArm]:
+    """Arms in question: neither stopped nor what runs already."""
+    stopped = {name for name, _ in state.stopped}
+    idle = {BASELINE, *stopped}
+    return [arm for arm in state.arms if arm.name not in idle and arm.runs(table) != table]
+
+
+def _end(window: StoredPolicy) -> int:
+    span = window.span
+    assert span is not None
+    assert span[1] is not None
+    return span[1]
+
+
+def _anew(
+    state: AutopilotState,
+    sight: Sight,
+    table: GateTable,
+    policies: Sequence[StoredPolicy],
+    now: int,
+) -> AutopilotState:
+    """The state of a fresh start: what was spent stays spent, all else is forgotten."""
+    spent = spent_s(state, standings_of(state, table, sight.advice), sight.blocks)
+    return replace(
+        state,
+        since=now,
+        first=max(policy.number for policy in policies) + 1,
+        spent_s=spent,
+        stopped=(),
+        epoch=sight.epoch,
+        rests=False,
+    )
+
+
+def _window(
+    state: AutopilotState,
+    policies: Sequence[StoredPolicy],
+    table: GateTable,
+    sight: Sight,
+    now: int,
+    why: str,
+) -> PilotStep:
+    newest = max((policy.number for policy in policies), default=0)
+    fresh = sight if state.first <= newest else Sight(sight.replicas)
+    standings = standings_of(state, table, fresh.advice)
+    if not _candidates(state, table):
+        return _rest(state, policies, table, now, f"{why}; no arm differs from the table in force")
+    plan = plan_window(state, table, standings, fresh.blocks, max(1, sight.replicas), now)
+    hold_out = HoldOut(
+        plan.share,
+        state.block_s,
+        state.block_s / 4,
+        plan.arms,
+        plan.pairs,
+        tuple(arm for arm in state.arms if arm.name in plan.arms),
+    )
+    body = next_table(policies, table, now=now, hold_out=hold_out, author=AUTHOR, **state.as_json())
+    restarted = state.since == now
+    kind = PilotStepKind.RESTART if restarted else PilotStepKind.WINDOW
+    return PilotStep(kind, f"{why}. {plan_words(state, plan)}", body)
+
+
+def plan_words(state: AutopilotState, plan: WindowPlan) -> str:
+    """A window in a sentence."""
+    return (
+        f"{', '.join(plan.arms)} run in {plan.share:.1%} of the pairs for {state.window_h:g} h: "
+        f"{plan.affordable} pairs keep to {state.budget:.1%} of capacity, each arm at its worst"
+        if plan.affordable
+        else f"the budget of {state.budget:.1%} allows no pair yet; it grows with time"
+    )
+
+
+def _change(
+    state: AutopilotState,
+    policies: Sequence[StoredPolicy],
+    advice: Recommendation,
+    sight: Sight,
+    now: int,
+) -> PilotStep:
+    reasons = "; ".join(dict.fromkeys(move.why for move in advice.changes))
+    lines = ", ".join(diff_lines(advice.old, advice.new))
+    if not state.applies:
+        why = f"proposes {lines} ({reasons}): see `specscope gate recommend`, then `gate apply`"
+        step = _rest(state, policies, advice.old, now, why)
+        return replace(step, kind=PilotStepKind.PROPOSE)
+    fresh = _anew(state, sight, advice.old, policies, now)
+    step = _window(fresh, policies, advice.new, sight, now, f"applies {lines} ({reasons})")
+    return replace(step, kind=PilotStepKind.APPLY)
+
+
+def _rest(
+    state: AutopilotState,
+    policies: Sequence[StoredPolicy],
+    table: GateTable,
+    now: int,
+    why: str,
+) -> PilotStep:
+    body = next_table(policies, table, now=now, author=AUTHOR, **state.resting().as_json())
+    return PilotStep(
+        PilotStepKind.REST, f"{why}; it looks again after a deploy or in two days", body
+    )
+
+
+def _pause(
+    state: AutopilotState,
+    policies: Sequence[StoredPolicy],
+    table: GateTable,
+    until: int,
+    now: int,
+    why: str,
+) -> PilotStep:
+    """A window without pairs to the end of the one that it replaces."""
+    length_s = max(2.0 * state.block_s, (until - now) / 1e9)
+    arms = (BASELINE, *(() if incumbent_of(table) == BASELINE else (IN_FORCE,)))
+    arms = arms if len(arms) > 1 else (BASELINE, IN_FORCE)
+    pairs = max(1, int(length_s // (len(arms) * state.block_s)))
+    hold_out = HoldOut(0.0, state.block_s, state.block_s / 4, arms, pairs)
+    body = next_table(policies, table, now=now, hold_out=hold_out, author=AUTHOR, **state.as_json())
+    return PilotStep(PilotStepKind.WINDOW, why, body)

@@ -1,0 +1,81 @@
+"""What a policy says of the autopilot: its settings, and how far it has come.
+
+The state is in the policy, so a service that starts anew goes on where the last one stopped, and a
+policy that anybody else writes ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specscope.errors import UsageError
+from specscope.policy.arms import PolicyArm
+from specscope.policy.table import read_table
+
+KEY = "autopilot"
+
+
+@dataclass(frozen=True, slots=True)
+class AutopilotState:
+    """Settings, and the state after a step.
+
+    arms: candidates, without `k0` and the table in force, which always run. budget: share of
+    capacity that may be lost; worst: loss of an arm without evidence. 0..1 applies: whether it
+    changes the table by itself; else it proposes. block_s, window_h: length of a block, and how
+    far one step reaches. began: when the accounting began, since: whose blocks count as evidence;
+    ns since 1970. first: the first policy of these blocks. spent_s: seconds of capacity that blocks
+    before `first` cost at most. stopped: arms that run no more, with the reason. epoch: whose
+    blocks count; empty before any ran. rests: whether nothing runs until drift.
+    """
+
+    arms: tuple[PolicyArm, ...]
+    budget: float
+    worst: float
+    applies: bool
+    block_s: float
+    window_h: float
+    began: int
+    since: int
+    first: int
+    spent_s: float = 0.0
+    stopped: tuple[tuple[str, str], ...] = ()
+    epoch: str = ""
+    rests: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """The part of a policy that it is."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {
+            KEY: plain
+            | {"arms": [arm.as_json() for arm in self.arms], "stopped": dict(self.stopped)}
+        }
+
+    def resting(self) -> AutopilotState:
+        """The same with nothing that runs."""
+        return replace(self, rests=True)
+
+
+def autopilot_state(body: Mapping[str, Any]) -> AutopilotState | None:
+    """The state that a policy carries; None if no autopilot wrote it, or it cannot be read."""
+    raw = body.get(KEY)
+    if not isinstance(raw, dict):
+        return None
+    try:
+        known = {name: raw[name] for name in AutopilotState.__dataclass_fields__ if name in raw}
+        return AutopilotState(
+            **known
+            | {
+                "arms": tuple(map(_arm, raw["arms"])),
+                "stopped": tuple((str(k), str(v)) for k, v in dict(raw["stopped"]).items()),
+            }
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, UsageError):
+        return None
+
+
+def _arm(raw: Mapping[str, Any]) -> PolicyArm:
+    if raw.get("table") is not None:
+        return PolicyArm(raw["name"], table=read_table(raw))
+    return PolicyArm(raw["name"], cells=read_table({"table": raw.get("cells") or []}).cells)

@@ -1,0 +1,291 @@
+"""Weeks of the autopilot on simulated replicas: what it spends, finds and how long it takes.
+
+It shares no code with the evaluator: a block yields tokens at its arm's true rate, times a drift
+that its pair shares and a noise of its own. Which pairs run is drawn by the policy's own hash, as a
+hook would. The budget is kept if the true loss of a week stays within it.
+
+Run: python tests/gate/autopilot_weeks.py --weeks 1000 [--out FILE] (`make autopilot`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from specscope.evaluate.experiment.blocks import BlockPart, BlockTime
+from specscope.evidence.read import Evidence
+from specscope.gate.autopilot import (
+    Sight,
+    first_step,
+    incumbent_of,
+    next_step,
+    standings_of,
+    worth_a_look,
+)
+from specscope.gate.sight import sight_of
+from specscope.policy.arms import PolicyArm
+from specscope.policy.autopilot import AutopilotState, autopilot_state
+from specscope.policy.stored import HoldOut, StoredPolicy, next_table
+from specscope.policy.table import GateTable, State
+from specscope_hook.gate import Gate
+
+BLOCK_S = 120.0
+BEGAN = 1_800_000_000 * 10**9
+SECOND = 10**9
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """True tokens per second of each draft length, and of each after the truth has changed.
+
+    in_force: the table's. noise: of a block, beside the drift of 10 % that a pair shares: 8 % of a
+    pair's log ratio.
+    """
+
+    name: str
+    rates: dict[int, float]
+    in_force: int
+    later: dict[int, float] | None = None
+    changes_at_h: float = 84.0
+    noise: float = 0.057
+    replicas: int = 8
+    budget: float = 0.01
+    deploys: bool = False
+
+    def rate(self, k: int, hours: float) -> float:
+        """True rate at a time."""
+        late = self.later is not None and hours >= self.changes_at_h
+        return (self.later if late else self.rates)[k]  # type: ignore[index]
+
+
+SCENARIOS = (
+    Scenario("one clear winner", {0: 1.0, 2: 1.12, 4: 1.0, 8: 0.75}, in_force=0),
+    Scenario("a small winner, bad arms", {0: 1.0, 2: 1.08, 4: 0.75, 8: 0.55}, in_force=0),
+    Scenario("the table in force is best", {0: 0.85, 2: 1.0, 4: 0.93, 8: 0.6}, in_force=2),
+    Scenario("nothing differs", {0: 1.0, 2: 1.0, 4: 1.0, 8: 1.0}, in_force=0),
+    Scenario("two near winners", {0: 1.0, 2: 1.09, 4: 1.08, 8: 0.8}, in_force=0),
+    Scenario("all arms are terrible", {0: 1.0, 2: 0.6, 4: 0.55, 8: 0.5}, in_force=0),
+)
+DRIFTS = (
+    Scenario(
+        "the truth changes", {0: 1.0, 2: 1.0, 4: 0.8}, 0, later={0: 1.0, 2: 1.3, 4: 0.8}
+    ),
+    Scenario(
+        "a deploy changes the truth", {0: 1.0, 2: 0.8, 4: 0.7}, 0,
+        later={0: 1.0, 2: 1.3, 4: 0.7}, deploys=True,
+    ),
+)  # fmt: skip
+
+
+@dataclass
+class Week:
+    """lost_s: seconds of capacity that were truly lost; capacity_s: that there were. blocks: of
+    arms beside the table in force. over: whether the loss ever exceeded the budget of a day or
+    of all hours so far. decided_h: when a table was proposed or applied, or nothing was left.
+    """
+
+    lost_s: float = 0.0
+    capacity_s: float = 0.0
+    blocks: int = 0
+    over: bool = False
+    steps: list[str] = field(default_factory=list)
+    table: GateTable = field(default_factory=GateTable)
+    decided_h: float | None = None
+
+
+def week(
+    scenario: Scenario, seed: int, applies: bool = True, hours: float = 168.0,
+    until_decided: bool = False,
+) -> Week:  # fmt: skip
+    """A week of the autopilot."""
+    random = np.random.default_rng(seed)
+    table = GateTable((), scenario.in_force)
+    arms = tuple(PolicyArm(f"k{k}") for k in scenario.rates if k not in (0, scenario.in_force))
+    state = AutopilotState(arms, scenario.budget, 0.5, applies, BLOCK_S, 24.0, BEGAN, BEGAN, 2)
+    put = StoredPolicy(1, BEGAN - 10**12, "table", {"policy": 1, **table.as_json()}, "")
+    policies = [put]
+    _put(policies, first_step(state, policies, table, scenario.replicas, BEGAN).body, BEGAN)
+    blocks: list[BlockTime] = []
+    parts: list[BlockPart] = []
+    run = Week()
+    now, end, looked = BEGAN, BEGAN + round(hours * 3600 * SECOND), 0
+    while now < end:
+        current = policies[-1]
+        gate, span = Gate.from_policy(dict(current.body)), current.span
+        step_ns = round(BLOCK_S * SECOND)
+        if span is not None and span[0] <= now < span[1]:
+            length = len(gate.arms) * round(BLOCK_S * SECOND)
+            pair = now // length
+            step_ns = (pair + 1) * length - now
+            for replica in range(scenario.replicas):
+                if gate.experimental(f"r{replica}", "b", pair):
+                    _run(scenario, gate, replica, pair, now, random, run, blocks, parts, current)
+        now += step_ns
+        hour = (now - BEGAN) / 3.6e12
+        state = autopilot_state(policies[-1].body)
+        assert state is not None
+        epoch = "late" if scenario.deploys and hour >= scenario.changes_at_h else "e"
+        own = sum(block.policy >= state.first for block in blocks)
+        looked = min(looked, own)
+        due = worth_a_look(policies[-1].ended(now), own, looked)
+        if due or (state.rests and hour % 1 < 0.1):
+            looked = own
+            in_force = policies[-1].table_at(now)
+            evidence = Evidence(tuple(blocks), tuple(parts), policies=tuple(policies))
+            sight = (
+                Sight(scenario.replicas, epoch)
+                if state.rests or not blocks
+                else sight_of(evidence, state, in_force, scenario.replicas, epoch, now)
+            )
+            step = next_step(state, policies[-1], policies, sight, now)
+            if step is not None:
+                run.steps.append(f"{hour:.1f} h {step.kind}: {step.why}")
+                _put(policies, step.body, now)
+                if step.kind in ("apply", "propose", "rest") and run.decided_h is None:
+                    run.decided_h = hour
+                    if until_decided:
+                        break
+        allowed = scenario.budget * scenario.replicas * max(24.0, hour) * 3600
+        run.over |= run.lost_s > allowed
+    run.capacity_s = scenario.replicas * hours * 3600
+    run.table = policies[-1].table_at(now)
+    return run
+
+
+def equal_week(scenario: Scenario, seed: int, hours: float = 168.0) -> Week:
+    """All arms in every pair until they are decided: no arm stops, and no budget holds."""
+    random = np.random.default_rng(seed)
+    table = GateTable((), scenario.in_force)
+    names = tuple(f"k{k}" for k in scenario.rates)
+    arms = tuple(PolicyArm(name) for name in names if name not in ("k0", f"k{scenario.in_force}"))
+    state = AutopilotState(arms, 1.0, 0.5, True, BLOCK_S, 24.0, BEGAN, BEGAN, 1)
+    run_arms = tuple(dict.fromkeys(("k0", incumbent_of(table), *(arm.name for arm in arms))))
+    body = next_table([], table, now=BEGAN, hold_out=HoldOut(1.0, BLOCK_S, 30.0, run_arms))
+    policies: list[StoredPolicy] = []
+    _put(policies, body, BEGAN)
+    gate, run = Gate.from_policy(dict(body)), Week()
+    blocks: list[BlockTime] = []
+    parts: list[BlockPart] = []
+    length, looked = len(gate.arms) * round(BLOCK_S * SECOND), 0
+    for pair in range(gate.first_pair, gate.first_pair + round(hours * 3.6e12) // length):
+        for replica in range(scenario.replicas):
+            _run(
+                scenario, gate, replica, pair, pair * length, random, run, blocks, parts,
+                policies[0],
+            )  # fmt: skip
+        now = (pair + 1) * length
+        if worth_a_look(False, len(blocks), looked):
+            looked = len(blocks)
+            evidence = Evidence(tuple(blocks), tuple(parts), policies=tuple(policies))
+            sight = sight_of(evidence, state, table, scenario.replicas, "e", now)
+            standings = standings_of(state, table, sight.advice)
+            rest = [one for one in standings if one.name != "k0" and not one.why]
+            if not rest or (sight.advice and sight.advice.changes):
+                run.decided_h = (now - BEGAN) / 3.6e12
+                break
+    run.capacity_s = scenario.replicas * hours * 3600
+    return run
+
+
+def right(scenario: Scenario, table: GateTable) -> bool:
+    """Whether a table is within 3 % of the best arm's true rate at the end of the week."""
+    k = table.k(State("chat", context=100, output=100, batch=16))
+    rates = scenario.later or scenario.rates
+    return rates[k] >= 0.97 * max(rates.values())
+
+
+def _put(policies, body, now) -> None:
+    policies.append(StoredPolicy(body["policy"], now, body["kind"], body, ""))
+
+
+def _run(scenario, gate, replica, pair, now, random, run, blocks, parts, policy) -> None:
+    drift = np.exp(random.normal(0, 0.1))
+    hour = (now - BEGAN) / 3.6e12
+    in_force = policy.table.k(State("chat", context=100, output=100, batch=16))
+    epoch = "late" if scenario.deploys and hour >= scenario.changes_at_h else "e"
+    for name in gate.order(f"r{replica}", "b", pair):
+        k = in_force if name == "current" else int(name[1:])
+        rate = scenario.rate(k, hour)
+        run.lost_s += BLOCK_S * max(0.0, 1.0 - rate / scenario.rate(in_force, hour))
+        run.blocks += name != "current"
+        seconds = 0.7 * BLOCK_S
+        tokens = 2000.0 * rate * seconds * drift * np.exp(random.normal(0, scenario.noise))
+        where = {
+            "epoch": epoch, "policy": policy.number, "replica": f"r{replica}", "boot": "b",
+            "pair": pair, "arm": name,
+        }  # fmt: skip
+        rows = round(tokens / (1 + 0.5 * k))
+        blocks.append(
+            BlockTime(
+                **where, requests=40, rounds=rows // 16, request_rounds=rows, classes=("chat",),
+                k=k, wall_us=1e6 * seconds, n_q=rows * (k + 1), n_kv=rows * 500,
+                proposed=rows * k, accepted=round(tokens) - rows if k else 0,
+                emitted=round(tokens), first_at=now, last_at=now + round(seconds * 1e9),
+                waiting=rows,
+            )
+        )  # fmt: skip
+        parts.append(
+            BlockPart(
+                **where, class_="chat", context_bucket="0-1k", output_bucket="65-256", k=k,
+                request_rounds=rows, proposed=rows * k, accepted=0, emitted=round(tokens),
+                requests=40,
+            )
+        )  # fmt: skip
+        now += round(BLOCK_S * 1e9)
+
+
+def main() -> int:
+    """Weeks of every scenario in turn; fails if the budget is exceeded in more than 1 %."""
+    options = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    options.add_argument("--weeks", type=int, default=1000)
+    options.add_argument("--out", type=Path, default=Path("build/autopilot.jsonl"))
+    args = options.parse_args()
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    lines = args.out.read_text().splitlines() if args.out.exists() else []
+    done = {(line["scenario"], line["seed"]): line for line in map(json.loads, lines)}
+    every = (*SCENARIOS, *DRIFTS)
+    for seed in range(-(-args.weeks // len(every))):
+        for scenario in every:
+            if (scenario.name, seed) in done:
+                continue
+            one = week(scenario, seed)
+            line = {
+                "scenario": scenario.name, "seed": seed, "over": one.over,
+                "lost": one.lost_s / one.capacity_s, "blocks": one.blocks,
+                "decided_h": one.decided_h, "right": right(scenario, one.table),
+            }  # fmt: skip
+            if scenario in SCENARIOS:
+                until, equal = week(scenario, seed, until_decided=True), equal_week(scenario, seed)
+                line["until"] = [until.blocks, until.lost_s, equal.blocks, equal.lost_s]
+            with args.out.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+            done[scenario.name, seed] = line
+    for scenario in every:
+        mine = [line for (name, _), line in done.items() if name == scenario.name]
+        hours = [line["decided_h"] for line in mine if line["decided_h"] is not None]
+        sys.stdout.write(
+            f"{scenario.name}: {len(mine)} weeks, {np.mean([m['lost'] for m in mine]):.2%} lost "
+            f"(at most {max(m['lost'] for m in mine):.2%}), over the budget in "
+            f"{sum(m['over'] for m in mine)}; decided in {len(hours)}, after "
+            f"{np.median(hours) if hours else float('nan'):.0f} h in the middle; the right "
+            f"table in {np.mean([m['right'] for m in mine]):.0%}\n"
+        )
+        if scenario in SCENARIOS:
+            blocks, lost, blocks_e, lost_e = np.sum([m["until"] for m in mine], axis=0)
+            fewer = 1 - lost / lost_e if lost_e else 0.0
+            sys.stdout.write(
+                f"    until it was decided: {1 - blocks / blocks_e:.0%} fewer blocks and "
+                f"{fewer:.0%} less lost than with equal allocation\n"
+            )
+    over = sum(line["over"] for line in done.values())
+    sys.stdout.write(f"over the budget in {over} of {len(done)} weeks\n")
+    return int(over > 0.01 * len(done))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
