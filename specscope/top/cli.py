@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from argparse import Namespace
@@ -28,7 +29,8 @@ def add_parser(subparsers: Any) -> None:
         "top",
         help="show the rounds of running engines, live",
         description="Shows what the rings of a folder hold now: rounds, draft lengths, acceptance "
-        "by position and where the time goes. Takes nothing from the sidecar.",
+        "by position and where the time goes, the running experiment and the GPUs. Takes nothing "
+        "from the sidecar. NO_COLOR=1 leaves colours out.",
     )
     parser.add_argument(
         "rings", type=Path, nargs="?", help="directory of the rings (default: SPECSCOPE_RINGS)"
@@ -109,13 +111,20 @@ def _print_json(replicas: list[Replica]) -> None:
 
 def _live(watch: Watch, folder: Path, every_s: float) -> None:
     """Redraw in place: on a terminal on a screen of its own, which is gone at the end."""
-    from specscope.top.screen import lines
+    from specscope.top.screen import ScreenLine, Style, fitting, painted, styled
 
-    enter, redraw, leave = (ENTER, HOME, LEAVE) if sys.stdout.isatty() else ("", "", "")
+    is_terminal = sys.stdout.isatty()
+    enter, redraw, leave = (ENTER, HOME, LEAVE) if is_terminal else ("", "", "")
+    coloured = is_terminal and not os.environ.get("NO_COLOR")
 
     def show() -> None:
-        shown = [*lines(watch.look()), *watch.refused.values()] or [f"no ring in {folder} yet"]
-        sys.stdout.write(redraw + "".join(f"{line}\n" for line in shown))
+        replicas = watch.look()
+        room = shutil.get_terminal_size().lines - len(watch.refused) - 1
+        shown = fitting(replicas, room) if is_terminal else list(styled(replicas))
+        shown += [ScreenLine(reason, Style.BAD) for reason in watch.refused.values()]
+        shown = shown or [ScreenLine(f"no ring in {folder} yet", Style.FAINT)]
+        texts = (painted(line) if coloured else line.text for line in shown)
+        sys.stdout.write(redraw + "".join(f"{text}\n" for text in texts))
         sys.stdout.flush()
 
     sys.stdout.write(enter)

@@ -15,6 +15,16 @@ PARTS = ("draft", "verify", "sample", "idle")
 
 
 @dataclass(frozen=True, slots=True)
+class ArmFigures:
+    """One arm of an experiment within a stretch: tokens per round over request-rounds, and the mean
+    time of a round."""
+
+    rounds: int
+    tokens_per_round: float
+    round_ms: float
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """Means over the rounds of a stretch; None where no round tells.
 
@@ -22,7 +32,8 @@ class Figures:
     k: share of request-rounds by draft length. tokens_per_round: over request-rounds, by class
     too. survival: P(accepted >= j), j = 1, 2, ... shares: of the rounds' time, by part; `other`
     is what the parts leave. arm and policy: of the newest round, None outside an experiment and
-    without a policy. waiting: requests at the newest round.
+    without a policy. by_arm: of the experiment's rounds, if more than one arm ran. waiting:
+    requests at the newest round.
     """
 
     rounds: int
@@ -39,6 +50,7 @@ class Figures:
     by_class: Mapping[str, float]
     arm: str | None
     policy: int | None
+    by_arm: Mapping[str, ArmFigures]
 
 
 def figures(
@@ -71,6 +83,7 @@ def figures(
         by_class=_by_class(rounds, classes),
         arm=arms.get(newest.arm) if newest.pair else None,
         policy=newest.policy or None,
+        by_arm=_by_arm(rounds, arms),
     )
 
 
@@ -109,3 +122,21 @@ def _by_class(rounds: Iterable[RingRound], names: Mapping[int, str]) -> dict[str
             sums[name][0] += emitted
             sums[name][1] += 1
     return {name: tokens / count for name, (tokens, count) in sorted(sums.items())}
+
+
+def _by_arm(rounds: Iterable[RingRound], names: Mapping[int, str]) -> dict[str, ArmFigures]:
+    """Of each arm that ran, in the order of names; empty if it is one: then it is the whole."""
+    of_arm: dict[str, list[RingRound]] = defaultdict(list)
+    for round_ in rounds:
+        if round_.pair and round_.k and (name := names.get(round_.arm)):
+            of_arm[name].append(round_)
+    if len(of_arm) < 2:
+        return {}
+    return {
+        name: ArmFigures(
+            rounds=len(ran),
+            tokens_per_round=sum(sum(one.emitted) for one in ran) / sum(len(one.k) for one in ran),
+            round_ms=sum(one.wall_us for one in ran) / len(ran) / 1e3,
+        )
+        for name, ran in sorted(of_arm.items())
+    }

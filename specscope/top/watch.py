@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from specscope.top.experiment import RunningExperiment, experiment_of
 from specscope.top.figures import Figures, figures
+from specscope.top.gpus import GpuNow, Gpus
 from specscope_hook.errors import CorruptRing, HookError
 from specscope_hook.layout import NAME_ARM, NAME_CLASS, ROUND
 from specscope_hook.payload import decode
@@ -24,7 +27,8 @@ class Replica:
 
     state: serving, ended (closed on purpose), gone (the process ended without a word) or detached
     (the hook gave up; `fault` says why). quiet_s: since the newest round ended, None before the
-    first. dropped: records that a full ring refused since the start.
+    first. dropped: records that a full ring refused since the start. experiment: that its policy
+    runs. devices: its own; no_devices: why there are none, empty on a CPU.
     """
 
     replica: str
@@ -36,6 +40,9 @@ class Replica:
     quiet_s: float | None
     dropped: int
     figures: Figures | None
+    experiment: RunningExperiment | None = None
+    devices: tuple[GpuNow, ...] = ()
+    no_devices: str = ""
 
 
 class Watch:
@@ -45,6 +52,7 @@ class Watch:
         """seconds: how far back of each replica's newest round. replica: that one alone."""
         self._folder, self._window_ns, self._only = folder, int(seconds * 1e9), replica
         self._seen: dict[Path, _Seen] = {}
+        self._gpus = Gpus()
         self.refused: dict[Path, str] = {}
 
     def look(self) -> list[Replica]:
@@ -62,12 +70,16 @@ class Watch:
                 self._seen[path].look(self._window_ns)
             except HookError as error:
                 self.refused[path] = str(error)
-        replicas = [seen.replica() for seen in self._seen.values()]
+        # Where no engine says that it runs on a device, none is asked.
+        wanted = any(seen.gpu_uuids for seen in self._seen.values())
+        devices = {one.uuid: one for one in self._gpus.look()} if wanted else {}
+        replicas = [seen.replica(devices, self._gpus.reason) for seen in self._seen.values()]
         chosen = [one for one in replicas if self._only in (None, one.replica)]
         return sorted(chosen, key=lambda one: (one.replica, one.boot))
 
     def close(self) -> None:
-        """Close them."""
+        """Close them, and give the devices back."""
+        self._gpus.close()
         for seen in self._seen.values():
             seen.ring.close()
         self._seen.clear()
@@ -91,13 +103,17 @@ class _Seen:
         while self._rounds and self._rounds[0].started_at < self._rounds[-1].started_at - window_ns:
             self._rounds.popleft()
 
-    def replica(self) -> Replica:
+    def replica(self, devices: Mapping[str, GpuNow], no_devices: str) -> Replica:
+        """As of now. devices: of this machine, by name; no_devices: why there are none."""
         ring, boot = self.ring, self.ring.boot
+        name, start = (str(boot.get(each, "")) for each in ("replica", "boot"))
+        policy = ring.control_text
+        own = tuple(devices[uuid] for uuid in self.gpu_uuids if uuid in devices)
         newest = self._rounds[-1] if self._rounds else None
         ended_at = newest.started_at + int(newest.wall_us * 1e3) if newest else None
         return Replica(
-            replica=str(boot.get("replica", "")),
-            boot=str(boot.get("boot", "")),
+            replica=name,
+            boot=start,
             engine=" ".join(str(boot.get(name) or "") for name in ("engine", "engine_version")),
             target=str(boot.get("target", "")),
             state=_state(ring),
@@ -105,7 +121,17 @@ class _Seen:
             quiet_s=None if ended_at is None else max(0.0, (time.time_ns() - ended_at) / 1e9),
             dropped=ring.dropped,
             figures=figures(self._rounds, ring.names(NAME_CLASS), ring.names(NAME_ARM)),
+            experiment=experiment_of(policy, name, start, time.time_ns()),
+            devices=own,
+            no_devices="" if own or not self.gpu_uuids else no_devices or "not on this machine",
         )
+
+    @property
+    def gpu_uuids(self) -> tuple[str, ...]:
+        """Devices that the boot names, as NVML spells them: PyTorch leaves the `GPU-` out."""
+        named = self.ring.boot.get("gpu_uuids")
+        names = [str(name) for name in named] if isinstance(named, list) else []
+        return tuple(name if name.startswith(("GPU-", "MIG-")) else f"GPU-{name}" for name in names)
 
 
 def _state(ring: RingPeek) -> str:
