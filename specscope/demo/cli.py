@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from specscope.errors import MissingExtra, install_command
 
 
 def add_parser(subparsers: Any) -> None:
@@ -43,6 +46,8 @@ def run(args: Namespace) -> int:
     from specscope.report.render import write
     from specscope.report.terminal import show
 
+    if find_spec("torch") is None:  # the parent does without it, the engine does not
+        raise MissingExtra(f"needs torch: {install_command('all')}")
     size = QUICK if args.quick else FULL
     progress = Progress(Console(stderr=True), size)
     report = run_demo(args.out, size, progress, seed=args.seed)
