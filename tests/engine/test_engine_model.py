@@ -27,7 +27,7 @@ def test_cutting_texts_into_ragged_passes_changes_no_logit(passes):
     for widths in passes:
         packing = pack(tuple(widths), "cpu")
         positions = torch.tensor(done)[packing.token_rows] + packing.offsets
-        plan = lay_out(packing, positions, 40, model.config, model.dtype)
+        plan = lay_out(packing, positions, (40,), model.config, model.dtype)
         fed = [t for row in range(3) for t in texts[row][done[row] : done[row] + widths[row]]]
         logits = model.logits(model(torch.tensor(fed), cache, plan))
         done = [d + w for d, w in zip(done, widths, strict=True)]
@@ -46,7 +46,7 @@ def test_a_block_gives_what_its_tokens_give_one_by_one():
     cache = KVCache(model.config, 1, 16, "cpu", model.dtype)
 
     for place, token in enumerate(text):
-        plan = lay_out(pack((1,), "cpu"), torch.tensor([place]), 16, model.config, model.dtype)
+        plan = lay_out(pack((1,), "cpu"), torch.tensor([place]), (16,), model.config, model.dtype)
         logits = model.logits(model(torch.tensor([token]), cache, plan))
         torch.testing.assert_close(logits[0], whole[place], rtol=0, atol=1e-12)
 
@@ -125,7 +125,7 @@ def test_cached_passes_of_every_family_give_the_logits_of_whole_texts(kind, firs
     for start, stop in ((0, 5), (5, 6), (6, 12)):
         packing = pack((stop - start,), "cpu", first)
         row_plan = cache.lay_out_row(packing, start)
-        plan = lay_out(packing, cache.positions[start:stop], 14, model.config, model.dtype)
+        plan = lay_out(packing, cache.positions[start:stop], (14,), model.config, model.dtype)
         for one in (row_plan, plan):
             logits = model.logits(model(torch.tensor(text[start:stop]), cache, one))
             torch.testing.assert_close(logits, whole[start:stop], rtol=0, atol=1e-12)

@@ -65,8 +65,8 @@ class ModelRunner:
             positions = packing.offsets + send(done, state.device)[packing.token_rows - first]
             done = [start + width for start, width in zip(done, widths, strict=True)]
             left = [count - width for count, width in zip(left, widths, strict=True)]
-            extent = self._extent(max(done), state.device)
-            plan = lay_out(packing, positions, extent, self.model.config, self.model.dtype)
+            extents = (self._extent(max(done), state.device),) * len(packing.parts)
+            plan = lay_out(packing, positions, extents, self.model.config, self.model.dtype)
             hidden = self.model(state.tokens[packing.token_rows, positions], self.cache, plan)
             self._keep(hidden, plan)
 
@@ -93,7 +93,12 @@ class ModelRunner:
             positions = (state.lengths[rows] + packing.offsets + shift).clamp(min=0)
             if not packing.shape.padded:
                 extent = self._extent(extent, state.device)
-            plan = lay_out(packing, positions, extent, self.model.config, self.model.dtype)
+            extents, shape = [extent] * len(packing.parts), packing.shape
+            if shape.narrow and batch.lengths is not None and isinstance(shift, int):
+                # Of these rows, which bring one token each, the lengths are known.
+                end = shape.first + shape.rows
+                extents[-1] = max(batch.lengths[end - shape.narrow : end]) + shift + 1
+            plan = lay_out(packing, positions, tuple(extents), self.model.config, self.model.dtype)
             fed = state.tokens[rows, positions]
         hidden = self.model(fed, self.cache, plan)
         self._keep(hidden, plan)

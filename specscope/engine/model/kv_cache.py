@@ -81,9 +81,9 @@ class KVCache:
     def parts(self, plan: Layout) -> list[LayerCache]:
         """What each layer writes and reads in the pass of `plan`."""
         parts, first = [], plan.first * self.heads
-        for part in plan.packing.parts:
+        for part, extent in zip(plan.packing.parts, plan.extents, strict=True):
             last = first + part.rows * self.heads
-            keys, values = self._joined[:, :, first:last, : plan.extent].unbind(1)
+            keys, values = self._joined[:, :, first:last, :extent].unbind(1)
             parts.append(zip(keys.unbind(), values.unbind(), strict=True))
             first = last
         return [*map(LayerCache, self._flat, map(list, zip(*parts, strict=True)))]
@@ -96,4 +96,4 @@ class KVCache:
         width = packing.shape.width
         stop, last = start + width, self.capacity + width
         mask = self._mask[:, : width * self._group, self.capacity - start : last]
-        return Layout(packing, self.positions[start:stop], stop, (mask,), start)
+        return Layout(packing, self.positions[start:stop], (stop,), (mask,), start)

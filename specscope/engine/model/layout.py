@@ -247,7 +247,7 @@ class Layout:
 
     packing: Packing
     positions: Tensor  # [N]
-    extent: int  # cache positions that attention reads
+    extents: tuple[int, ...]  # cache positions that attention reads, of each part
     masks: tuple[Tensor, ...]  # of each part, [rows * kv heads or 1, width * group, extent]
     start: int | None = None  # position of the first token; only for a row that the host places
 
@@ -256,22 +256,31 @@ class Layout:
         """First row of the cache that takes part."""
         return self.packing.shape.first
 
+    @property
+    def extent(self) -> int:
+        """Of all parts."""
+        return max(self.extents)
+
 
 def lay_out(
-    packing: Packing, positions: Tensor, extent: int, config: ModelConfig, dtype: torch.dtype
+    packing: Packing,
+    positions: Tensor,
+    extents: tuple[int, ...],
+    config: ModelConfig,
+    dtype: torch.dtype,
 ) -> Layout:
     """Place `packing`'s tokens at `positions` [N] for a model of `config` and `dtype`.
 
-    Every position must be below `extent`, the caller's bound on all lengths.
+    Every position must be below the extent of its part, the caller's bound on the part's lengths.
     """
     heads, group = config.kv_heads, config.heads // config.kv_heads
     masks, start = [], 0
-    for part in packing.parts:
+    for part, extent in zip(packing.parts, extents, strict=True):
         visible = part.mask(positions[start : start + part.tokens], extent, heads, group)
         # Added to the scores as it is: each layer would have to convert a boolean mask.
         masks.append(torch.where(visible, 0.0, hidden(dtype)).to(dtype))
         start += part.tokens
-    return Layout(packing, positions, extent, tuple(masks))
+    return Layout(packing, positions, extents, tuple(masks))
 
 
 def hidden(dtype: torch.dtype) -> float:
