@@ -51,6 +51,8 @@ class Roller:
         self._stored: dict[Source, Position] = {}
         self._unsaid: dict[Source, int] = {}
         self._ticks = 0
+        self._clocks: tuple[int, int] | None = None
+        """Wall clock and steady time of the tick before."""
         self._noted: dict[int, dict[Source, int]] = {}
         """By tick: the highest batch of each boot, until the rollups count it."""
 
@@ -82,6 +84,7 @@ class Roller:
         """
         now = time.time_ns() if now is None else now
         steady = time.monotonic_ns() if steady is None else steady
+        kept_from = self._kept_from(now, steady)
         self._note_what_came(steady)
         due = self._dirty.take(
             now,
@@ -95,10 +98,15 @@ class Roller:
             version = VERSION_BASE + ledger.seen(self._store)
             rolled = Rolled(
                 self._spans(
-                    due.minutes, MINUTE_NS, now, version, rollup_sql.MINUTE, rollup_sql.MINUTE_TIME
+                    due.minutes,
+                    MINUTE_NS,
+                    kept_from,
+                    version,
+                    rollup_sql.MINUTE,
+                    rollup_sql.MINUTE_TIME,
                 ),
-                self._spans(due.hours, HOUR_NS, now, version, rollup_sql.HOUR),
-                self._blocks(due.blocks, now, version),
+                self._spans(due.hours, HOUR_NS, kept_from, version, rollup_sql.HOUR),
+                self._blocks(due.blocks, kept_from, version),
             )
         except Exception:
             self._dirty.merge(due)
@@ -159,10 +167,20 @@ class Roller:
         )
         self._unsaid.clear()
 
+    def _kept_from(self, now: int, steady: int) -> int:
+        """The oldest time whose rows are all still there.
+
+        A clock that is set forward ages nothing: what waits would count as rolled, and never be.
+        """
+        if self._clocks:
+            wall, before = self._clocks
+            now = min(now, wall + steady - before)
+        self._clocks = now, steady
+        return now - LAYOUTS["round"].days * DAY_NS
+
     def _spans(
-        self, starts: Iterable[int], length: int, now: int, version: int, *statements: str
+        self, starts: Iterable[int], length: int, kept_from: int, version: int, *statements: str
     ) -> int:
-        kept_from = now - LAYOUTS["round"].days * DAY_NS
         # Where rows have begun to age out, what was computed from all of them stands.
         whole = [start for start in starts if start >= kept_from]
         for first, last in spans(whole, length):
@@ -171,7 +189,7 @@ class Roller:
                 self._store.command(statement, params)
         return len(whole)
 
-    def _blocks(self, blocks: Mapping[Block, Span], now: int, version: int) -> int:
+    def _blocks(self, blocks: Mapping[Block, Span], kept_from: int, version: int) -> int:
         keys = list(blocks)
         for begin in range(0, len(keys), AT_ONCE):
             chosen = keys[begin : begin + AT_ONCE]
@@ -184,7 +202,7 @@ class Roller:
                 # Late rows name the block, not how far it reaches.
                 "from": min(blocks[block].first for block in chosen) - DAY_NS,
                 "to": max(blocks[block].last for block in chosen) + DAY_NS,
-                "kept_from": now - LAYOUTS["round"].days * DAY_NS,
+                "kept_from": kept_from,
                 "version": version,
             }
             for statement in (block_sql.BLOCK_TIME, block_sql.BLOCK_PART, block_sql.BLOCK_CLASS):

@@ -122,6 +122,18 @@ def test_a_clock_that_is_set_back_leaves_no_stale_rollup(store):
     assert rolled(store) == truth(store)
 
 
+def test_a_clock_that_is_set_far_forward_ages_nothing(store):
+    traffic, now, steady = Traffic(seed=2), time.time_ns(), time.monotonic_ns()
+    roller = recovered(store)
+    roller.tick(now=now, steady=steady)
+    roller.note(store_rows(store, traffic.batches(), ledger_rows(traffic)))
+
+    for later in (5 * SECOND, 3600 * SECOND):
+        roller.tick(now=now + 100 * HOUR, steady=steady + later)
+
+    assert rolled(store) == truth(store)
+
+
 @pytest.mark.parametrize("skew", [30 * SECOND, -30 * SECOND, 5 * HOUR])
 def test_two_services_whose_clocks_differ_leave_no_stale_rollup(store, skew):
     """Each gets half of one boot's batches, in turns, as a sidecar that changes its service."""
