@@ -19,6 +19,7 @@ from PIL import Image
 
 from specscope.demo.run import report_of
 from specscope.report import plots
+from specscope.report.canvas import PAGE_COLOURS
 from specscope.report.render import to_html
 from specscope.store.connection import Store
 
@@ -26,7 +27,7 @@ PICTURES = Path(__file__).parents[1] / "pictures"
 MOST_BYTES = 200_000
 SCALE = 2  # pixels a point, for sharp text on any screen
 SHOWN = ("json", "prose")  # the two classes that differ most fit beside the README's first lines
-COLOURS = "".join(f"{name}: {colour};" for colour, name in plots.PAGE_COLOURS.items())
+COLOURS = "".join(f"{name}: {colour};" for colour, name in PAGE_COLOURS.items())
 TRAFFIC = Path(__file__).parents[1] / "examples" / "traffic.py"
 SERVED_S = 18.0  # the engine starts, and `top` looks at ten seconds
 
@@ -44,7 +45,7 @@ def main(demo: Path) -> int:
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         draw(scratch, "report", to_html(report), 1100, 1060)
-        draw(scratch, "verdict", framed(plots.speedups(contrasts)), 790, 436)
+        draw(scratch, "verdict", framed(plots.speedups(contrasts)), 790, 446)
         screen = top(scratch)
         draw(scratch, "top", terminal(screen), 720, 56 + 20 * screen.count("\n"))
     return 0
@@ -80,7 +81,7 @@ def top(scratch: Path) -> str:
         [*specscope, "engine", "serve", "--port", str(port), "--k", "4"], env=environment
     )
     traffic = subprocess.Popen(
-        [sys.executable, TRAFFIC, f"http://127.0.0.1:{port}", "--rate", "8", "--seconds", "20"],
+        [sys.executable, TRAFFIC, f"http://127.0.0.1:{port}", "--rate", "4", "--seconds", "20"],
         stdout=subprocess.DEVNULL,
     )
     try:

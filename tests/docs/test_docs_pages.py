@@ -28,6 +28,12 @@ def test_a_made_page_is_what_the_code_makes(page):
     assert path.read_text() == tool("reference").pages()[path], "run: make reference"
 
 
+def test_the_pictures_of_the_page_take_a_plot_of_today():
+    drawn = tool("pictures").framed("<svg></svg>")
+
+    assert "--ink: #" in drawn
+
+
 def test_the_arithmetic_of_the_concepts_is_right():
     page = (ROOT / "docs/concepts.md").read_text()
     examples = doctest.DocTestParser().get_doctest(page, {}, "concepts.md", None, 0)
