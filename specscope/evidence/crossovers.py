@@ -13,15 +13,19 @@ from dataclasses import replace
 from typing import Any
 
 from specscope.evaluate.experiment.blocks import BASELINE, BlockTime, LeftOut
-from specscope.evaluate.experiment.crossover import CLEAN, CURRENT, SCHEDULE, Side
+from specscope.evaluate.experiment.crossover import CLEAN, CURRENT, SCHEDULE, Side, kind_of
 from specscope.evaluate.verdict.crossover import Crossing
+from specscope.evidence.differences import columns_of, declared, suffix, undeclared
 
 Policies = Mapping[int, Mapping[str, Any]]
+Boots = Mapping[tuple[str, str], Mapping[str, Any]]
+Start = tuple[int, str, str]
+"""Policy, replica and boot."""
 SAME = (
     "engine", "engine_version", "target", "quantisation", "tensor_parallel", "pipeline_parallel",
     "data_parallel", "expert_parallel", "gpu_type", "driver",
 )  # fmt: skip
-"""What both sides must share; the method, the draft and its length are what they may not."""
+"""What both sides must share, but for what the crossover declares to differ."""
 
 # Text that ends shortens a round's drafts. What lies below this share of the longest draft is
 # a table's doing.
@@ -60,16 +64,44 @@ def crossings(
     sides, same = sides_of(policies), dict[frozenset[frozenset[str]], int]()
     for number in sorted(sides):
         same.setdefault(_two(sides[number]), number)
-    found: dict[tuple[int, str], dict[tuple[int, str, str], list[BlockTime]]] = {}
+    found: dict[int, dict[Start, list[BlockTime]]] = {}
     for block in dict.fromkeys(blocks):
         mine = sides.get(block.policy, {})
-        boot = by_boot.get((block.replica, block.boot))
-        if block.replica in mine and boot is not None:
-            kind = str(tuple(boot.get(name) for name in SAME))
+        if block.replica in mine and (block.replica, block.boot) in by_boot:
             start = block.policy, block.replica, block.boot
-            group = found.setdefault((same[_two(mine)], kind), defaultdict(list))
-            group[start].append(block)
-    return [_crossing(found[key], sides[key[0]], policies, by_boot) for key in sorted(found)]
+            found.setdefault(same[_two(mine)], defaultdict(list))[start].append(block)
+    return [
+        _crossing(starts, sides[first], policies, by_boot)
+        for first in sorted(found)
+        for starts in _by_kind(found[first], sides[first], policies, by_boot)
+    ]
+
+
+def _by_kind(
+    starts: Mapping[Start, list[BlockTime]],
+    sides: Mapping[str, Side],
+    policies: Policies,
+    by_boot: Boots,
+) -> list[Mapping[Start, list[BlockTime]]]:
+    """The starts of each kind of engine.
+
+    Those of policies under which no kind ran on both sides come together at the end, so that what
+    the sides differ in can be named.
+    """
+    kinds: dict[int, dict[str, list[Start]]] = defaultdict(lambda: defaultdict(list))
+    for start in sorted(starts):
+        parts = columns_of(declared(policies[start[0]]))
+        boot = by_boot[start[1:]]
+        kind = str(tuple(boot.get(name) for name in SAME if name not in parts))
+        kinds[start[0]][kind].append(start)
+    alike: dict[str, dict[Start, list[BlockTime]]] = defaultdict(dict)
+    apart: dict[Start, list[BlockTime]] = {}
+    for by_kind in kinds.values():
+        both = [{sides[start[1]] for start in group} for group in by_kind.values()]
+        met = any(len(one) > 1 for one in both) or len(set().union(*both)) < 2
+        for kind, group in by_kind.items():
+            (alike[kind] if met else apart).update((start, starts[start]) for start in group)
+    return [*(alike[kind] for kind in sorted(alike)), *([apart] if apart else [])]
 
 
 def _two(sides: Mapping[str, Side]) -> frozenset[frozenset[str]]:
@@ -81,17 +113,23 @@ def _two(sides: Mapping[str, Side]) -> frozenset[frozenset[str]]:
 
 
 def _crossing(
-    starts: Mapping[tuple[int, str, str], Sequence[BlockTime]],
+    starts: Mapping[Start, Sequence[BlockTime]],
     sides: Mapping[str, Side],
     policies: Policies,
-    by_boot: Mapping[tuple[str, str], Mapping[str, Any]],
+    by_boot: Boots,
 ) -> Crossing:
     """starts: blocks by policy, replica and boot; what a boot runs may change with the policy."""
+    every = [by_boot[boot] for boot in dict.fromkeys(start[1:] for start in sorted(starts))]
+    parts = tuple(
+        dict.fromkeys(part for start in sorted(starts) for part in declared(policies[start[0]]))
+    )
     ran = {
         start: configuration(by_boot[start[1:]], starts[start], policies[start[0]])
+        + suffix(by_boot[start[1:]], every, parts)
         for start in sorted(starts)
     }
-    ambiguous = _ambiguous(ran, by_boot)
+    hidden = _undeclared(ran, sides, policies, by_boot)
+    ambiguous = {} if hidden else _ambiguous(ran, by_boot)
     names: dict[tuple[str, str], set[str]] = defaultdict(set)
     for start, name in ran.items():
         names[start[1:]].add(name)
@@ -102,7 +140,7 @@ def _crossing(
             replace(
                 block,
                 arm=name,
-                void=block.void or (LeftOut.AMBIGUOUS if name in ambiguous else None),
+                void=block.void or _void(name, ambiguous, hidden),
             )
             for start, name in ran.items()
             for block in starts[start]
@@ -110,12 +148,38 @@ def _crossing(
         ran={boot: name for boot, (name, *more) in names.items() if not more},
         ambiguous=ambiguous,
         cache=_cache(ran, by_boot),
+        undeclared=hidden,
     )
 
 
-def _cache(
-    ran: Mapping[tuple[int, str, str], str], by_boot: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> dict[str, int]:
+def _undeclared(
+    ran: Iterable[Start], sides: Mapping[str, Side], policies: Policies, by_boot: Boots
+) -> dict[str, tuple[str, ...]]:
+    """Parts in which the sides of a policy differ and which it does not declare."""
+    found: dict[str, tuple[str, ...]] = {}
+    by_policy: dict[int, list[Start]] = defaultdict(list)
+    for start in ran:
+        by_policy[start[0]].append(start)
+    for number, starts in by_policy.items():
+        # A boot at a time: what a side ran before a deploy never met the other side's later one.
+        left, right = (
+            [by_boot[start[1:]] for start in starts if sides[start[1]] == side]
+            for side in ("left", "right")
+        )
+        if left and right:
+            found |= undeclared(left, right, declared(policies[number]))
+    return found
+
+
+def _void(
+    name: str, ambiguous: Mapping[str, object], hidden: Mapping[str, object]
+) -> LeftOut | None:
+    if hidden:
+        return LeftOut.UNDECLARED
+    return LeftOut.AMBIGUOUS if name in ambiguous else None
+
+
+def _cache(ran: Mapping[Start, str], by_boot: Boots) -> dict[str, int]:
     """Tokens that the key-value cache of each configuration holds, if its boots agree."""
     rooms: dict[str, set[int | None]] = defaultdict(set)
     for start, name in ran.items():
@@ -148,14 +212,12 @@ def configuration(
     return f"k{longest}"
 
 
-def _ambiguous(
-    ran: Mapping[tuple[int, str, str], str], by_boot: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> dict[str, tuple[str, ...]]:
+def _ambiguous(ran: Mapping[Start, str], by_boot: Boots) -> dict[str, tuple[str, ...]]:
     """Names that cover two configurations, each with these: the sides would not be alike."""
     meant: dict[str, set[str]] = defaultdict(set)
     for start, name in ran.items():
         boot = by_boot[start[1:]]
-        if name != CLEAN:
+        if kind_of(name) != CLEAN:
             said = [boot["method"], boot.get("draft"), boot.get("k_schedule")]
             meant[name].add(" ".join(str(word) for word in said if word))
     return {name: tuple(sorted(ways)) for name, ways in meant.items() if len(ways) > 1}

@@ -92,6 +92,13 @@ def _crossover(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=int, default=1, help="seed of the crossover's order (default: %(default)s)"
     )
+    parser.add_argument(
+        "--differs",
+        type=words,
+        metavar="PARTS",
+        help="what the sides of a crossover are meant to differ in, such as drafter,version or "
+        "configuration.KEY, besides speculation and its length",
+    )
 
 
 def _propose(verbs: Any) -> None:

@@ -9,6 +9,7 @@ from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
+from specscope import queries
 from specscope.arguments import PERIOD, period
 from specscope.assess import segments_json
 from specscope.errors import ExitCode, StoreError, UsageError
@@ -106,7 +107,7 @@ def _swap(args: Namespace) -> swaps.Swap:
     block_s = args.block_s or swaps.BLOCK_S
     if block_s != round(block_s):
         raise UsageError(f"a router swaps on whole seconds, not every {block_s:g} s")
-    return swaps.Swap(left, right, round(block_s), args.seed)
+    return swaps.Swap(left, right, round(block_s), args.seed, tuple(args.differs or ()))
 
 
 def calibrate(args: Namespace) -> int:
@@ -133,6 +134,9 @@ def calibrate(args: Namespace) -> int:
     if not args.approve:
         return say(args, [*lines, "nothing is started (--approve)"], asdict(window))
     with open_store(args) as store:
+        if swap is not None:
+            for line in swaps.check_sides(swap, store.rows(queries.boots())):
+                aside(line)
         service, who = chosen_service(args, store), author(args)
         number = calibration.start(
             store,

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from specscope.errors import UsageError
+from specscope.evidence.differences import (
+    COLUMNS,
+    CONFIGURATION,
+    Boot,
+    declarable,
+    speculates,
+    undeclared,
+)
 from specscope.policy.stored import StoredPolicy, checked, newest_with_table, next_table
 from specscope.policy.table import GateTable
 
@@ -24,16 +32,25 @@ BLOCK_S = 240  # of a block, where nobody says otherwise
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A crossover to be run. left, right: replicas; block_s: length of a block, whole seconds."""
+    """A crossover to be run. left, right: replicas; block_s: length of a block, whole seconds.
+
+    differs: the parts in which the sides are meant to differ, besides speculation and its length.
+    """
 
     left: tuple[str, ...]
     right: tuple[str, ...]
     block_s: int
     seed: int = 1
+    differs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.left or not self.right or set(self.left) & set(self.right):
             raise UsageError("a crossover needs replicas on both sides, none on both")
+        if wrong := [part for part in self.differs if not declarable(part)]:
+            raise UsageError(
+                f"{wrong[0]!r} is nothing that sides may differ in: {', '.join(COLUMNS)}, or "
+                f"{CONFIGURATION}KEY"
+            )
 
     def swapped(self, block: int) -> bool:
         """Whether stream 0 goes to the right in a block; in the next of its pair it does not."""
@@ -91,9 +108,38 @@ def crossover_policy(
             "burn_in_ms": 250 * swap.block_s,
             "first_pair": swap.first_block(now),
             "share": 1.0,
-            "crossover": {"left": list(swap.left), "right": list(swap.right), "seed": swap.seed},
+            "crossover": {
+                "left": list(swap.left),
+                "right": list(swap.right),
+                "seed": swap.seed,
+                "differs": list(swap.differs),
+            },
         }
     )
+
+
+def check_sides(swap: Swap, boots: Iterable[Boot]) -> list[str]:
+    """What to know before a crossover begins. boots: rows of `boot`.
+
+    Raises UsageError if the newest starts of the two sides differ in an undeclared part.
+    """
+    newest: dict[str, Boot] = {}
+    for boot in sorted(boots, key=lambda boot: boot["started_at"]):
+        newest[boot["replica"]] = boot
+    left, right = (
+        [newest[name] for name in side if name in newest] for side in (swap.left, swap.right)
+    )
+    for part, values in undeclared(left, right, swap.differs).items():
+        raise UsageError(
+            f"the sides differ in {part}, {' and '.join(values)}: declare it with --differs "
+            f"{part}, or start both sides alike"
+        )
+    if left and right and all(map(speculates, [*left, *right])):
+        return [
+            "no side decodes target-only: a verdict needs a deploy in which one does, started "
+            "without speculation"
+        ]
+    return []
 
 
 def swap_map(slots: Sequence[Slot]) -> str:

@@ -292,7 +292,12 @@ def test_a_calibration_by_router_ends_with_the_table_before_it(tmp_path):
     begins, ends = policies[1].span
     assert window.pairs == 15
     assert [p.kind for p in policies] == ["table", "blocks"]
-    assert policies[1].body["crossover"] == {"left": ["r0"], "right": ["r1"], "seed": 1}
+    assert policies[1].body["crossover"] == {
+        "left": ["r0"],
+        "right": ["r1"],
+        "seed": 1,
+        "differs": [],
+    }
     assert ends - begins == 15 * 2 * 120 * 10**9
     assert policies[1].table == policies[1].table_at(ends) == GateTable((), 4)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import pyarrow as pa
 import pytest
 from evaluate.reasons import numbers, rows
 from gate.test_gate_commands import run, typed
@@ -14,8 +15,9 @@ from specscope.evaluate.verdict.crossover import judge_crossovers
 from specscope.evaluate.verdict.verdict import Metric
 from specscope.evidence.crossovers import Crossing, crossings
 from specscope.gate.show import crossover_lines
-from specscope.gate.swap import Swap, crossover_policy
+from specscope.gate.swap import Swap, check_sides, crossover_policy
 from specscope.store.connection import Store
+from specscope_agent.schemas import schema
 
 TABLE = [{"class": "sql", "k": 4}, {"class": None, "k": 1}]
 
@@ -114,17 +116,109 @@ def test_of_two_tables_the_one_that_won_is_named(better):
     assert f"start with the table of {better}" in crossover_lines(found.verdict)[0]
 
 
-def test_one_length_with_two_drafts_is_two_configurations():
+def test_two_drafts_on_one_side_are_two_configurations_of_one_name():
     boots = [boot_of(side, arm) for side in (0, 1) for arm in ("clean", "k4")]
-    boots[-1]["draft"] = "another"
+    boots.append(boots[-1] | {"boot": "again", "draft": "another"})
+    made = blocks(SWAPPED, 24)
+    later = [b for b in blocks(SWAPPED[:1], 24, seed=2) if b.k]
+    again = [dataclasses.replace(b, boot="again", pair=b.pair + 1000) for b in later]
 
-    verdict = judged(blocks(SWAPPED, 24), boots)
+    verdict = judged([*made, *again], boots)
 
-    assert (verdict.action, verdict.grade) == ("collect_baseline", "none")
-    assert verdict.left_out == ((LeftOut.AMBIGUOUS, 48),)
+    assert dict(verdict.left_out)[LeftOut.AMBIGUOUS] == 48
     assert numbers(verdict, "ambiguous", "k4") == {
         "ways": ("draft_model another", "draft_model tiny")
     }
+
+
+# --- what may differ -------------------------------------------------------------------------
+
+
+VALUES = {
+    "version": ("engine_version", "0.32", "0.33"),
+    "drafter": ("draft", "tiny", "eagle"),
+    "placement": ("tensor_parallel", 1, 2),
+    "hardware": ("gpu_type", "H100", "L40S"),
+    "configuration.graphs": ("configuration", '{"graphs": "FULL"}', '{"graphs": "NONE"}'),
+    "configuration.speculative.rejection": (
+        "configuration", '{"speculative": {"rejection": "strict"}}',
+        '{"speculative": {"rejection": "lenient"}}',
+    ),
+}  # fmt: skip
+
+
+def differing(part, arms=("k4", "k4 other")):
+    """Boots and blocks of a crossover whose sides, clean and two k4, differ in a part. The deploys:
+    each k4 against clean, each way round, and against the other one, each way round."""
+    column, one, other = VALUES[part]
+    deploys = [("clean", arms[0]), (arms[0], "clean"), ("clean", arms[1]), (arms[1], "clean"),
+               arms, arms[::-1]]  # fmt: skip
+    boots, made = {}, []
+    for index, sides in enumerate(deploys, start=1):
+        for block in blocks([tuple(arm.partition(" ")[0] for arm in sides)], 24, seed=index):
+            side = int(block.replica[1:])
+            name = f"{block.boot} {sides[side]} {index}"
+            kind = sides[side].partition(" ")[0]
+            value = other if sides[side].endswith("other") else one
+            if kind == "clean":  # a target-only side is what the drafting one is beside it
+                value = other if any(arm.endswith("other") for arm in sides) else one
+            boots[name] = boot_of(side, kind) | {"boot": name, column: value}
+            faster = 1.1 if sides[side].endswith("other") else 1.0
+            made.append(
+                dataclasses.replace(
+                    block, policy=index, boot=name, pair=block.pair + 1000 * index,
+                    emitted=round(faster * block.emitted),
+                    accepted=round(faster * block.emitted) - block.request_rounds,
+                )
+            )  # fmt: skip
+    return made, list(boots.values())
+
+
+def judged_parts(made, boots, differs):
+    body = crossover_policy([], dataclasses.replace(SWAP, differs=differs), now=NOW, default_k=4)
+    found = judge_crossovers(crossings(made, dict.fromkeys(range(1, 7), body), boots))
+    return [one.verdict for one in found]
+
+
+@pytest.mark.parametrize("part", VALUES)
+def test_a_difference_that_was_declared_is_compared_beside_target_only(part):
+    made, boots = differing(part)
+
+    (verdict,) = judged_parts(made, boots, (part,))
+
+    other = VALUES[part][2]
+    drafting = [name for name in names(verdict) if name.startswith("k4 ")]
+    assert len(drafting) == 2
+    assert all(f"{part}=" in name for name in drafting)
+    contrast = next(e for e in verdict.speedups if {e.arm, e.baseline} == set(drafting))
+    faster = contrast.value if str(other).strip("{}") in contrast.arm else 1 / contrast.value
+    if part in ("version", "drafter", "hardware"):
+        assert other in contrast.arm or other in contrast.baseline
+        assert faster == pytest.approx(1.1, rel=0.02)
+    assert (verdict.action, verdict.grade) == ("keep", "measured")
+    assert verdict.best[0] in drafting
+
+
+@pytest.mark.parametrize("part", VALUES)
+def test_a_difference_that_was_not_declared_is_refused_by_name(part):
+    made, boots = differing(part)
+
+    verdicts = judged_parts(made, boots, ())
+
+    refused = [one for one in verdicts if one.action == "not_comparable"]
+    assert refused
+    assert all(len(numbers(one, "undeclared", part)["ways"]) == 2 for one in refused)
+    assert all(not one.speedups for one in refused)
+    assert f"--differs {part}" in "\n".join(crossover_lines(refused[0]))
+
+
+def test_drafters_that_never_met_target_only_decide_nothing():
+    made, boots = differing("drafter")
+    only = [block for block in made if block.policy > 4]
+
+    (verdict,) = judged_parts(only, boots, ("drafter",))
+
+    assert verdict.action == "collect_baseline"
 
 
 def test_two_calibrations_of_the_same_sides_are_one_crossover_however_they_are_called():
@@ -316,3 +410,25 @@ def test_boots_that_disagree_about_their_cache_say_nothing_of_it():
     verdict = judged(blocks(SWAPPED, 24), boots)
 
     assert not [one for one in verdict.tradeoffs if one.metric is Metric.CACHE]
+
+
+def test_calibrate_refuses_sides_that_differ_undeclared_and_asks_for_target_only(tmp_path, capsys):
+    where = stored(tmp_path, SWAPPED)
+    with Store.open(where) as store:
+        before = len(store.rows("SELECT policy FROM policy FINAL"))
+        rows_ = [boot_of(0, "k4"), boot_of(1, "k4") | {"engine_version": "0.33", "boot": "new"}]
+        rows_ = [row | {"started_at": NOW + 10**9, "draft": f"d{i}"} for i, row in enumerate(rows_)]
+        store.insert("boot", pa.Table.from_pylist(rows_, schema("boot")))
+    words = ("calibrate", "--store", where, "--crossover", "r0", "r1", "--minutes", "60",
+             "--block-s", "60", "--default-k", "4", "--approve")  # fmt: skip
+
+    wrong = run(capsys, *words, "--differs", "colour")
+    hidden = run(capsys, *words, "--differs", "drafter")
+
+    assert (wrong[0], "colour" in wrong[2]) == (2, True)
+    assert (hidden[0], "--differs version" in hidden[2]) == (2, True)
+    with Store.open(where) as store:
+        assert len(store.rows("SELECT policy FROM policy FINAL")) == before
+        boots = store.rows("SELECT * FROM boot FINAL")
+        (line,) = check_sides(dataclasses.replace(SWAP, differs=("drafter", "version")), boots)
+    assert "target-only" in line

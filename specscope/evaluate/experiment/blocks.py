@@ -28,6 +28,7 @@ class LeftOut(StrEnum):
     DRAFTED_BEYOND = "drafted_beyond"
     UNEQUAL_REQUESTS = "unequal_requests"
     AMBIGUOUS = "ambiguous"
+    UNDECLARED = "undeclared"
     ONE_STREAM = "one_stream"
     TWO_CONFIGURATIONS = "two_configurations"
     NOT_MEASURED = "not_measured"

@@ -215,8 +215,17 @@ def _half_width(
     )
 
 
+def kind_of(configuration: str) -> str:
+    """`clean`, `k0`, `k4`, `current` or `schedule`: a configuration without what was declared.
+
+    A declared difference follows the kind: `k4 draft=eagle`.
+    """
+    return configuration.partition(" ")[0]
+
+
 def _order(arm: str) -> tuple[int, int, str]:
     """Clean before k0 before drafts, shortest first, before tables."""
-    k = arm_k(arm)
-    place = 0 if arm == CLEAN else 3 if k is None else 2 if k else 1
+    kind = kind_of(arm)
+    k = arm_k(kind)
+    place = 0 if kind == CLEAN else 3 if k is None else 2 if k else 1
     return place, k or 0, arm

@@ -14,6 +14,7 @@ from specscope.evaluate.experiment.crossover import (
     SwapPair,
     crossover,
     deploys_of,
+    kind_of,
     swap_pairs,
 )
 from specscope.evaluate.experiment.estimate import Estimate
@@ -49,8 +50,9 @@ class Crossing:
 
     blocks: under the names of the configurations that their replicas ran. ran: by replica and
     boot. outputs: of the configurations, compared. ambiguous: names that cover two
-    configurations, with these; their blocks are void. cache: tokens that the key-value cache
-    of a configuration holds, if its boots agree on one number.
+    configurations, with these; their blocks are void. undeclared: parts in which the sides differ
+    and which nobody declared, each with its values; then all blocks are void. cache: tokens that
+    the key-value cache of a configuration holds, if its boots agree on one number.
     """
 
     policies: tuple[int, ...]
@@ -60,6 +62,7 @@ class Crossing:
     outputs: tuple[OutputCheck, ...] = ()
     ambiguous: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cache: Mapping[str, int] = field(default_factory=dict)
+    undeclared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def baseline(self) -> str:
@@ -105,6 +108,8 @@ def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> JudgedCrossov
     outputs = [one for one in crossing.outputs if segment.class_ in (None, one.class_)]
     flags = side_flags(pairs, rows, joint, deciding, level, outputs, closed_loop)
     chosen, k = _action(deciding, rules)
+    if crossing.undeclared:
+        chosen = Action.NOT_COMPARABLE
     action = overruled(chosen, flags)
     decided = action is chosen and action.settles
     sound = deciding is not None and not flags and len(pairs) > 1
@@ -161,7 +166,11 @@ def _contrasts(blocks: Sequence[BlockTime]) -> int:
 def _deciding(joint: Crossover) -> Estimate | None:
     """The best that drafts over the engine without speculation, or over k0 where none ran."""
     for baseline in (CLEAN, BASELINE):
-        estimates = [e for e in joint.estimates if e.baseline == baseline and e.arm != BASELINE]
+        estimates = [
+            e
+            for e in joint.estimates
+            if kind_of(e.baseline) == baseline and kind_of(e.arm) not in (CLEAN, BASELINE)
+        ]
         if estimates:
             return max(estimates, key=lambda e: e.value)
     return None
@@ -206,6 +215,9 @@ def _reasons(
     reasons += thin
     reasons += [because(Why.LEFT_OUT, reason=code, pairs=n) for code, n in left_out.items()]
     reasons += [because(Why.AMBIGUOUS, arm, ways=ways) for arm, ways in crossing.ambiguous.items()]
+    reasons += [
+        because(Why.UNDECLARED, part, ways=ways) for part, ways in crossing.undeclared.items()
+    ]
     return reasons if pairs or left_out else [*reasons, because(Why.NO_PAIRS)]
 
 

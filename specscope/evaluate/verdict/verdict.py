@@ -172,6 +172,7 @@ class Why(StrEnum):
     IDLE_SPECULATION = "idle_speculation"
     NO_PAIRS = "no_pairs"
     AMBIGUOUS = "ambiguous"
+    UNDECLARED = "undeclared"
     DRAFTED_LESS = "drafted_less"
     WORSENS = "worsens"
     REPLAY_GAIN = "replay_gain"

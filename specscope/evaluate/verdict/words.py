@@ -122,6 +122,7 @@ LEFT_OUT: Mapping[LeftOut, str] = {
     LeftOut.DRAFTED_BEYOND: "the engine drafted more than the arm says",
     LeftOut.UNEQUAL_REQUESTS: "blocks served different requests",
     LeftOut.AMBIGUOUS: "one name covers two configurations",
+    LeftOut.UNDECLARED: "the sides differ in a part that was not declared",
     LeftOut.ONE_STREAM: "a side did not serve both streams",
     LeftOut.TWO_CONFIGURATIONS: "a side ran two configurations",
     LeftOut.NOT_MEASURED: "a block has no time or no tokens",
@@ -136,7 +137,10 @@ def action(what: Action, k: int | None, arm: str | None = None) -> str:
 
 def start_with(verdict: Verdict) -> str:
     """What to start engines with that cannot change k while they run."""
-    what = f"k = {verdict.k}" if verdict.k is not None else f"the table of {listed(verdict.best)}"
+    tables = f"the table of {listed(verdict.best)}"
+    if any("=" in name for name in verdict.best):  # named by what was declared to differ
+        tables = listed(verdict.best)
+    what = tables if verdict.k is None else f"k = {verdict.k}"
     return START_WITH.get(verdict.action, ACTIONS[verdict.action]).format(what=what)
 
 
@@ -313,6 +317,10 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
     ),
     Why.AMBIGUOUS: lambda r: (
         f"{r.arm} covers two configurations, {' and '.join(r['ways'])}: compare one at a time"
+    ),
+    Why.UNDECLARED: lambda r: (
+        f"the sides differ in {r.arm}, {' and '.join(r['ways'])}: declare it with `--differs "
+        f"{r.arm}`, or start both sides alike"
     ),
     Why.DRAFTED_LESS: lambda r: (
         f"{r.arm} is left out: it drafted {r['drafted']:.2g} tokens a round, its length is {r['k']}"

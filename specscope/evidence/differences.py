@@ -1,0 +1,133 @@
+"""The parts in which the sides of a crossover may differ, and which of them were declared.
+
+A crossover compares what was declared to differ; all else has to be the same on both sides. The
+draft length needs no declaration, since it names a configuration, and neither does speculation
+itself: a side that decodes target-only belongs to every crossover.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from specscope_hook.records import Boot as BootRecord
+
+Boot = Mapping[str, Any]
+
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "engine": ("engine",),
+    "version": ("engine_version",),
+    "target": ("target",),
+    "quantisation": ("quantisation",),
+    "placement": ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel"),
+    "hardware": ("gpu_type", "driver"),
+    "drafter": ("method", "draft"),
+    "controller": ("k_schedule",),
+}
+"""By the word that declares it: the columns of a Boot that tell a part."""
+CONFIGURATION = "configuration."
+"""Before the name of a key of the Boot's configuration, such as configuration.graphs."""
+
+_OF_SPECULATION = ("drafter", "controller")
+_COLUMNS_OF_BOOT = BootRecord.__dataclass_fields__
+# Keys of a configuration that one of the parts above already tells, or that are a draft length.
+_TOLD = re.compile(
+    rf"quantization|adaptive_.*|{'|'.join(_COLUMNS_OF_BOOT)}"
+    r"|speculative\.(method|model|revision|code_revision|quantization|draft_.*|prompt_lookup_.*"
+    r"|.*(num_speculative_tokens|num_steps|per_batch|adaptive).*)"
+)
+
+
+def declarable(part: str) -> bool:
+    """Whether a word names a part that may be declared to differ."""
+    return part in COLUMNS or (part.startswith(CONFIGURATION) and part != CONFIGURATION)
+
+
+def declared(policy: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parts that a crossover's policy declares; unknown words mean nothing."""
+    raw = policy.get("crossover")
+    words = raw.get("differs") if isinstance(raw, dict) else None
+    listed = words if isinstance(words, list) else []
+    return tuple(word for word in listed if isinstance(word, str) and declarable(word))
+
+
+def undeclared(
+    left: Sequence[Boot], right: Sequence[Boot], declared_parts: Iterable[str]
+) -> dict[str, tuple[str, ...]]:
+    """Parts in which no boot of one side is like any of the other, each with its values.
+
+    What only speculation has is compared where both sides speculate; what a side does not know
+    is no difference.
+    """
+    allowed = {*declared_parts, "controller"}  # a table of the engine's own has another name
+    found = {}
+    for part in sorted({*COLUMNS, *_keys(left), *_keys(right)} - allowed):
+        ones, others = (_values(boots, part) for boots in (left, right))
+        if ones and others and not ones & others:
+            found[part] = tuple(sorted(ones | others))
+    return found
+
+
+def suffix(boot: Boot, boots: Sequence[Boot], declared_parts: Iterable[str]) -> str:
+    """What tells a boot's configuration from others by what was declared: ` drafter=eagle`.
+
+    boots: all of the crossover. Empty for parts that are the same in all of them.
+    """
+    words = []
+    for part in declared_parts:
+        values = _values(boots, part)
+        (own, *_) = [*_values([boot], part), ""]
+        if part != "controller" and len(values) > 1 and own:
+            words.append(f"{part}={own}")
+    return f" {','.join(words)}" if words else ""
+
+
+def speculates(boot: Boot) -> bool:
+    """Whether an engine was started with speculation."""
+    return bool(boot["method"] != "none")
+
+
+def columns_of(parts: Iterable[str]) -> set[str]:
+    """The columns of a Boot that tell these parts."""
+    return {column for part in parts for column in COLUMNS.get(part, ())}
+
+
+def _values(boots: Iterable[Boot], part: str) -> set[str]:
+    values = set()
+    for boot in boots:
+        if (part in _OF_SPECULATION or ".speculative." in part) and not speculates(boot):
+            continue
+        if part in COLUMNS:
+            known = [str(one) for name in COLUMNS[part] if (one := boot.get(name)) is not None]
+            value = "/".join(known)
+        else:
+            value = _flat(boot).get(part.removeprefix(CONFIGURATION), "")
+        if value:
+            values.add(value)
+    return values
+
+
+def _keys(boots: Iterable[Boot]) -> set[str]:
+    keys = {key for boot in boots for key in _flat(boot)}
+    return {f"{CONFIGURATION}{key}" for key in keys if not _TOLD.fullmatch(key)}
+
+
+def _flat(boot: Boot) -> dict[str, str]:
+    """The keys of a Boot's configuration, those of inner mappings with dots between."""
+    try:
+        body = json.loads(boot.get("configuration") or "{}")
+    except ValueError:
+        return {}
+    flat: dict[str, str] = {}
+    stack = [("", body)]
+    while stack:
+        before, value = stack.pop()
+        if isinstance(value, dict):
+            stack += [
+                (f"{before}.{key}" if before else str(key), one) for key, one in value.items()
+            ]
+        elif value is not None and before:
+            flat[before] = json.dumps(value, sort_keys=True)
+    return flat
