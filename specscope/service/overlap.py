@@ -23,6 +23,7 @@ from specscope.store.ledger import Source
 from specscope_agent.schemas import schema
 
 MOST_SEQ = (1 << 64) - 1
+MOST_LOSSES = 50_000  # of a batch that are cut; a sidecar's have a record each at least
 # Of losses whose records a sidecar may have sent before. What never was in the ring is not among
 # them.
 DAMAGES = ("corrupt", "ring_damaged")
@@ -75,13 +76,17 @@ def cut_to_the_missing(store: Store, batches: Sequence[Admitted]) -> None:
         if losses is None or batch.met is not None:  # cut, before its insert was tried again
             continue
         damaged = _damaged(losses)
-        doubtful = losses.filter(damaged).to_pylist()
-        if not doubtful:
+        if not 0 < (pc.sum(damaged).as_py() or 0) <= MOST_LOSSES:
             continue
+        doubtful = sorted(losses.filter(damaged).to_pylist(), key=itemgetter("first_seq"))
         runs, parts = (_between(store, sql, batch.source, doubtful) for sql in (RUNS, PARTS))
         left = []
-        batch.met = {}
+        batch.met, end = {}, 0
         for loss in doubtful:
+            if loss["first_seq"] < end:  # no record is lost twice; each would meet all runs again
+                left.append(loss)
+                continue
+            end = _after(loss)
             left += _without(loss, runs, batch.met)
             _meet_parts(loss, parts, batch.met)
         rows = [losses.filter(pc.invert(damaged)), pa.Table.from_pylist(left, schema("loss"))]

@@ -11,8 +11,9 @@ from waiting import PATIENCE_S
 
 from specscope.errors import StoreError
 from specscope.service.ingest import ByteRoom
-from specscope.service.intake import Admitted, admit, merged
+from specscope.service.intake import Admitted, Met, admit, merged
 from specscope.service.metrics import Metrics
+from specscope.service.overlap import cut_to_the_missing
 from specscope.service.writer import Backoff, Writer
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
@@ -206,6 +207,22 @@ def test_what_an_interrupted_insert_left_is_not_lost_as_well(store, stored, fail
     assert row["first_at"] == min(began)
     admissions = first.tables["request"]["admitted_at"].cast(pa.int64()).to_pylist()
     assert row["admitted_at"] == (min(admissions) if stored > 1 else None)
+
+
+@pytest.mark.parametrize(("count", "met"), [(40_000, 3), (200_000, None)])
+def test_of_losses_that_no_sidecar_sends_each_record_is_met_once_or_not_at_all(store, count, met):
+    first, *_ = admitted(Traffic())
+    rounds = first.tables["round"]
+    store.insert("round", rounds.slice(0, 3))
+    losses = Losses(first.source, time.time_ns())
+    for detail in range(count):
+        losses.add("ring", "corrupt", 0, 1 << 40, str(detail))
+    batch = Admitted(first.source, 1, 0, first.next_seq, {"loss": losses.table()})
+
+    cut_to_the_missing(store, [batch])
+
+    assert (batch.met or {}).get("round", Met(0, 0, 0)).rows == (met or 0)
+    assert batch.tables["loss"].num_rows >= count
 
 
 def test_a_loss_of_nothing_but_stored_rounds_is_none(store):
