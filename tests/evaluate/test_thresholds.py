@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from block_rows import Kind, rows
 
+from specscope.evaluate.experiment import contrast
 from specscope.evaluate.experiment.backlog import find_backlog
 from specscope.evaluate.experiment.checks import usable_pairs
 from specscope.evaluate.experiment.estimate import Estimate
@@ -16,7 +17,7 @@ from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.experiment.summary import ArmSummary
 from specscope.evaluate.statistics import sequential
 from specscope.evaluate.statistics.quantiles import QuantileEstimate
-from specscope.evaluate.statistics.ratio import LogRatio, paired_log_ratio
+from specscope.evaluate.statistics.ratio import LogRatio, paired_log_ratio, welch_half_width
 from specscope.evaluate.verdict.allowance import keep_to_allowance
 from specscope.evaluate.verdict.choice import Choice, Rules, choose
 from specscope.evaluate.verdict.comparisons import Comparisons, Estimates, hold
@@ -266,22 +267,55 @@ def test_a_queue_that_one_arm_leaves_counts_as_far_as_it_is_one_of_saturation(wa
     assert (backlog and backlog.share) == (share and pytest.approx(share))
 
 
+def queued_early(first, last, pairs=10, slow="k0"):
+    """Pairs of which the first so many begin, and end under k0, with a queue in running requests;
+    there an arm takes twice the time. All later ones are saturated under k0."""
+    blocks, parts = rows({"sql": WIN}, noise=0.0)
+    queued = []
+    for block in blocks:
+        early = block.pair <= pairs
+        ends = (last if early else 1.0) if block.arm == "k0" else 0.0
+        queued.append(
+            replace(
+                block,
+                wall_us=block.wall_us * (2.0 if early and block.arm == slow else 1.0),
+                waiting_first=block.requests * (first if early else 1.0),
+                waiting_last=block.requests * ends,
+            )
+        )
+    return pairs_of(queued, parts)
+
+
+def capacity(*given, **named):
+    return find_backlog(queued_early(*given, **named), "k4").capacity
+
+
 def test_blocks_count_for_the_capacity_as_far_as_they_are_saturated():
-    blocks, parts = rows({"sql": WIN})
+    """The arm's by the queue they begin with, target-only's by the lesser of both ends."""
+    later = capacity(0.0, 0.0)
 
-    def capacity(weak):
-        """weak: queue of the first ten pairs, which run at half the speed."""
-        queued = []
-        for block in blocks:
-            early = block.pair <= 10
-            queue = block.requests * (weak if early else 1.0)
-            took = block.wall_us * (2.0 if early and block.arm == "k0" else 1.0)
-            ends = queue if block.arm == "k0" else 0
-            queued.append(replace(block, wall_us=took, waiting_first=queue, waiting_last=ends))
-        return find_backlog(pairs_of(queued, parts), "k4").capacity
+    assert capacity(0.05, 0.05) == pytest.approx(later)
+    assert capacity(0.2, 0.2) == pytest.approx(1.5 * later, rel=0.05)
+    assert later < capacity(0.06, 0.06) < 1.1 * later
+    assert capacity(0.2, 0.05) == pytest.approx(later, rel=0.1)
+    assert capacity(0.0, 0.0, slow="k4") == pytest.approx(later)
+    assert capacity(0.2, 0.0, slow="k4") == pytest.approx(later / 1.5, rel=0.1)
 
-    none, little, full = capacity(0.05), capacity(0.06), capacity(0.2)
-    assert none < little < 1.1 * none < 1.3 * none < full
+
+@pytest.mark.parametrize(("saturated", "known"), [(2, False), (3, True)])
+def test_a_capacity_rests_on_three_saturated_blocks(monkeypatch, saturated, known):
+    freedoms = []
+    width = welch_half_width
+
+    def half_width(parts, level):
+        freedoms.extend(freedom for _, freedom in parts)
+        return width(parts, level)
+
+    monkeypatch.setattr("specscope.evaluate.experiment.backlog.welch_half_width", half_width)
+    backlog = find_backlog(queued_early(1.0, 0.0, pairs=20 - saturated), "k4")
+
+    assert (backlog.capacity is not None, backlog.low is not None) == (known, known)
+    assert freedoms == ([19.0, 2.0] if known else [])
 
 
 def test_the_capacity_under_a_backlog_has_an_interval():
@@ -291,6 +325,17 @@ def test_the_capacity_under_a_backlog_has_an_interval():
     backlog = find_backlog(pairs_of(queued, parts), "k4")
 
     assert backlog.low < 0.97 * backlog.capacity
+
+
+def test_pairs_needed_are_the_fewest_whose_sequence_excludes_what_is_seen():
+    own = np.random.default_rng(3).normal(0.02, 0.1, 30)
+    one = of_pairs(own)
+
+    needed = contrast.pairs_needed(one, 0.95, 0.05, looked_at_often=True)
+
+    level = (1.0 - sequential.SIGN_SHARE) * 0.05
+    before, after = (one.pair_sd * sequential.reach(pairs, level) for pairs in (needed - 1, needed))
+    assert after < max(math.log1p(0.05), abs(one.delta)) <= before
 
 
 def of_pairs(own):
