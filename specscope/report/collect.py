@@ -13,6 +13,7 @@ from typing import Any
 
 from specscope import queries
 from specscope.assess import assess_in_force
+from specscope.evaluate.experiment.blocks import BlockTime
 from specscope.evaluate.outputs.copies import worst
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.fleet import fleet_verdict, segment_names
@@ -75,12 +76,10 @@ def collect(
     called = segment_names(((v.epoch, v.segment) for v in verdicts), names)
     fleet = fleet_verdict(verdicts, names)
     blocks = [*evidence.blocks, *(b for one in evidence.crossings for b in one.blocks)]
-    ran = {(block.replica, block.boot) for block in blocks if block.first_at >= since}
+    measured = _measured(evidence.boots, blocks, since)
     advised = recommend(judged, history(evidence.policies), now=now, default_k=default_k or 0)
     records, boots = Records(store, since), boots_of(judged)
-    devices, throttling = device_rows(
-        store, since, [boot["replica"] for boot in evidence.boots if _is_of(boot, ran, since)]
-    )
+    devices, throttling = device_rows(store, since, [boot["replica"] for boot in measured])
     past = read_past(store, now - WEEKS * WEEK_NS)
     changed = queries.events(since_condition("at", now - WEEKS * WEEK_NS))
     if advised.changes and evidence.table is None and default_k is None:
@@ -107,7 +106,7 @@ def collect(
             story_row(story, names)
             for story in sorted(judged.stories, key=lambda one: first_number(one.load or ""))
         ],
-        replicas=[_replica(boot) for boot in evidence.boots if _is_of(boot, ran, since)],
+        replicas=[_replica(boot) for boot in measured],
         losses=records.losses,
         accounting=records.accounting,
         devices=devices,
@@ -119,7 +118,7 @@ def collect(
         untried=[untried_row(one) for one in judged.untried],
         fleet=[fleet_row(one) for one in judged.ratios],
         changes=change_rows(advised, called, _tokens(store, since), _gpus(evidence.boots)),
-        how=how(advised, [boot["engine"] for boot in evidence.boots]),
+        how=how(advised, [boot["engine"] for boot in measured]),
         promises=promise_rows(judged, past, names, now),
         trend=trend_rows(past, names),
         events=event_rows(store.rows(changed)),
@@ -128,9 +127,23 @@ def collect(
     )
 
 
-def _is_of(boot: Mapping[str, Any], ran: set[tuple[str, str]], since: int) -> bool:
-    """Whether a boot ran blocks of the period, or started in it."""
-    return (boot["replica"], boot["boot"]) in ran or _ns(boot["started_at"]) >= since
+def _measured(
+    boots: Sequence[Mapping[str, Any]], blocks: Sequence[BlockTime], since: int
+) -> list[Mapping[str, Any]]:
+    """Boots that ran blocks of the period, or started in it. since: ns since 1970.
+
+    Blocks that are added up over a fleet name no boot: then all boots of their epoch count.
+    """
+    recent = [block for block in blocks if block.last_at >= since]
+    ran = {(block.replica, block.boot) for block in recent}
+    pooled = {block.epoch for block in recent if not block.boot}
+    return [
+        boot
+        for boot in boots
+        if (boot["replica"], boot["boot"]) in ran
+        or boot["epoch"] in pooled
+        or _ns(boot["started_at"]) >= since
+    ]
 
 
 def _tokens(store: Store, since: int) -> Mapping[tuple[str, str], float]:

@@ -10,10 +10,11 @@ MOST_FRAMES = 12  # that a picture of small frames has room for
 
 def pictures_of(report: Report) -> dict[str, str]:
     """Each picture as one `<svg>` element, by name; without those that have nothing to show."""
-    found = {
-        "speedups": plots.speedups(_contrasts(report)),
-        "time_parts": plots.time_parts(_bars(report)),
-    }
+    found = {}
+    if contrasts := _contrasts(report):
+        found["speedups"] = plots.speedups(contrasts)
+    if bars := _bars(report):
+        found["time_parts"] = plots.time_parts(bars)
     if survivals := _survivals(report):
         found["survival"] = plots.survival(survivals)
     if lines := _lines(report):

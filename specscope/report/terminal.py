@@ -58,7 +58,7 @@ def show(report: Report, console: Console) -> None:
 
 def _table(segments: list[SegmentRow]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("traffic", no_wrap=True)
+    table.add_column("traffic", overflow="fold")
     table.add_column("verdict", no_wrap=True)
     for heading in ("tokens/round", "speedup", "interval", "pairs"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -103,7 +103,9 @@ def _reasons(report: Report) -> Iterator[str]:
 def _on_the_page(report: Report) -> Iterator[str]:
     """What only the page has room for."""
     trials, arms = len(worth_trying(report)), len(priced(report))
-    lists = [f"untried draft lengths of {trials} segments"] if trials else []
+    lists = (
+        [f"untried draft lengths of {trials} segment{'s' if trials != 1 else ''}"] if trials else []
+    )
     lists += ["the price of every arm's tokens"] if arms else []
     if lists:
         yield f"in the report: {', '.join(lists)}"

@@ -21,7 +21,7 @@ from specscope.evaluate.verdict.reasons import break_even
 from specscope.evaluate.verdict.strata import FleetRatio
 from specscope.evaluate.verdict.switch import SwitchComparison
 from specscope.evaluate.verdict.untried import Untried
-from specscope.evaluate.verdict.verdict import Action, Reason, Verdict
+from specscope.evaluate.verdict.verdict import Action, Confidence, Reason, Verdict
 from specscope.report import model
 
 LoadNames = Mapping[str, str]
@@ -39,13 +39,25 @@ def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
     undecided = f", {rest} undecided" if rest else ""
     without = f" {empty} more {'have' if empty != 1 else 'has'} no pair yet." if empty else ""
     faults = sum(v.action is Action.ENGINE_FAULT for v in verdicts)
-    answer = words.GAINS_SO_FAR if gain and rest and not fail else words.FLEET[fleet.action]
+    so_far = gain and not fail and (rest or empty)
+    answer = words.GAINS_SO_FAR if so_far else words.FLEET[fleet.action]
     return (
         f"{answer} Of {total} kind{'s' if total != 1 else ''} of traffic "
         f"{gain} {'gain' if gain != 1 else 'gains'}, {fail} "
         f"{'do' if fail != 1 else 'does'} not{undecided}.{without}"
         + (f" In {faults}, speculation changes outputs or counters cannot be." if faults else "")
+        + _thin([v for v in verdicts if v.action.gains or v.action.fails])
     )
+
+
+def _thin(decided: Sequence[Verdict]) -> str:
+    """Whether verdicts are too weak to change a gate, as a sentence; empty if none is."""
+    weak = sum(v.confidence is not Confidence.HIGH for v in decided)
+    if not weak:
+        return ""
+    if weak == len(decided):
+        return " The evidence is too thin to change a gate."
+    return f" The evidence of {weak} of them is too thin to change a gate."
 
 
 def segment_row(
@@ -62,7 +74,7 @@ def segment_row(
     return model.SegmentRow(
         **{field.name: getattr(shared, field.name) for field in fields(shared)},
         name=name,
-        flags=[model.FlagRow(str(one), words.flag(one)) for one in verdict.flags],
+        flags=[model.FlagRow(str(one), words.FLAGS[one].sentence) for one in verdict.flags],
         reasons=[_reason(one) for one in verdict.reasons],
         arms=[_arm(a, speedups.get(a.arm), cost.get(a.arm), verdict.metric) for a in verdict.arms],
         causes=_losses(verdict.diagnoses),

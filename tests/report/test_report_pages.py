@@ -18,7 +18,7 @@ from specscope.evaluate.experiment.objectives import METRICS
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.fleet import fleet_verdict, segment_names
-from specscope.evaluate.verdict.verdict import Action
+from specscope.evaluate.verdict.verdict import Action, Confidence
 from specscope.report.model import (
     CauseOddsRow,
     ChangeRow,
@@ -83,6 +83,7 @@ def test_the_headline_takes_undecided_traffic_for_neither_gain_nor_loss(actions,
             pairs=20,
             speedups=(1,),
             cause_odds=(),
+            confidence=Confidence.HIGH,
         )
         for action in actions
     ]

@@ -33,6 +33,18 @@ CHANGES = {
 }
 
 
+def nothing_to_do(report: Report) -> str:
+    """Why no change of the gate is proposed."""
+    if not report.segments:
+        return (
+            "Nothing yet: no experiment ran. The command specscope gate plan says what one needs, "
+            "and specscope gate calibrate runs it."
+        )
+    if all(Action(one.action).settles and one.confidence == "high" for one in report.segments):
+        return "Nothing: every kind of traffic runs what its evidence asks for, or no change pays."
+    return "Nothing yet: no change of the gate has enough evidence."
+
+
 def change_said(change: ChangeRow) -> str:
     """A change of the gate in words."""
     return f"{CHANGES[change.rule]}: {length_said(change)}"

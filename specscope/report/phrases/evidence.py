@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from specscope.report.model import (
     DeviceRow,
+    ReplicaRow,
     Report,
 )
 
@@ -13,7 +14,7 @@ def outputs_said(report: Report) -> str:
     if report.outputs_state is None:
         return (
             "No output was compared: no greedy or coupled request ran in two arms. "
-            "`specscope lossless` compares them."
+            "The command specscope lossless compares them."
         )
     counts = f"{report.outputs_differing} of {report.outputs_compared} outputs differ"
     return {
@@ -55,3 +56,20 @@ def without_devices(report: Report) -> str:
     if not reasons:
         return "No device was sampled in this period: the sidecar sends samples where it sees GPUs."
     return f"The sidecars saw no device that answers: {'; '.join(reasons)}."
+
+
+MOST_NAMES = 3  # of replicas that are alike
+
+
+def alike(report: Report) -> list[tuple[str, ReplicaRow]]:
+    """Replicas that run the same, as one: their names, and the one that started first."""
+    kinds: dict[tuple[str | None, ...], list[ReplicaRow]] = {}
+    for one in report.replicas:
+        kinds.setdefault((one.engine, one.target, one.draft, one.device), []).append(one)
+    rows = []
+    for of_kind in kinds.values():
+        names = sorted({one.replica for one in of_kind})
+        more = len(names) - MOST_NAMES
+        shown = ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+        rows.append((shown, min(of_kind, key=lambda one: one.started_at)))
+    return rows

@@ -14,6 +14,11 @@ def number(value: float | None, digits: int = 2) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
+def times(value: float | None) -> str:
+    """A ratio for a person; a dash if it is not known."""
+    return "–" if value is None else f"{value:.2f}×"
+
+
 def interval(low: float | None, high: float | None) -> str:
     """An interval for a person; a dash where it is not known, as from one pair."""
     return "–" if low is None or high is None else f"{low:.2f} – {high:.2f}"

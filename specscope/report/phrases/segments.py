@@ -159,3 +159,15 @@ def has_memory(report: Report) -> bool:
     """Whether an arm knows the bytes that it moved, or how busy memory was."""
     arms = (arm for segment in report.segments for arm in segment.arms)
     return any(arm.bandwidth is not None or arm.dram_active is not None for arm in arms)
+
+
+def graded(segment: SegmentRow) -> str:
+    """Grade and confidence of a verdict; a dash if it has neither."""
+    if segment.grade == segment.confidence == "none":
+        return "–"
+    return f"{'no grade' if segment.grade == 'none' else segment.grade}, {segment.confidence}"
+
+
+def is_sure(segment: SegmentRow) -> bool:
+    """Whether a gate may be changed on a verdict."""
+    return segment.confidence == "high"
