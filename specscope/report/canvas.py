@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 INK = "#1f2933"
 FAINT = "#c8d0d8"
 WIN, LOSS, UNCLEAR = "#1a7f5a", "#b3382c", "#5b6875"
+SERIES = ("#2b6cb0", "#b7791f", "#6b46c1", "#1a7f5a", "#b3382c", "#4a5568", "#0987a0", "#97266d")
+FILL = "#e4e9ee"
 PAGE_COLOURS = {
-    INK: "--ink", FAINT: "--line", WIN: "--win", LOSS: "--loss", UNCLEAR: "--soft",
+    INK: "--ink", FAINT: "--line", WIN: "--win", LOSS: "--loss", UNCLEAR: "--soft", FILL: "--fill",
+    "#2b6cb0": "--blue", "#b7791f": "--amber", "#6b46c1": "--violet", "#4a5568": "--slate",
+    "#0987a0": "--teal", "#97266d": "--pink",
 }  # fmt: skip
 """Colours that the page names, so that they change with it between light and dark."""
-SERIES = ("#2b6cb0", "#b7791f", "#6b46c1", "#1a7f5a", "#b3382c", "#4a5568", "#0987a0", "#97266d")
 
 
 def new_frames(count: int) -> tuple[Figure, list[Axes]]:

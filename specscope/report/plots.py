@@ -12,6 +12,7 @@ from typing import Any
 
 from specscope.report.canvas import (
     FAINT,
+    FILL,
     INK,
     LOSS,
     SERIES,
@@ -30,7 +31,7 @@ PARTS = {
     "idle": "#c8d0d8",
     "catchup": "#0987a0",
     "prefill": "#8fa3b5",
-    "unseen": "#e4e9ee",
+    "unseen": FILL,
 }
 """Colours of a round's parts, in the order in which they are stacked."""
 

@@ -17,8 +17,11 @@ from waiting import PATIENCE_S
 from specscope.evaluate.experiment.objectives import METRICS
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.verdict import Flag
+from specscope.report.canvas import PAGE_COLOURS, SERIES
 from specscope.report.model import ChangeRow, EventRow, FlagRow, HowRow, Interval, Worth
 from specscope.report.phrases.actions import change_said, worth_said
+from specscope.report.phrases.numbers import short
+from specscope.report.plots_over_time import MARKS
 from specscope.report.render import to_html, write
 
 WORTH = Worth(
@@ -50,6 +53,9 @@ def palettes():
     return [dict(re.findall(r"(--\w+): (#[0-9a-f]{6})", text)) for text in (light, dark)]
 
 
+FAINT = ("--line", "--fill")  # of grids and of what nobody saw
+
+
 def luminance(colour):
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     r, g, b = (p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
@@ -66,6 +72,31 @@ def contrast(one, other):
 @pytest.mark.parametrize("behind", ["--page", "--card"])
 def test_text_stands_out_from_what_is_behind_it(colours, text, behind):
     assert contrast(colours[text], colours[behind]) >= 4.5  # WCAG 2.1, level AA
+
+
+@pytest.mark.parametrize("colours", palettes(), ids=["light", "dark"])
+@pytest.mark.parametrize("line", [name for name in PAGE_COLOURS.values() if name not in FAINT])
+def test_a_line_of_a_picture_stands_out_from_the_page(colours, line):
+    assert contrast(colours[line], colours["--page"]) >= 3.0  # WCAG 2.1, graphics
+
+
+def test_every_colour_of_a_picture_is_the_page_s_own():
+    light, _ = palettes()
+
+    assert {colour: light[name] for colour, name in PAGE_COLOURS.items()} == {
+        colour: colour for colour in PAGE_COLOURS
+    }
+    assert set(SERIES) <= PAGE_COLOURS.keys()
+    assert set(MARKS.values()) <= PAGE_COLOURS.keys()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(1784.0, "1,780"), (123456.0, "123,000"), (0.0, "0"), (5.0, "5"), (12.345, "12.3"),
+     (0.41, "0.41"), (-2500.0, "-2,500"), (None, "–"), (float("nan"), "–")],
+)  # fmt: skip
+def test_a_large_number_has_no_exponent(value, said):
+    assert short(value) == said
 
 
 def test_the_two_pages_are_two():

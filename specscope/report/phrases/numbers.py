@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 
 from specscope.report.model import (
@@ -54,12 +55,22 @@ def percent_more(ratio: Interval) -> str:
     return f"{100 * (ratio.value - 1):+.1f} %{span}"
 
 
+def short(value: float | None) -> str:
+    """Three digits and no exponent; a dash if it is not known."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if abs(value) >= 1000:
+        rounded = round(value, 2 - math.floor(math.log10(abs(value))))
+        return f"{rounded:,.0f}"
+    return "0" if abs(value) < 1e-4 else f"{value:.3g}"
+
+
 def quantity(one: Interval) -> str:
-    """A quantity with its interval, three digits each."""
-    span = "" if one.low is None or one.high is None else f" ({one.low:.3g} to {one.high:.3g})"
-    return f"{one.value:.3g}{span}"
+    """A quantity with its interval."""
+    limits = None in (one.low, one.high)
+    return short(one.value) + ("" if limits else f" ({short(one.low)} to {short(one.high)})")
 
 
 def scaled(value: float | None, scale: float) -> str:
     """A number in the unit of the page; a dash if it is not known."""
-    return "–" if value is None else f"{scale * value:.3g}"
+    return short(None if value is None else scale * value)
