@@ -68,7 +68,7 @@ def export(args: Namespace) -> int:
     found = advise(args, evidence)
     out = export_table(args.engine, found.new, found.moves, args.largest_batch, routed=found.routes)
     lines = [json.dumps(out.settings)]
-    lines.append(f"regret against the full table: {_percent(out.regret)}")
+    lines.append(f"loss against the full table: {_percent(out.regret)}")
     lines += [f"    {reason}" for reason in out.unknown]
     if out.router:
         lines.append(f"behind a router with these rules: {_percent(out.routed_regret)}")

@@ -273,7 +273,7 @@ def _autopilot(verbs: Any) -> None:
     parser.add_argument(
         "--apply",
         action="store_true",
-        help="put a table that is surely better in force; without this it only proposes it",
+        help="put a table in force if it is better with 95 %% confidence (default: propose it)",
     )
     parser.add_argument(
         "--block-s",

@@ -16,7 +16,7 @@ from specscope.gate.places import Place
 from specscope.policy.table import GateTable
 
 HOUR_NS = 3600 * 10**9
-TOO_SLOW = "a token surely takes longer than the class is allowed"
+TOO_SLOW = "the time per token exceeds the class's latency limit"
 CHANGES = frozenset({"enable", "raise", "lower", "disable", "route", "adopt"})
 
 
@@ -110,16 +110,16 @@ def judge(
         if old is not None and old.loses and not old.within(rules.idle):
             return Move(place, "disable", old_k, 0, "loses to target-only", old)
         if verdict.action == "no_difference":
-            return stay("no_change", "nothing that matters either way", old)
+            return stay("no_change", "no difference that matters", old)
         if old_k == 0:
             return stay("keep", "target-only is in force and stays")
-        return stay("no_change", f"k = {old_k} does not surely lose", old)
+        return stay("no_change", f"k = {old_k} may not lose", old)
     assert verdict.k is not None
     if too_slow and old_k and verdict.k != old_k:
         rule = "lower" if verdict.k < old_k else "raise"
         return Move(place, rule, old_k, verdict.k, TOO_SLOW, against_k0.get(f"k{verdict.k}"))
     if old is not None and old.wins and old.arm in verdict.best:
-        return stay("keep", "wins, and nothing is surely better", old)
+        return stay("keep", "wins, and no other is better with 95 % confidence", old)
     new_k = verdict.k
     gain = _between(verdict, new_k, old_k)
     if gain is None or gain.low is None:
@@ -127,11 +127,13 @@ def judge(
     if new_k > old_k:
         rule = "enable" if old_k == 0 else "raise"
         if gain.low > 1.0 + rules.up:
-            return Move(place, rule, old_k, new_k, "gains beyond doubt", gain)
-        return stay("no_change", f"k = {new_k} does not surely gain {rules.up:.0%}", gain)
+            return Move(place, rule, old_k, new_k, "gains with 95 % confidence", gain)
+        return stay("no_change", f"k = {new_k} may gain less than {rules.up:.0%}", gain)
     if gain.low > 1.0 or (old is not None and old.loses):
-        return Move(place, "lower", old_k, new_k, "the shorter draft is surely better", gain)
-    return stay("no_change", f"k = {new_k} is not surely better", gain)
+        return Move(
+            place, "lower", old_k, new_k, "the shorter draft is better with 95 % confidence", gain
+        )
+    return stay("no_change", f"k = {new_k} may not be better", gain)
 
 
 def _table(place: Place, old_k: int, rules: GateRules, tables: TablesThatRan) -> Move:
@@ -168,16 +170,16 @@ def _table(place: Place, old_k: int, rules: GateRules, tables: TablesThatRan) ->
         if one is None:
             return stay("insufficient", f"{arm} and {rival} never met in a pair")
         if not one.wins:
-            return stay("no_change", f"{arm} does not surely beat {rival}", one)
+            return stay("no_change", f"{arm} may not beat {rival}", one)
     gain = contrasts[tables.in_force]
     assert gain is not None
     if gain.low is None:
         return stay("insufficient", f"the interval of {arm} over {gain.baseline} is unknown", gain)
     if gain.low <= 1.0 + rules.up:
-        why = f"{arm} does not surely gain {rules.up:.0%} over {gain.baseline}"
+        why = f"{arm} may gain less than {rules.up:.0%} over {gain.baseline}"
         return stay("no_change", why, gain)
     best = max(switches, key=lambda name: _value(verdict, name), default=BASELINE)
-    why = f"{arm} surely beats {', '.join(rivals)}"
+    why = f"{arm} beats {', '.join(rivals)} with 95 % confidence"
     return Move(place, "adopt", old_k, old_k, why, contrasts.get(best), table=table)
 
 
@@ -189,7 +191,7 @@ def _without_gain(place: Place, old_k: int, rules: GateRules, ran: Estimate | No
     if ran.loses and not ran.within(rules.idle):
         off = GateTable((), 0)
         return Move(place, "disable", old_k, 0, "loses to target-only", ran, table=off)
-    return Move(place, "no_change", old_k, old_k, "the table in force does not surely lose", ran)
+    return Move(place, "no_change", old_k, old_k, "the table in force may not lose", ran)
 
 
 def _value(verdict: Verdict, arm: str) -> float:
@@ -234,4 +236,4 @@ def _lacking(place: Place) -> str:
         return f"not to be believed: {', '.join(verdict.flags)}"
     if verdict.pairs_needed:
         return f"{verdict.action}: {verdict.pairs} of about {verdict.pairs_needed} pairs"
-    return f"{verdict.action}: thin evidence"
+    return f"{verdict.action}: low confidence"

@@ -258,28 +258,28 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
     Why.TIME_UNKNOWN: lambda _: "the time per output token of requests is not known in both arms",
     Why.UNDECIDED: lambda r: f"not decided: {listed(r['arms']) or 'which arm to run'}",
     Why.NO_GAIN: lambda r: f"no draft length gains {r['effect']:.0%}",
-    Why.SURELY_SLOWER: lambda r: f"surely slower: {listed(r['arms'])}",
+    Why.SURELY_SLOWER: lambda r: f"slower with 95 % confidence: {listed(r['arms'])}",
     Why.ALL_LOSE: lambda _: "every draft length that was tried loses to target-only",
     Why.CURRENT_LOSES: lambda _: "no draft length wins, and the one in force loses to target-only",
     Why.NOT_IN_FORCE: lambda r: f"not decided yet, and not in force: {listed(r['arms'])}",
     Why.NONE_WITHIN_ALLOWANCE: lambda _: (
-        "no draft length that wins keeps to the class's allowance, and target-only does"
+        "every draft length that wins exceeds the class's latency limit, and target-only does not"
     ),
     Why.BEYOND_ALLOWANCE: lambda r: (
-        f"{r.arm} takes {r['p95_ms']:.3g} ms a token (95th percentile), "
-        f"{r['allowance_ms']:.3g} are allowed"
+        f"{r.arm} takes {r['p95_ms']:.3g} ms per token (95th percentile); the limit is "
+        f"{r['allowance_ms']:.3g} ms"
     ),
     Why.RIVALS: lambda r: f"{listed(r['arms'])} cannot be told from {r.arm}, which is preferred",
     Why.BREAK_EVEN: lambda r: (
-        f"{r.arm} yields {r['tokens_per_round']:.2f} tokens a round and breaks even at "
+        f"{r.arm} yields {r['tokens_per_round']:.2f} tokens per round, break-even at "
         f"{r['break_even']:.2f}"
     ),
-    Why.PAIRS_NEEDED: lambda r: f"needs about {r['pairs']} pairs in all",
-    Why.THIN: lambda r: f"thin evidence: {r.arm} has {r['have']} of {r['least']} {r['unit']}",
+    Why.PAIRS_NEEDED: lambda r: f"needs about {r['pairs']} pairs in total",
+    Why.THIN: lambda r: f"low confidence: {r.arm} has {r['have']} of {r['least']} {r['unit']}",
     Why.THIN_OUTPUTS: lambda r: (
         f"{r.arm} may change outputs: too few requests ran twice at k = 0 to tell"
     ),
-    Why.LEFT_OUT: lambda r: f"{r['pairs']} pairs left out: {LEFT_OUT[r['reason']]}",
+    Why.LEFT_OUT: lambda r: f"{r['pairs']} pairs dropped: {LEFT_OUT[r['reason']]}",
     Why.OUTPUTS: _outputs,
     Why.CAUSE: lambda r: cause_words.primary(r.numbers, r.arm),
     Why.CAUSES: lambda r: cause_words.rivals(r.numbers, r.arm),
@@ -292,11 +292,11 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
     Why.CROSSING: lambda r: (
         f"{r.arm} and target-only are equal at load {r['load']:.3g}"
         + ("" if None in (r["low"], r["high"]) else f" ({r['low']:.3g} to {r['high']:.3g})")
-        + ("; beyond it the arm loses" if r["falls"] else "; below it the arm loses")
+        + ("; at higher load the arm loses" if r["falls"] else "; at lower load the arm loses")
     ),
     Why.BACKLOG: lambda r: (
-        f"the queue that one arm leaves is drained in the other's block (in {r['share']:.0%} of "
-        "the pairs), so the speedup is not that of a steady state"
+        f"in {r['share']:.0%} of the pairs one arm's block leaves a queue that the other's drains, "
+        "so the speedup is not that of a steady state"
         + (
             ""
             if r["capacity_low"] is None
@@ -323,13 +323,13 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
         f"{r.arm}`, or start both sides alike"
     ),
     Why.DRAFTED_LESS: lambda r: (
-        f"{r.arm} is left out: it drafted {r['drafted']:.2g} tokens a round, its length is {r['k']}"
+        f"{r.arm} is dropped: it drafted {r['drafted']:.2g} tokens per round instead of {r['k']}"
     ),
     Why.WORSENS: _worsens,
     Why.NO_PAIRS: lambda _: "no pair of blocks yet",
     Why.REPLAY_GAIN: _replay_gain,
     Why.FEW_REQUESTS: lambda r: f"{r['have']} of {r['least']} requests",
-    Why.FEW_PARTS: lambda r: f"thin evidence: {r['have']} of {r['least']} parts",
+    Why.FEW_PARTS: lambda r: f"low confidence: {r['have']} of {r['least']} parts",
     Why.BASELINE_BLOCKS: lambda r: f"blocks at k = 0 beside the others of {_of(r)}",
     Why.FOLLOWED_PAIRS: lambda r: (
         f"pairs of k = 0 and another draft length that the engine follows of {_of(r)}"
