@@ -184,3 +184,59 @@ def test_a_caption_may_give_the_measure_of_columns_that_are_categories(tmp_path)
         ("coding", 2.8),
         ("writing", 1.9),
     }
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "| Model | Tokens/sec (with draft) | Tokens/sec (without draft) | Gain |\n"
+            "|---|---|---|---|\n"
+            "| A 14B + A 0.5B | 50.0 | 62.5 | -20.0% |\n| B 8B + B 1B | 90.0 | 60.0 | +50.0% |\n",
+            [0.8, 1.5],
+        ),
+        (  # what drafted is a column; one of both arms is without it
+            "| Drafter | Task | tokens/round | No-drafter TPS | Spec TPS |\n|---|---|---|---|---|\n"
+            "| small head | poem | 3.4 | 40.0 | 62.0 |\n",
+            [1.55],
+        ),
+        (  # columns are tasks, with a speed and an acceptance in a cell
+            "| Run | Poem | Table | Overall |\n|---|---|---|---|\n"
+            "| No MTP | 20.0 t/s | 21.0 t/s | 20.5 +/- 0.6 t/s |\n"
+            "| MTP `--draft-max 2` | 36.0 t/s, 91% accept | 31.5 t/s, 71% accept | 33.7 t/s |\n",
+            [1.8, 1.5],
+        ),
+        (
+            "- baseline: 60.0 tok/s overall median, 22,449 MiB loaded\n"
+            "- MTP n-max 2: 120.0 tok/s, 81% acceptance\n- MTP n-max 4: 132.0 tok/s, +120%\n",
+            [2.0, 2.2],
+        ),
+    ],
+)
+def test_runs_are_told_apart_by_brackets_drafters_tasks_or_bullets(text, expected, tmp_path):
+    assert ratios(judge(tmp_path, text)) == pytest.approx(expected)
+
+
+def test_accepted_tokens_per_round_are_no_percentage(tmp_path):
+    found = judge(
+        tmp_path,
+        "| Mode | tok/s | Acceptance |\n|---|---|---|\n| no drafter | 8.0 | n/a |\n"
+        "| EAGLE3 | 12.0 | 1.66 accepted tokens/round |\n",
+    )
+
+    assert ratios(found) == [1.5]
+    assert {window["acceptance_rate"] for window in found["windows"]} <= {None}
+
+
+def test_cells_of_an_aligned_row_with_gaps_belong_to_the_columns_above_them(tmp_path):
+    found = judge(
+        tmp_path,
+        "Results of the night\n\n"
+        "config      k    accept    tok/s\n"
+        "no spec                    50.0\n"
+        "mtp         2    0.81      75.0\n"
+        "mtp         4    0.60      80.0\n",
+    )
+
+    assert ratios(found) == [1.5, 1.6]
+    assert [window["acceptance_rate"] for window in found["windows"]] == [0.81, 0.6]

@@ -15,6 +15,12 @@ from specscope.readers.tables.sentences import sentences, speeds_in_sentence
         ("Speed went from 12 tok/s (no draft) to 9 tok/s (with draft).", 12, 9),
         ("Decoding falls from 45 tok/s to 31 tok/s with speculative decoding enabled", 45, 31),
         ("baseline 120 tok/s → 180 tok/s with eagle3", 120, 180),
+        ("measured 40.1 tok/s baseline and 60.2 tok/s at n-max 3 (+50%)", 40.1, 60.2),
+        (
+            "Mine: baseline 40.1 → 60.2 tok/s with `--spec-draft-n-max 3` (+50%), accepts 0.5–0.9.",
+            40.1,
+            60.2,
+        ),
         ("The base model runs at 45 tok/s, with n-gram it reaches 61 tok/s", 45, 61),
     ],
 )
@@ -40,6 +46,8 @@ def test_a_sentence_with_both_runs_gives_both_speeds(sentence, without, with_):
         "MTP k=2 gives 61 tok/s, MTP k=4 gives 58 tok/s",  # both speculate
         "EAGLE went from 120 tok/s to 180 tok/s with CUDA graphs",
         "MTP was 30 tok/s and went from 30 tok/s to 41 tok/s with MTP depth 3",
+        "40.1 → 60.2 tok/s with MTP at n-max 3",  # before and after what?
+        "baseline 40.1 → 60.2 tok/s with MTP (+80%)",
         "Is 41 tok/s with MTP against 30 tok/s without normal?",
     ],
 )

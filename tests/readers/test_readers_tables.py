@@ -4,34 +4,35 @@ import pytest
 from reading import arms, codes, devices, read, windows
 
 from specscope.readers.records import Finding
-from specscope.readers.tables.names import k_of, role_of
+from specscope.readers.tables.names import K0, OFF, ON, SILENT, WORD, k_of, named
 
 
 @pytest.mark.parametrize(
-    ("name", "k", "role"),
+    ("name", "state"),
     [
-        ("no_spec", None, "target_only"),
-        ("No speculation", None, "target_only"),
-        ("baseline", None, "target_only"),
-        ("baseline-bf16", None, "target_only"),
-        ("target-only", None, "target_only"),
-        ("w/o draft", None, "target_only"),
-        ("vanilla", None, "target_only"),
-        ("mtp_off", None, "target_only"),
-        ("Reference", None, "target_only"),
-        ("eagle disabled", None, "target_only"),
-        ("eagle_base", None, "speculative"),
-        ("mtp_on_tq_off", None, "speculative"),
-        ("anything", 0, "target_only"),
-        ("dsd_k0", None, "k0"),
-        ("k=0", 0, "k0"),
-        ("eagle3", 3, "speculative"),
-        ("ngram_k8", None, "speculative"),
-        ("offline-eagle", None, "speculative"),
+        ("no_spec", OFF),
+        ("No speculation", OFF),
+        ("baseline", WORD),
+        ("baseline-bf16", WORD),
+        ("target-only", OFF),
+        ("w/o draft", OFF),
+        ("vanilla", OFF),
+        ("mtp_off", OFF),
+        ("Reference", WORD),
+        ("eagle disabled", OFF),
+        ("eagle_base", ON),
+        ("mtp_on_tq_off", ON),
+        ("dsd_k0", K0),
+        ("k=0", K0),
+        ("eagle3", ON),
+        ("ngram_k8", ON),
+        ("offline-eagle", ON),
+        ("default 16", SILENT),  # the default of what is no run without it
+        ("default", SILENT),
     ],
 )
-def test_an_arms_name_and_k_give_its_role(name, k, role):
-    assert role_of(name, k) == role
+def test_an_arms_name_says_whether_it_speculates(name, state):
+    assert named(name).state == state
 
 
 @pytest.mark.parametrize(

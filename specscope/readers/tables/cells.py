@@ -26,7 +26,7 @@ _QUANTITY = re.compile(
 _RATIO = re.compile(
     r"(?P<plain>\d+(?:\.\d+)?)\s*[x×](?![a-z0-9])|(?P<percent>[+\-−–]\d+(?:\.\d+)?)\s*%"
 )
-_ACCEPTED = re.compile(r"(\d+(?:\.\d+)?)\s*%\s*(?:draft\s*)?acc", re.IGNORECASE)
+_ACCEPTED = re.compile(r"(\d+(?:\.\d+)?)\s*%\s*(?:draft\s*)?acc\w*", re.IGNORECASE)
 _AT = re.compile(r"@\s*(\d+(?:\.\d+)?)(?:\s*[-–]\s*\d+(?:\.\d+)?)?\s*%")
 """An acceptance behind a speed (`118.8 t/s @ 52.1%`), or its range."""
 
@@ -112,6 +112,8 @@ def read(text: str | None) -> Cell:
     plain = _AT.sub(" ", _BRACKETS.sub(" ", text)).replace("−", "-").strip()
     found = _fraction(plain) or _fraction(remarks)
     rate, at = _ACCEPTED.search(text), _AT.search(text)
+    rate = None if rate and text.startswith(rate.group()) else rate
+    plain = _ACCEPTED.sub(" ", plain).strip() if rate else plain
     spread = None
     parts = _SPREAD.split(plain, maxsplit=1)
     if len(parts) == 2:
@@ -134,7 +136,7 @@ def read(text: str | None) -> Cell:
         spread if values else None,
         found,
         ratio_of(remarks),
-        float(rate.group(1)) / 100 if rate and not text.startswith(rate.group(0)) else None,
+        float(rate.group(1)) / 100 if rate else None,
         bool(at),
         bool(_FIRST.search(text)),
     )

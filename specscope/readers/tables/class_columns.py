@@ -115,7 +115,12 @@ def grouped_columns(table: Table) -> dict[str, tuple[str, str]]:
 
 
 def category_columns(table: Table) -> dict[str, tuple[str, str]]:
-    """Column to (class, measure), if the caption names an acceptance and no column does."""
+    """Column to (class, measure), if the caption names an acceptance and no column does, or if
+    cells of all of them give speeds and the rows name the arms."""
+    speeds = [n for n in table.names[1:] if unit_of(table, n) == "tok_s"]
+    told = {n: (n, "tok_s") for n in speeds if not is_total(table.said(n))}
+    if len(told) > 1 and _one_speed_a_class(table, told):
+        return told
     measure = next(filter(None, map(_told_measure, [table.caption, *table.context[:4]])), None)
     schema = resolve(table.names, table.rows)
     if measure not in ("mean_length", "acceptance_rate") or schema.metrics or schema.positions:

@@ -49,6 +49,7 @@ DRAFTER = words("drafter draft_model draft draft_model_path speculative_model sp
 
 HIGHER = {
     "throughput_tok_s": "output_tok_s output_tok_per_s throughput_tok_s throughput_tok_per_s tok_s "
+    "tokens_per_sec tok_per_sec tokens_sec "
     "tok_per_s toks tokens_s tokens_per_s tokens_per_second output_throughput "
     "output_tokens_per_second "
     "output_throughput_tok_s output_throughput_tok_per_s throughput tps gen_tok_s decode_tok_s "

@@ -23,7 +23,8 @@ _SAME = (
     (r"\beagle[-_ ]?([123])\b", r"eagle\1"), (r"\bd-?flash[-_ ]?([12])\b", r"dflash\1"),
     (r"\bauto[- ]?regressive\b", "autoregressive"), (r"\bnext[- ]n\b", "nextn"),
     (r"\b(?:speed|spec)[-_ ]bench\w*", " "), (r"\btarget[-_ ](?:only|alone)\b", "autoregressive"),
-    (r"\b(?:no|without) an? ", "no "), (r"\b(?:un-?assisted|un-?speculated)\b", "autoregressive"),
+    (r"\b(?:no|without) an? ", "no "), (r"\bn[- ]max\b", "nmax"),
+    (r"\b(?:un-?assisted|un-?speculated)\b", "autoregressive"),
     (r"不使用|未启用|关闭|无|不开", " no "), (r"投机(?:解码|采样|推理)?|推测(?:解码|采样)?",
     " spec "),
     (r"开启|启用", " on "), (r"基线|基准", " baseline "), (r"草稿(?:模型)?", " draft "),
@@ -63,7 +64,7 @@ _PASSED = {
     "decode", "decoding", "mode", "model", "models", "head", "heads", "tokens", "token", "is",
     "was",
     "=", ":", "n", "max", "depth", "the", "any", "a", "all", "using", "layer", "len", "length",
-    "type",
+    "type", "nmax",
     "steps", "prediction", "draft", "num", "method", "config", "only",
 }  # fmt: skip
 """Words between a drafter and what is said of it."""
@@ -71,7 +72,7 @@ _PASSED = {
 _UNSPECULATED = {"autoregressive", "vanilla", "ar", "greedyar", "nodraft", "stp"}
 _BASELINE = {
     "baseline", "base", "target", "plain", "clean", "reference", "control", "original", "standard",
-    "stock", "default", "normal", "regular", "bare",
+    "stock", "normal", "regular", "bare",
 }  # fmt: skip
 _STATISTICS = {"mean", "avg", "average", "median", "min", "max", "total", "draft"}
 """Before "AR" they speak of an acceptance rate, not of autoregressive decoding."""
@@ -80,7 +81,7 @@ _FILLER = {
     "with", "and", "only", "run", "runs", "decoding", "decode", "mode", "model", "default",
     "native",
     "tok", "tps", "config", "flag", "arm", "test", "results", "result", "tree", "chain", "topk",
-    "the",
+    "the", "nmax",
 }  # fmt: skip
 _VERSION = re.compile(
     r"#\d+|\b(?:main|master|trunk|branch|pr|commit|before|after|old|new|patched|upstream|prev(?:ious)?"
@@ -218,17 +219,6 @@ def named(text: str) -> Name:
     if plain and plain[-1] in _ON and len(plain) <= 3:
         return Name(SWITCHED_ON, None, rest, versioned)
     return Name(SILENT, None, rest, versioned)
-
-
-def role_of(name: str, k: int | None = None) -> str:
-    """`target_only`, `k0`, `speculative` or `unknown`, from a name and the k that stands beside
-    it."""
-    state = named(name).state
-    if k or state in (ON, SWITCHED_ON):
-        return "speculative" if k or state == ON else "unknown"
-    if state == K0:
-        return "k0"
-    return "target_only" if state in (OFF, WORD) or k == 0 else "unknown"
 
 
 def k_of(name: str) -> int | None:

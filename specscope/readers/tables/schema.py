@@ -144,7 +144,8 @@ def measured(
         elif metric != "acceptance_rate" and cell.unit.startswith("%"):
             continue
         elif metric == "acceptance_rate":
-            unclear = "pct" in column and not cell.unit and max(cell.values) <= 1
+            counts = cell.unit.startswith(("tok", "accepted", "draft")) and max(cell.values) > 1
+            unclear = counts or ("pct" in column and not cell.unit and max(cell.values) <= 1)
             several = len(cell.values) > 1 and not cell.fraction  # of runs, or of positions?
             if cell.first_position or unclear or several:  # 0.6 under percent: 0.6 % or 60 %?
                 continue

@@ -33,7 +33,7 @@ _SPEED = re.compile(
     r"(?P<unit>tok(?:en)?s?[\s-]?(?:/|per)[\s-]?s(?:ec(?:ond)?)?|t/s|tps)?(?![\w/%.]*[\w/%])",
     re.IGNORECASE,
 )
-_UNITLESS = re.compile(r"\s*\(?(?:with|without|w/|w/o)\b", re.IGNORECASE)
+_UNITLESS = re.compile(r"\s*\(?(?:(?:with|without|w/|w/o)\b|(?:->|→)\s?~?\d)", re.IGNORECASE)
 _NOT_MEASURED = re.compile(
     r"\?|\b(?:would|could|should|might|may|up to|at (?:least|most|best)|claim\w*|advertis\w*"
     r"|hop(?:e|ed|ing)|want\w*|imagine|suppose\w*|maybe|aim\w*|prefill|prompt processing|ttft"
@@ -110,7 +110,7 @@ def _names(before: str, between: str, after: str) -> tuple[str, str] | None:
     None if a name may hold more than is understood."""
     lead = _trimmed(_JOINT.split(before.rstrip(" ,;:-–—=~≈("))[-1])
     inner = [_trimmed(part) for part in _JOINT.split(between) if part.strip(" (),;:–—-")]
-    rest = re.split(r"[,;:)]|\s[-–—]\s", after, maxsplit=1)[0]
+    rest = re.split(r"[,;:)]|\s[-–—]\s|\s\((?=[-+−]?\d)", after, maxsplit=1)[0]
     if len(inner) > 2 or re.search(r"\b(?:and|plus)\b|[+&]", rest):
         return None
     rest = _trimmed(rest)

@@ -275,7 +275,7 @@ def _by_arm(
 def _of_speculation(name: str) -> bool:
     return (
         headers.metric_of(name) in headers.OUTCOME
-        or name in headers.K
+        or name in (*headers.K, *headers.DRAFTER)
         or headers.is_draft_length(name)
     )
 
