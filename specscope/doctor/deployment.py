@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 PATIENCE_S = 5.0
 SKEW_S = 5.0  # rows an hour ahead are refused; a guardrail and a block's bounds suffer before
-LATELY_NS = 600 * 10**9
 DAY_NS = 24 * 3600 * 10**9
 FOLLOWS_NS = 60 * 10**9  # a policy reaches an engine within seconds
 
@@ -99,22 +98,24 @@ def _hook_versions(store: Store) -> Iterator[Check]:
 
 
 def _followed(store: Store) -> Iterator[Check]:
-    from specscope import queries
+    from specscope.policy.following import replicas_by_policy
     from specscope.policy.stored import newest_with_table, read_policies
-    from specscope.queries.period import since_condition
 
     policy, now = newest_with_table(read_policies(store)), time.time_ns()
     if policy is None or now - policy.created_at < FOLLOWS_NS:
         return
-    rows = store.rows(queries.policies_followed(since_condition("started_at", now - LATELY_NS)))
-    behind = [row["replica"] for row in rows if row["policy"] != policy.number]
+    followed = replicas_by_policy(store, now)
+    running = sum(map(len, followed.values()))
+    behind = [name for number in followed if number != policy.number for name in followed[number]]
     what = f"policy {policy.number}"
     if behind:
-        detail = f"{len(behind)} of {len(rows)} replicas do not follow it: {', '.join(behind[:5])}"
+        detail = (
+            f"{len(behind)} of {running} replicas do not follow it: {', '.join(sorted(behind)[:5])}"
+        )
         remedy = "vLLM needs SPECSCOPE_REQUEST_K=on; look at the sidecar's log for a refused policy"
         yield Check(what, "warning", detail, remedy)
-    elif rows:
-        yield Check(what, "ok", f"followed by {len(rows)} replicas")
+    elif running:
+        yield Check(what, "ok", f"followed by {running} replicas")
 
 
 def grafana(environment: Mapping[str, str]) -> Iterator[Check]:

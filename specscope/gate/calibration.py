@@ -15,11 +15,9 @@ from specscope.policy.rollback import stopped
 from specscope.policy.stored import (
     HoldOut,
     StopRules,
-    checked,
     newest_with_table,
     next_table,
     read_policies,
-    until,
     write_policy,
 )
 from specscope.policy.table import GateTable
@@ -104,12 +102,12 @@ def start(
             "length the engine runs now, and after the window"
         )
     table = GateTable((), default_k or 0) if before is None else before.table_at(now)
+    rules = window.rules.as_json()
     if window.swap is not None:
-        body = crossover_policy(policies, window.swap, now=now, default_k=default_k)
-        body |= until(body["first_pair"], 2 * window.pairs, table)
-        if author:
-            body["author"] = author
-        body = checked(body | window.rules.as_json())
+        body = crossover_policy(
+            policies, window.swap, now=now, default_k=default_k, pairs=window.pairs, author=author,
+            **rules,
+        )  # fmt: skip
     else:
         check_distinct(window.arms, table)
         hold_out = HoldOut(
@@ -120,9 +118,7 @@ def start(
             window.pairs,
             tuple(window.arms),
         )
-        body = next_table(
-            policies, table, now=now, hold_out=hold_out, author=author, **window.rules.as_json()
-        )
+        body = next_table(policies, table, now=now, hold_out=hold_out, author=author, **rules)
     return write_policy(store, body, f"calibration, {window.minutes:g} minutes", now, service)
 
 

@@ -44,17 +44,18 @@ def export(
     routed: classes that cannot be served well in a shared batch, whatever their own moves say.
     """
     if engine == OWN:
-        return Exported(engine, table.as_json(), 0.0, 0.0, _routes(moves, routed), ())
+        return Exported(engine, table.as_json(), 0.0, 0.0, _routes(moves, table, routed), ())
     runs_now = [table.default_k, *(cell.k for cell in table.cells)]
     schedule = best_schedule(moves, largest_batch=largest_batch, in_force=runs_now)
-    speculating, _ = pool_split(moves)
-    behind = best_schedule(moves, speculating, largest_batch) if speculating else schedule
+    speculating, _ = pool_split(moves, table)
+    apart = any(move.place.verdict.segment.class_ in speculating for move in moves)
+    behind = best_schedule(moves, speculating, largest_batch) if apart else schedule
     return Exported(
         engine=engine,
         settings=ENGINES[engine](schedule, largest_batch),
         regret=schedule.regret,
         routed_regret=behind.regret,
-        router=_routes(moves, routed),
+        router=_routes(moves, table, routed),
         limits=LIMITS[engine],
         unknown=schedule.unknown,
     )
@@ -139,11 +140,13 @@ LIMITS = {
 }
 
 
-def _routes(moves: Sequence[Move], routed: Sequence[str]) -> tuple[Mapping[str, str], ...]:
+def _routes(
+    moves: Sequence[Move], table: GateTable, routed: Sequence[str]
+) -> tuple[Mapping[str, str], ...]:
     """Where a router should send each class; empty where all classes want the same pool."""
     alone = {move.place.verdict.segment.class_ for move in moves if move.rule == "route"}
     alone |= set(routed)
-    speculating, plain = pool_split(moves)
+    speculating, plain = pool_split(moves, table)
     rules: list[Mapping[str, str]] = []
     for name in sorted({*speculating, *plain, *routed}):
         if name in alone:

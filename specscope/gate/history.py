@@ -8,16 +8,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from specscope import queries
 from specscope.gate.console import open_store, say
 from specscope.gate.show import diff_lines
 from specscope.policy.events import kind_of
+from specscope.policy.following import replicas_by_policy
 from specscope.policy.stored import StoredPolicy, newest_with_table, read_policies
 from specscope.policy.table import GateTable
-from specscope.queries.period import since_condition
-from specscope.store.connection import Store
 
-LATELY_NS = 600 * 10**9  # within which a replica that runs has sent a round
 SHOWN = 20
 
 
@@ -55,18 +52,6 @@ def history(args: Namespace) -> int:
         lines.append(f"{len(entries) - len(shown)} older ones are left out: --all")
     plain = {"policies": [asdict(one) for one in entries], "replicas": running}
     return say(args, lines or ["no policy was ever written"], plain)
-
-
-def replicas_by_policy(store: Store, now: int) -> dict[int | None, list[str]]:
-    """The replicas that ran rounds lately, by the policy of their newest round; None: of none.
-
-    now: ns since 1970. Raises StoreError if the store cannot be read.
-    """
-    lately = since_condition("started_at", now - LATELY_NS)
-    found: dict[int | None, list[str]] = {}
-    for row in store.rows(queries.policies_followed(lately)):
-        found.setdefault(row["policy"], []).append(row["replica"])
-    return found
 
 
 def entries_of(

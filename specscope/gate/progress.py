@@ -15,6 +15,7 @@ from specscope.evaluate.verdict.shared_batch import ClassTimes
 from specscope.evidence.read import read_blocks
 from specscope.policy.arms import table_of_arm
 from specscope.policy.stored import StoredPolicy, with_table
+from specscope.policy.table import GateTable
 from specscope.queries.period import since_condition
 from specscope.store.connection import Store
 
@@ -262,15 +263,26 @@ def _listeners(
             runs = "no policy" if policy is None else f"policy {policy}"
             disobeyed.append(f"{replica} runs {runs}, not {number}")
     ran = f"policy = {number} AND {since_condition('started_at', experiment.span[0])}"
-    disobeyed += [line for row in store.rows(queries.arms_drafted(ran)) if (line := _unlike(row))]
+    for row in store.rows(queries.arms_drafted(ran)):
+        table = table_of_arm(experiment.body, row["arm"])
+        if table is not None and (line := _unlike(row, table)):
+            disobeyed.append(line)
     return tuple(silent), tuple(disobeyed)
 
 
-def _unlike(row: Mapping[str, Any]) -> str | None:
-    """What an arm drafted, if that is not what its name says."""
+def _unlike(row: Mapping[str, Any], table: GateTable) -> str | None:
+    """What an arm drafted, if its table does not allow it, or nothing if it asks for drafts."""
     k, sequences, proposed = arm_k(row["arm"]), row["sequences"], row["proposed"]
-    if k is None or sequences < FEW_ROWS:
+    if sequences < FEW_ROWS:
         return None
-    if k == 0 and proposed > EDGE * sequences:
-        return f"{row['replica']} drafts {proposed / sequences:.1f} tokens a round under k = 0"
-    return f"{row['replica']} drafted nothing under k = {k}" if k and not proposed else None
+    name = row["arm"] if k is None else f"k = {k}"
+    longest = table.k_max
+    if proposed > (longest + EDGE) * sequences:
+        more = "" if k == 0 else f", which allows {longest}"
+        return (
+            f"{row['replica']} drafts {proposed / sequences:.1f} tokens a round under {name}{more}"
+        )
+    if longest and not proposed:
+        classes = "" if k is not None else ": has it traffic of the classes that draft?"
+        return f"{row['replica']} drafted nothing under {name}{classes}"
+    return None

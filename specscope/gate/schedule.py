@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from specscope.gate.rules import Move
-from specscope.policy.table import REPLAYED
+from specscope.policy.table import REPLAYED, GateTable
 
 Kind = tuple[str | None, str | None, str | None]
 
@@ -96,13 +96,21 @@ def _untimed(move: Move) -> str:
     return f"{verdict.segment} is not decided"
 
 
-def pool_split(moves: Sequence[Move]) -> tuple[list[str], list[str]]:
-    """Classes that speculate somewhere, and classes that never do: two pools for a router."""
+def pool_split(
+    moves: Sequence[Move], table: GateTable | None = None
+) -> tuple[list[str], list[str]]:
+    """Classes that speculate somewhere, and classes that never do: two pools for a router.
+
+    table: whose cells say it of classes that no move is about, since mixed traffic was judged as a
+    whole.
+    """
     speculates: dict[str, bool] = defaultdict(bool)
-    for move in moves:
-        name = move.place.verdict.segment.class_
+    moved = [(move.place.verdict.segment.class_, move.new_k) for move in moves]
+    judged = {name for name, _ in moved}
+    told = [(cell.class_, cell.k) for cell in (table.cells if table else ())]
+    for name, k in [*moved, *(one for one in told if one[0] not in judged)]:
         if name is not None:
-            speculates[name] |= move.new_k > 0
+            speculates[name] |= k > 0
     return (
         sorted(name for name, on in speculates.items() if on),
         sorted(name for name, on in speculates.items() if not on),

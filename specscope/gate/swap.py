@@ -23,7 +23,7 @@ from specscope.evidence.differences import (
     speculates,
     undeclared,
 )
-from specscope.policy.stored import StoredPolicy, checked, newest_with_table, next_table
+from specscope.policy.stored import StoredPolicy, checked, newest_with_table, next_table, until
 from specscope.policy.table import GateTable
 
 MAP = "specscope-swap.map"
@@ -87,17 +87,30 @@ def schedule(swap: Swap, first: int, hours: float) -> list[Slot]:
 
 
 def crossover_policy(
-    policies: Sequence[StoredPolicy], swap: Swap, *, now: int, default_k: int | None = None
+    policies: Sequence[StoredPolicy],
+    swap: Swap,
+    *,
+    now: int,
+    default_k: int | None = None,
+    pairs: int | None = None,
+    author: str = "",
+    **words: Any,
 ) -> dict[str, Any]:
     """The policy under which hooks number the blocks; the table in force stays.
+
+    pairs: blocks of two sides after which it ends by itself; None: it goes on. author, words: as in
+    `next_table`.
 
     Raises UsageError where none is in force and default_k does not say what runs.
     """
     before = newest_with_table(policies)
     if before is None and default_k is None:
         raise UsageError("no table is in force: --default-k says which draft length runs now")
-    table = GateTable((), default_k or 0) if before is None else before.table
-    body = next_table(policies, table, now=now)
+    table = GateTable((), default_k or 0) if before is None else before.table_at(now)
+    first = swap.first_block(now)
+    if pairs is not None:
+        words |= until(first, 2 * pairs, table)
+    body = next_table(policies, table, now=now, author=author, **words)
     return checked(
         {
             **body,
@@ -106,7 +119,7 @@ def crossover_policy(
             "arms": [{"name": "current"}],
             "block_ms": 1000 * swap.block_s,
             "burn_in_ms": 250 * swap.block_s,
-            "first_pair": swap.first_block(now),
+            "first_pair": first,
             "share": 1.0,
             "crossover": {
                 "left": list(swap.left),

@@ -170,7 +170,8 @@ def test_history_says_how_many_replicas_follow(where, capsys):
     with Store.open(where) as store:
         write_policy(store, next_table([], GateTable((), 4), now=NOW), "", NOW)
         for replica, policy in (("r0", 1), ("r1", 1), ("r2", None)):
-            put(store, Traffic(replica=replica, pairs=1, policy=policy))
+            lately = time.time_ns() - 60 * 10**9
+            put(store, Traffic(replica=replica, pairs=1, policy=policy, started_at=lately))
 
     _, out, _ = run(capsys, "history", "--store", where)
     _, plain, _ = run(capsys, "history", "--store", where, "--json")

@@ -12,6 +12,7 @@ from specscope.evidence.read import Evidence
 from specscope.gate import show
 from specscope.gate.export import export
 from specscope.gate.recommend import recommendation
+from specscope.gate.schedule import pool_split
 from specscope.policy.arms import PolicyArm
 from specscope.policy.stored import HoldOut, StoredPolicy, next_table
 from specscope.policy.table import Cell, GateTable, State
@@ -168,3 +169,15 @@ def test_the_engines_schedule_is_told_what_it_leaves_behind_of_a_table():
 
     assert out.settings["num_speculative_tokens"] == 2
     assert out.regret == pytest.approx(1 - 1 / found.moves[0].evidence.value, abs=0.02)
+
+
+def test_a_router_is_told_which_classes_of_an_adopted_table_draft():
+    found = advised(packed)
+    shorter = (Cell(2, "sql", batch=(0, 9)), Cell(0, "sql"), Cell(0, "chat"))
+    table = GateTable((Cell(4, "json"), *shorter), 0)
+
+    assert found.moves[0].table is not None
+    assert pool_split(found.moves, found.new) == (["json", "sql"], [])
+    assert pool_split(found.moves, table) == (["json", "sql"], ["chat"])
+    pools = {rule["class"]: rule["pool"] for rule in export("vllm", table, found.moves).router}
+    assert pools == {"json": "speculative", "sql": "speculative", "chat": "target_only"}

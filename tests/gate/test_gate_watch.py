@@ -194,6 +194,28 @@ def test_an_engine_that_does_not_draft_as_its_arm_says_is_named(where, arms, lin
     assert seen.disobeyed == (line,)
 
 
+@pytest.mark.parametrize(
+    ("k", "drafted", "line"),
+    [
+        (4, 0, "r0 drafted nothing under mine: has it traffic of the classes that draft?"),
+        (2, 4, "r0 drafts 4.0 tokens a round under mine, which allows 2"),
+        (0, 4, "r0 drafts 4.0 tokens a round under mine, which allows 0"),
+        (4, 2, None),
+    ],
+)
+def test_an_arm_with_a_table_has_to_draft_within_it(where, k, drafted, line):
+    now = time.time_ns()
+    mine = PolicyArm("mine", table=GateTable((Cell(k, "sql"),), 0))
+    with Store.open(where) as store:
+        experiment, begins, _ = begin(
+            store, now - 60 * SECOND, arms=("k0", "mine"), tables=(mine,), pairs=2000
+        )
+        traffic(store, experiment.number, begins, arms=(("k0", 0), ("mine", drafted)))
+        seen = progress(store, read_policies(store), experiment, None, now)
+
+    assert seen.disobeyed == (() if line is None else (line,))
+
+
 def test_following_ends_with_the_experiment_and_says_where_it_stands(where):
     said, slept = [], []
     with Store.open(where) as store:
