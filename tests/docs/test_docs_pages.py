@@ -76,3 +76,14 @@ def test_a_clone_answers_before_anything_is_installed(words):
     )
 
     assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_every_page_is_linked_from_another_one():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    linked = {
+        (page.parent / link).resolve()
+        for page in pages
+        for link in re.findall(r"\]\((?!https?:)([^)#]+\.md)", page.read_text())
+    }
+
+    assert [page.name for page in pages if page not in linked | {ROOT / "README.md"}] == []
