@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import warnings
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,15 @@ PAGE_COLOURS = {
     "#0987a0": "--teal", "#97266d": "--pink",
 }  # fmt: skip
 """Colours that the page names, so that they change with it between light and dark."""
+
+
+LONGEST_LABEL = 44  # letters that fit beside a chart
+
+
+def label(name: str) -> str:
+    """A name beside a chart: cut, without control characters, and with no formula in it."""
+    plain = "".join(letter for letter in name if letter.isprintable()).replace("$", r"\$")
+    return plain if len(plain) <= LONGEST_LABEL else f"{plain[: LONGEST_LABEL - 1]}…"
 
 
 def new_frames(count: int) -> tuple[Figure, list[Axes]]:
@@ -74,7 +84,12 @@ def svg(figure: Figure, title: str, text: str) -> str:
     from matplotlib import rc_context
 
     file = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "font.family": "sans-serif", "svg.hashsalt": title}):
+    # A letter that the measuring font lacks is still text: browsers have fonts of their own.
+    with (
+        warnings.catch_warnings(),
+        rc_context({"svg.fonttype": "none", "font.family": "sans-serif", "svg.hashsalt": title}),
+    ):
+        warnings.simplefilter("ignore", UserWarning)
         figure.savefig(file, format="svg", metadata={"Date": None}, transparent=True)
     drawn = file.getvalue()[file.getvalue().index("<svg") :]
     for colour, name in PAGE_COLOURS.items():
@@ -83,6 +98,7 @@ def svg(figure: Figure, title: str, text: str) -> str:
     salt = hashlib.sha256(title.encode()).hexdigest()[:8]
     drawn = re.sub(r'id="([^"]+)"', rf'id="{salt}-\1"', drawn)
     drawn = re.sub(r'(href="#|url\(#)([^")]+)', rf"\g<1>{salt}-\g<2>", drawn)
-    names = f"<title>{escape(title)}</title><desc>{escape(text)}</desc>"
+    said = "".join(letter for letter in text if letter.isprintable())
+    names = f"<title>{escape(title)}</title><desc>{escape(said)}</desc>"
     head, rest = drawn.split(">", 1)
     return f'{head} role="img" aria-label="{escape(title)}">{names}{rest}'

@@ -18,6 +18,7 @@ from specscope.report.canvas import (
     SERIES,
     UNCLEAR,
     WIN,
+    label,
     new_figure,
     new_frames,
     patch,
@@ -90,7 +91,7 @@ def speedups(contrasts: Sequence[Contrast]) -> str:
                 axes.plot([row.low, row.high], [height, height], color=colour, lw=2, alpha=0.75)
             axes.plot([row.value], [height], "o", color=colour, ms=4.5)
             ticks.append(height)
-            labels.append(f"{segment}   {row.arm}")
+            labels.append(f"{label(segment)}   {label(row.arm)}")
             height -= 1.0
         height -= 0.6
     axes.axvline(1.0, color=INK, lw=1)
@@ -127,12 +128,13 @@ def survival(segments: Sequence[Survivals]) -> str:
         frame.set_ylim(0, 1)
         frame.set_xlim(0.7, longest + 0.3)
         frame.set_xticks(range(1, longest + 1))
-        frame.set_title(one.segment, fontsize=9, loc="left", color=INK)
+        frame.set_title(label(one.segment), fontsize=9, loc="left", color=INK)
         frame.grid(color=FAINT, lw=0.5)
     figure.supxlabel("position in the draft", fontsize=9, color=INK)
     figure.supylabel("share of rounds that keep it", fontsize=9, color=INK)
     if names:
-        figure.legend([patch(colours[name]) for name in names], names, frameon=False, fontsize=9,
+        handles = [patch(colours[name]) for name in names]
+        figure.legend(handles, [label(name) for name in names], frameon=False, fontsize=9,
                       labelcolor=INK, ncols=len(names), loc="outside upper center")  # fmt: skip
     return svg(
         figure,
@@ -157,7 +159,7 @@ def time_parts(bars: Sequence[Bar]) -> str:
                 axes.barh(height, width, left=left, color=colour, height=0.78)
                 left += width
             ticks.append(height)
-            labels.append(f"{segment}   {row.arm}")
+            labels.append(f"{label(segment)}   {label(row.arm)}")
             height -= 1.0
         height -= 0.6
     used = [part for part in PARTS if any(bar.parts.get(part) for bar in bars)]

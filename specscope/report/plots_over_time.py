@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from specscope.report.canvas import FAINT, INK, SERIES, new_frames, patch, svg
+from specscope.report.canvas import FAINT, INK, SERIES, label, new_frames, patch, svg
 
 MARKS = {
     "deploy": "#6b46c1",
@@ -59,7 +59,7 @@ def trend(lines: Sequence[Line], marks: Sequence[Mark]) -> str:
         values = [point.value for point in line.points]
         frame.plot([_days(point.at) for point in line.points], values, "o-", color=SERIES[0],
                    ms=3.5, lw=1.2)  # fmt: skip
-        frame.set_title(line.name, fontsize=9, loc="left", color=INK)
+        frame.set_title(label(line.name), fontsize=9, loc="left", color=INK)
         locator = AutoDateLocator(maxticks=5)  # type: ignore[no-untyped-call]
         frame.xaxis.set_major_locator(locator)
         frame.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]

@@ -45,6 +45,7 @@ def _template(name: str) -> Any:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_on_a_page if name.endswith(".html.j2") else _in_a_cell,
     )
     for topic in (actions, evidence, numbers, segments):
         environment.filters.update(
@@ -54,6 +55,20 @@ def _template(name: str) -> Any:
         )
     environment.filters.update(need=cause_words.need, cause=cause_words.name)
     return environment.get_template(name)
+
+
+def _on_a_page(value: Any) -> Any:
+    """A value without the characters that no page may hold: names are what clients sent."""
+    if not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return "".join(letter for letter in value if letter.isprintable() or letter in "\n\t")
+
+
+def _in_a_cell(value: Any) -> Any:
+    """The same for Markdown, where a bar or an end of line would break a table."""
+    if not isinstance(value, str):
+        return value
+    return "".join(letter if letter.isprintable() else " " for letter in value).replace("|", "\\|")
 
 
 def _moment_json(value: object) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -19,6 +21,7 @@ COLOURS = {"keep": "green", "set_k": "green", "disable": "red", "engine_fault": 
 
 def show(report: Report, console: Console) -> None:
     """Print the headline, the verdicts and why, the story, and what of the evidence was lost."""
+    report = _printable(report)
     console.print(Text(report.headline, style="bold"))
     console.print(_table(report.segments))
     if report.changes:
@@ -54,6 +57,20 @@ def show(report: Report, console: Console) -> None:
         )
     for line in (*report.findings, *report.notes):
         console.print(f"- {line}", markup=False, highlight=False)
+
+
+def _printable(value: Any) -> Any:
+    """A value whose texts move no cursor and set no colour: names are what clients sent."""
+    if isinstance(value, str):
+        return "".join(letter for letter in value if letter.isprintable())
+    if isinstance(value, list):
+        return [_printable(one) for one in value]
+    if isinstance(value, dict):
+        return {_printable(name): _printable(one) for name, one in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        held = {field.name: getattr(value, field.name) for field in fields(value)}
+        return replace(value, **{name: _printable(one) for name, one in held.items()})
+    return value
 
 
 def _table(segments: list[SegmentRow]) -> Table:

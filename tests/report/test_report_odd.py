@@ -1,6 +1,7 @@
 """Whatever rollups a store holds, a report comes out: never a crash, never a NaN in it."""
 
 import dataclasses
+import html
 import io
 import json
 import math
@@ -12,13 +13,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from reports import a_loss, a_report, a_segment
 from rich.console import Console
 
 from specscope.evaluate.experiment.segments import load_bucket
 from specscope.evidence.read import read
 from specscope.gate.recommend import recommendation
 from specscope.report.collect import collect, unlabelled
-from specscope.report.render import to_html, to_json
+from specscope.report.render import to_html, to_json, write
 from specscope.report.terminal import show
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
@@ -286,3 +288,29 @@ def test_traffic_without_a_class_is_said_with_its_share(emitted, share):
             return [{"class": name, "emitted": tokens} for name, tokens in emitted.items()]
 
     assert [note.split()[0] for note in unlabelled(Rows(), 0)] == share
+
+
+ODD_NAMES = (
+    "$x$", "$\\frac{$", "😀 名前", "x" * 10_000, "'; DROP TABLE round; --", "{{ 7*7 }}",
+    "a\x1b[31m", "a|b\nc", "a\x00b", "]]>",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=range(len(ODD_NAMES)))
+def test_whatever_a_name_is_it_stays_a_name(name, tmp_path, recwarn):
+    lost = a_segment(name, "disable", None, name=f"{name}, heavy", **a_loss())
+    report = a_report(segments=[a_segment(name, name=f"{name}, light"), lost])
+    text = io.StringIO()
+
+    page = write(report, tmp_path).read_text()
+    show(report, Console(file=text, width=80, no_color=True))
+
+    assert not re.search(r"[\x00-\x08\x0b-\x1f]", page)
+    assert "\x1b" not in text.getvalue()
+    assert html.escape("".join(filter(str.isprintable, name)), quote=True) in page.replace(
+        "&#34;", "&quot;"
+    ).replace("&#39;", "&#x27;").replace("\n", "")
+    assert json.loads((tmp_path / "report.json").read_text())["segments"][0]["label"] == name
+    table = (tmp_path / "report.md").read_text().split("## Verdicts")[1].split("\n\n")[1]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()} == {8}
+    assert not recwarn.list
