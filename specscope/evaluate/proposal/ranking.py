@@ -27,6 +27,9 @@ MOST_TABLES = 50_000
 DRAWS = 100  # of pairs, with repetition, for the error
 FEWEST_PAIRS = 4  # from which on there is an error
 LEVEL = 0.95
+BEYOND_ARMS = (
+    2.0  # by so many times its largest error on an arm, a table that did not run may be off
+)
 OTHERS = "other classes"
 
 
@@ -34,8 +37,8 @@ OTHERS = "other classes"
 class Predicted:
     """Throughput that the model expects of one table over another's. [ratio]
 
-    low, high: 95 % of repeated draws of pairs, and beside them as much as the model is off on the
-    arm that it fits worst; None if there are too few pairs.
+    low, high: 95 % of repeated draws of pairs, and beside them twice as much as the model is off on
+    the arm that it fits worst; None if there are too few pairs.
     """
 
     value: float
@@ -229,14 +232,14 @@ def _draws(
 
 
 def _predicted(value: float, draws: Floats, error: float) -> Predicted:
-    """error: of the model on the arm that it fits worst; both tables may be off by it."""
+    """error: of the model on the arm that it fits worst, in which both tables have a part."""
     known = draws[np.isfinite(draws) & (draws > 0.0)]
     if len(known) < DRAWS // 2:
         return Predicted(float(value))
     if (draws == 1.0).all():
         return Predicted(1.0, 1.0, 1.0)  # one table, twice
     ends = np.log(np.quantile(known, [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0]))
-    below, above = np.hypot(ends - math.log(value), math.sqrt(2.0) * error)
+    below, above = np.hypot(ends - math.log(value), BEYOND_ARMS * math.sqrt(2.0) * error)
     return Predicted(float(value), float(value * np.exp(-below)), float(value * np.exp(above)))
 
 
