@@ -154,7 +154,8 @@ def assess(
     """Judge evidence under the table in force.
 
     allowances: by class, the allowed 95th percentile of time per output token [ms]; those that
-    the table's cells name hold beside them. closed_loop: clients wait for their answers.
+    the table's cells name hold beside them. closed_loop: clients wait for their answers,
+    in every experiment; else those do whose policy says so.
     """
     allowed = {**_allowances_of(table), **(allowances or {})}
     rules = rules or Rules()

@@ -149,6 +149,7 @@ def _crossing(
         ambiguous=ambiguous,
         cache=_cache(ran, by_boot),
         undeclared=hidden,
+        closed_loop=any(policies[start[0]].get("closed_loop") is True for start in ran),
     )
 
 

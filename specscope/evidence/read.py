@@ -28,9 +28,10 @@ from specscope.store.connection import Store
 KINDS: dict[str, tuple[Design, bool]] = {
     "cohort": ("cohort", False),
     "blocks": ("switchback", True),
+    "closed_loop": ("closed_loop", True),
 }
 """By kind of policy: how traffic reaches its blocks, and whether its evidence is read while it
-grows."""
+grows. `closed_loop` are `blocks` whose policy says that clients wait for their answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,10 @@ class Evidence:
     @property
     def experiments(self) -> list[Experiment]:
         """Blocks by kind of policy; blocks of an unknown policy are cohorts."""
-        kinds = {policy.number: policy.kind for policy in self.policies}
+        kinds = {
+            policy.number: "closed_loop" if policy.closed_loop else policy.kind
+            for policy in self.policies
+        }
         groups: dict[str, list[BlockTime]] = {kind: [] for kind in KINDS}
         for block in self.blocks:
             kind = kinds.get(block.policy, "cohort")

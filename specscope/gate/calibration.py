@@ -31,7 +31,8 @@ class Window:
     """Arms to compare, minutes that it may last, seconds of a block.
 
     swap: a crossover by router instead, of engines that cannot change k while they run. rules:
-    what ends it before its last pair.
+    what ends it before its last pair. closed_loop: clients wait for their answers, which its
+    policy says to whoever judges it.
     """
 
     arms: tuple[PolicyArm, ...]
@@ -39,6 +40,7 @@ class Window:
     block_s: float
     swap: Swap | None = None
     rules: StopRules = StopRules()
+    closed_loop: bool = False
 
     @property
     def blocks(self) -> int:
@@ -102,11 +104,11 @@ def start(
             "length the engine runs now, and after the window"
         )
     table = GateTable((), default_k or 0) if before is None else before.table_at(now)
-    rules = window.rules.as_json()
+    words = {**window.rules.as_json(), "closed_loop": window.closed_loop}
     if window.swap is not None:
         body = crossover_policy(
             policies, window.swap, now=now, default_k=default_k, pairs=window.pairs, author=author,
-            **rules,
+            **words,
         )  # fmt: skip
     else:
         check_distinct(window.arms, table)
@@ -118,7 +120,7 @@ def start(
             window.pairs,
             tuple(window.arms),
         )
-        body = next_table(policies, table, now=now, hold_out=hold_out, author=author, **rules)
+        body = next_table(policies, table, now=now, hold_out=hold_out, author=author, **words)
     return write_policy(store, body, f"calibration, {window.minutes:g} minutes", now, service)
 
 

@@ -236,6 +236,11 @@ def _calibrate(verbs: Any) -> None:
         help="end the experiment once its arms have cost this share of capacity, such as 5%%",
     )
     parser.add_argument(
+        "--closed-loop",
+        action="store_true",
+        help="clients wait for their answers before they ask again: judge tokens per second",
+    )
+    parser.add_argument(
         "--whole-window",
         action="store_true",
         help="do not end before the time, even if every segment has its answer",

@@ -123,7 +123,7 @@ def calibrate(args: Namespace) -> int:
     block_s = swap.block_s if swap else args.block_s
     block_s = block_s or (proposed.length_s if proposed else planning.DEFAULT_BLOCK_S)
     rules = StopRules(when_decided=not args.whole_window, loss_budget=args.loss_budget)
-    window = calibration.Window(arms, args.minutes, block_s, swap, rules)
+    window = calibration.Window(arms, args.minutes, block_s, swap, rules, args.closed_loop)
     lines = calibration.describe(window) + ([str(proposed)] if proposed else [])
     if args.minutes > LONGEST_MIN:
         raise UsageError(f"{args.minutes:g} minutes are longer than a year")

@@ -67,6 +67,11 @@ class StoredPolicy:
         return author if isinstance(author, str) else ""
 
     @property
+    def closed_loop(self) -> bool:
+        """Whether whoever wrote it says that clients wait for their answers."""
+        return self.body.get("closed_loop") is True
+
+    @property
     def restores(self) -> int | None:
         """The policy whose table it put in force again; None if it is no rollback."""
         return _number(self.body.get("restores"))

@@ -33,6 +33,21 @@ def evidence(pairs=20, kind="cohort", **more):
     return Evidence(tuple(blocks), tuple(parts), policies=policies, **more)
 
 
+def test_a_policy_says_for_every_screen_that_its_clients_wait():
+    blocks, parts = rows(KINDS, pairs=20)
+    body = {"closed_loop": True}
+    said = Evidence(
+        tuple(blocks), tuple(parts), policies=(StoredPolicy(POLICY, 0, "blocks", body, ""),)
+    )
+
+    (experiment,) = assess(said).experiments
+
+    assert (experiment.kind, experiment.design) == ("closed_loop", "closed_loop")
+    assert [one.design for one in assess(evidence(kind="blocks")).experiments] == ["switchback"]
+    asked = assess(evidence(kind="blocks"), closed_loop=True)
+    assert [one.design for one in asked.experiments] == ["closed_loop"]
+
+
 def test_an_allowance_that_is_given_holds_over_that_of_a_cell():
     basis = Basis(MEASURED, tpot_ms=50.0)
     table = GateTable((Cell(4, "sql", basis=basis), Cell(4, "prose", basis=basis)), 0)

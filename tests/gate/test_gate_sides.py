@@ -359,6 +359,8 @@ def test_a_closed_loop_is_judged_by_tokens_however_idle_the_engines_are():
 
     assert judged(idle).metric.startswith("mean over requests of time per output token")
     assert judged(idle, closed_loop=True).metric.startswith("output tokens per second")
+    said = judged(idle, policy={"closed_loop": True})
+    assert said.metric.startswith("output tokens per second")
 
 
 def test_tokens_of_a_crossover_have_a_cost_beside_the_engine_without_speculation(tmp_path, capsys):

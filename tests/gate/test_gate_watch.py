@@ -13,6 +13,8 @@ from store.traffic import Traffic
 
 from specscope import queries
 from specscope.evaluate.experiment.blocks import BlockTime
+from specscope.gate.arms import arms_of_lengths
+from specscope.gate.calibration import Window, start
 from specscope.gate.progress import Stage, cost_so_far, incumbent, progress, whole_pairs
 from specscope.gate.watch import follow, look
 from specscope.policy.arms import PolicyArm
@@ -54,6 +56,18 @@ def test_a_cost_is_the_time_beyond_the_arm_in_force_for_the_same_tokens():
     assert against_k0.share == pytest.approx(-1 / 3)
     assert against_k0.spent is None
     assert unknown == against_k4  # an upper bound: the fastest arm is the reference
+
+
+@pytest.mark.parametrize("closed_loop", [False, True])
+def test_a_calibration_says_whether_its_clients_wait(tmp_path, closed_loop):
+    window = Window(arms_of_lengths((0, 4)), 30.0, 60.0, closed_loop=closed_loop)
+    with Store.open(f"chdb://{tmp_path}/store") as store:
+        migrate(store)
+        start(store, window, now=time.time_ns(), default_k=4)
+        (policy,) = read_policies(store)
+
+    assert policy.closed_loop == closed_loop
+    assert policy.stop_rules == window.rules
 
 
 def test_pairs_without_every_arm_or_without_tokens_cost_nothing():

@@ -52,7 +52,8 @@ class Crossing:
     boot. outputs: of the configurations, compared. ambiguous: names that cover two
     configurations, with these; their blocks are void. undeclared: parts in which the sides differ
     and which nobody declared, each with its values; then all blocks are void. cache: tokens that
-    the key-value cache of a configuration holds, if its boots agree on one number.
+    the key-value cache of a configuration holds, if its boots agree on one number. closed_loop:
+    clients wait for their answers, so the faster side rightly serves more.
     """
 
     policies: tuple[int, ...]
@@ -63,6 +64,7 @@ class Crossing:
     ambiguous: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cache: Mapping[str, int] = field(default_factory=dict)
     undeclared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    closed_loop: bool = False
 
     @property
     def baseline(self) -> str:
@@ -84,9 +86,12 @@ def judge_crossovers(
 ) -> list[JudgedCrossover]:
     """A verdict for each crossover and each kind of engine that it ran on.
 
-    closed_loop: clients wait for their answers, so the faster side rightly serves more.
+    closed_loop: of every crossing, whatever it says itself
     """
-    return [_judge(crossing, rules or Rules(), closed_loop) for crossing in crossings]
+    return [
+        _judge(crossing, rules or Rules(), closed_loop or crossing.closed_loop)
+        for crossing in crossings
+    ]
 
 
 def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> JudgedCrossover:
