@@ -67,6 +67,7 @@ def filled(tmp_path_factory, traffic):
         store.insert("event", event_rows([deploy]))
         rows = [
             sample | {"field": "dram_active", "value": 0.5},
+            sample | {"field": "clock_event_reasons", "value": 4.0},
             sample | {"field": "power", "value": None, "reason": "no permission"},
         ]
         store.insert("device", table("device", rows))
