@@ -28,6 +28,7 @@ NOBODY = {
     "policies": "policy = 99",
     "tokens_by_class": "class = 'nobody'",
     "verdicts": "epoch = 'nobody'",
+    "verdict_history": "epoch = 'nobody'",
 }
 """A condition that nothing meets, where the table has no replica."""
 
