@@ -115,9 +115,10 @@ def judged(group: Group) -> tuple[list[Speedup], ClassVerdict | None, list[Findi
             verdict = ClassVerdict(group.klass, Action.NOT_COMPARABLE, Confidence.HIGH, reasons)
         return comparisons, verdict, findings
     findings += settings([(r.arm, r.speedup, r.interval) for r in results])
-    why = [
-        _said(c) for c in comparisons if c.comparable and c.metric == _first_metric(comparisons, c)
-    ]
+    best = max(results, key=lambda result: result.speedup).arm.name
+    counted = [c for c in comparisons if c.comparable and c.metric == _first_metric(comparisons, c)]
+    # A line has room for one reason: that of the arm which the verdict names.
+    why = [_said(c) for c in sorted(counted, key=lambda c: c.arm != best)]
     why += [Sentence.of(f) for f in findings if f.code in _REASONS]
     weak = [f for f in findings if f.code in _WEAKENS]
     return comparisons, _verdict(group, results, why, disagree, bool(weak)), findings

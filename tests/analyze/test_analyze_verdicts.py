@@ -39,6 +39,14 @@ def test_the_action_follows_from_the_speedup(speed, action, k, tmp_path):
     assert found["verdicts"][0]["grade"] == "replayed"
 
 
+def test_the_first_reason_is_about_the_arm_that_the_verdict_names(tmp_path):
+    found = judge(tmp_path, b_csv=table("none,0,8,100", "k2,2,8,130", "k8,8,8,190"))
+
+    (verdict,) = found["verdicts"]
+    assert verdict["k"] == 8
+    assert [reason.split()[0] for reason in verdict["reasons"][:2]] == ["k8", "k2"]
+
+
 def test_reasons_name_the_findings_that_they_repeat(tmp_path):
     (tmp_path / "b.csv").write_text(table("vLLM none,0,8,100", "SGLang eagle,3,8,130"))
     analysis = analyze([str(tmp_path)])
