@@ -386,8 +386,7 @@ def _pause(
 ) -> PilotStep:
     """A window without pairs to the end of the one that it replaces."""
     length_s = max(2.0 * state.block_s, (until - now) / 1e9)
-    arms = (BASELINE, *(() if incumbent_of(table) == BASELINE else (IN_FORCE,)))
-    arms = arms if len(arms) > 1 else (BASELINE, IN_FORCE)
+    arms = (BASELINE, IN_FORCE)
     pairs = max(1, int(length_s // (len(arms) * state.block_s)))
     hold_out = HoldOut(0.0, state.block_s, state.block_s / 4, arms, pairs)
     body = next_table(policies, table, now=now, hold_out=hold_out, author=AUTHOR, **state.as_json())

@@ -15,12 +15,11 @@ from specscope.policy.rollback import stopped
 from specscope.policy.stored import (
     HoldOut,
     StopRules,
-    newest_with_table,
     next_table,
     read_policies,
+    table_in_force,
     write_policy,
 )
-from specscope.policy.table import GateTable
 from specscope.store.connection import Store
 
 TRIES, PAUSE_S = 24, 5.0  # to stop it; a service that restarts takes no longer
@@ -97,13 +96,12 @@ def start(
     Raises UsageError if there is neither a table nor a default_k, or two arms run one table.
     """
     policies = read_policies(store)
-    before = newest_with_table(policies)
-    if before is None and default_k is None:
+    table = table_in_force(policies, now, default_k)
+    if table is None:
         raise UsageError(
             "no table is in force, so there is none to put back: --default-k says which draft "
             "length the engine runs now, and after the window"
         )
-    table = GateTable((), default_k or 0) if before is None else before.table_at(now)
     words = {**window.rules.as_json(), "closed_loop": window.closed_loop}
     if window.swap is not None:
         body = crossover_policy(

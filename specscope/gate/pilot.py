@@ -15,7 +15,7 @@ from specscope.gate.plan import DEFAULT_BLOCK_S
 from specscope.gate.sight import serving
 from specscope.policy.arms import PolicyArm
 from specscope.policy.autopilot import AutopilotState
-from specscope.policy.stored import newest_with_table, read_policies, write_policy
+from specscope.policy.stored import read_policies, table_in_force, write_policy
 from specscope.policy.table import GateTable
 from specscope_hook.gate import CURRENT
 
@@ -30,12 +30,11 @@ def autopilot(args: Namespace) -> int:
     with open_store(args) as store:
         now = time.time_ns()
         policies = read_policies(store)
-        before = newest_with_table(policies)
-        if before is None and args.default_k is None:
+        table = table_in_force(policies, now, args.default_k)
+        if table is None:
             raise UsageError(
                 "no table is in force: --default-k says which draft length the engine runs now"
             )
-        table = GateTable((), args.default_k or 0) if before is None else before.table_at(now)
         tried = candidates(arms, table)
         state = AutopilotState(
             arms=tried,

@@ -15,7 +15,7 @@ from specscope.evidence.mixed import MixedRounds, read_mixed
 from specscope.gate.arms import check_file_name
 from specscope.gate.console import open_store, say, write_json
 from specscope.gate.rules import GateRules
-from specscope.policy.stored import newest_with_table, read_policies
+from specscope.policy.stored import read_policies, table_in_force
 from specscope.policy.table import SCHEMA, Cell, GateTable
 from specscope.store.connection import Store
 
@@ -73,9 +73,8 @@ def look_for_table(
     """
     policies = read_policies(store)
     mixed = read_mixed(store, policies, since, epoch)
-    newest = newest_with_table(policies)
-    in_force = newest.table_at(time.time_ns()) if newest else GateTable((), default_k or 0)
-    return rank(mixed, in_force)
+    in_force = table_in_force(policies, time.time_ns(), default_k)
+    return rank(mixed, in_force or GateTable((), 0))
 
 
 def rank(mixed: MixedRounds, in_force: GateTable) -> ProposedArms | None:

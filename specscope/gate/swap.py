@@ -23,8 +23,7 @@ from specscope.evidence.differences import (
     speculates,
     undeclared,
 )
-from specscope.policy.stored import StoredPolicy, checked, newest_with_table, next_table, until
-from specscope.policy.table import GateTable
+from specscope.policy.stored import StoredPolicy, checked, next_table, table_in_force, until
 
 MAP = "specscope-swap.map"
 BLOCK_S = 240  # of a block, where nobody says otherwise
@@ -103,10 +102,9 @@ def crossover_policy(
 
     Raises UsageError where none is in force and default_k does not say what runs.
     """
-    before = newest_with_table(policies)
-    if before is None and default_k is None:
+    table = table_in_force(policies, now, default_k)
+    if table is None:
         raise UsageError("no table is in force: --default-k says which draft length runs now")
-    table = GateTable((), default_k or 0) if before is None else before.table_at(now)
     first = swap.first_block(now)
     if pairs is not None:
         words |= until(first, 2 * pairs, table)

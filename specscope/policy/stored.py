@@ -185,6 +185,19 @@ def unread(policies: Sequence[StoredPolicy]) -> list[str]:
     ]
 
 
+def table_in_force(
+    policies: Sequence[StoredPolicy], now: int, default_k: int | None
+) -> GateTable | None:
+    """The table in force at a time, ns since 1970; that of `default_k` if none ever was.
+
+    None if neither is known.
+    """
+    newest = newest_with_table(policies)
+    if newest is not None:
+        return newest.table_at(now)
+    return None if default_k is None else GateTable((), default_k)
+
+
 def next_table(
     policies: Sequence[StoredPolicy],
     table: GateTable,
