@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from specscope.analyze.scrapes import Scrapes
 from specscope.readers.records import Finding, Scrape, Window
@@ -42,7 +43,8 @@ def between(before: str | None, after: str | None) -> Counted | None:
     records = list(scrapes.records())
     if any(isinstance(one, Finding) and one.code == "COUNTER_RESET" for one in records):
         return None
-    return _sum(one for one in records if isinstance(one, Window))
+    windows = [one for one in records if isinstance(one, Window)]
+    return total(map(_counted, windows)) if windows else None
 
 
 def total(stretches: Iterable[Counted | None]) -> Counted | None:
@@ -57,6 +59,11 @@ def total(stretches: Iterable[Counted | None]) -> Counted | None:
     return Counted(drafts, proposed, accepted)
 
 
+def read_counted(raw: Mapping[str, Any]) -> dict[str, Counted | None]:
+    """By side, from JSON."""
+    return {side: one and Counted(**one) for side, one in raw.items()}
+
+
 def _scrape(text: str) -> Scrape | None:
     reader, found = Exposition("/metrics"), list[Scrape]()
     for line in text.splitlines():
@@ -65,14 +72,8 @@ def _scrape(text: str) -> Scrape | None:
     return found[-1] if found else None
 
 
-def _sum(windows: Iterable[Window]) -> Counted | None:
-    """Over the engines behind one address; None if one of them does not count."""
-    known = [(one.drafts, one.proposed, one.accepted) for one in windows]
-    if not known:
+def _counted(window: Window) -> Counted | None:
+    """Of one engine behind an address; None if it does not count."""
+    if window.drafts is None or window.proposed is None or window.accepted is None:
         return None
-    drafts = proposed = accepted = 0
-    for counts in known:
-        if counts[0] is None or counts[1] is None or counts[2] is None:
-            return None
-        drafts, proposed, accepted = drafts + counts[0], proposed + counts[1], accepted + counts[2]
-    return Counted(drafts, proposed, accepted)
+    return Counted(window.drafts, window.proposed, window.accepted)

@@ -14,7 +14,7 @@ from typing import Any
 
 from specscope.errors import InputError
 from specscope.replay.client import Outcome
-from specscope.replay.counters import Counted
+from specscope.replay.counters import read_counted
 from specscope.replay.play import PlayedPart
 from specscope.replay.result import without_nan
 
@@ -72,7 +72,7 @@ def _part(raw: Mapping[str, Any]) -> PlayedPart:
     return PlayedPart(
         number=int(raw["number"]),
         outcomes=tuple(_outcome(one) for one in raw["outcomes"]),
-        counted={side: one and Counted(**one) for side, one in raw["counted"].items()},
+        counted=read_counted(raw["counted"]),
     )
 
 

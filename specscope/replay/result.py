@@ -15,7 +15,7 @@ from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.verdict import Action, Confidence, Flag, Grade, Reason, Verdict
 from specscope.replay import judge
 from specscope.replay.contrast import Gain
-from specscope.replay.counters import Counted
+from specscope.replay.counters import read_counted
 from specscope.replay.judge import JudgedReplay, Replayed
 
 SCHEMA = "specscope.replay/1"
@@ -70,7 +70,7 @@ def read(path: Path) -> ReplayResult:
             outputs_differing=raw["outputs_differing"],
             batch=float(raw["batch"]),
             largest=int(raw["largest"]),
-            counted={side: one and Counted(**one) for side, one in raw.get("counted", {}).items()},
+            counted=read_counted(raw.get("counted", {})),
             failures=dict(raw.get("failures", {})),
         )
         return ReplayResult(

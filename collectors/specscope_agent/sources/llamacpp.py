@@ -85,6 +85,15 @@ def _clock_us(stamped: re.Match[str]) -> int:
     return ((minutes * 60 + seconds) * 1000 + ms) * 1000 + us
 
 
+def _stamp(raw: bytes) -> re.Match[str] | None:
+    return lines.STAMPED.match(raw.decode("utf-8", "replace"))
+
+
+def _is_start(stamped: re.Match[str] | None) -> bool:
+    """Whether a line is a server's first."""
+    return stamped is not None and lines.STARTS in stamped.group(5)
+
+
 @dataclass(slots=True)
 class _Event:
     """Something to be stored, and the cursor behind it."""
@@ -169,10 +178,10 @@ class LlamaCpp:
 
     def _looks(self, raw: bytes) -> bool:
         """Whether a line is a server's first; notes its clock."""
-        stamped = lines.STAMPED.match(raw.decode("utf-8", "replace"))
+        stamped = _stamp(raw)
         if stamped:
             self._now_us = _clock_us(stamped)
-        return stamped is not None and lines.STARTS in stamped.group(5)
+        return _is_start(stamped)
 
     def _fetch(self) -> bool:
         """Read on; False where nothing is new."""
@@ -190,7 +199,7 @@ class LlamaCpp:
         before, size = self._now_us, sum(len(raw) + 1 for _, raw in self._lines)
         while self._lines:
             at, raw = self._lines[0]
-            if lines.STARTS.encode() in raw and self._now_us and self._starts(raw):
+            if self._now_us and lines.STARTS.encode() in raw and _is_start(_stamp(raw)):
                 self._leave(at - len(raw) - 1, Facts())
                 return
             self._lines.popleft()
@@ -198,10 +207,6 @@ class LlamaCpp:
             self._line(at, raw)
         if self._now_us > before:
             self._set_clock(at_end=size < CHUNK_BYTES)
-
-    def _starts(self, raw: bytes) -> bool:
-        stamped = lines.STAMPED.match(raw.decode("utf-8", "replace"))
-        return stamped is not None and lines.STARTS in stamped.group(5)
 
     def _leave(self, offset: int, facts: Facts) -> None:
         """Go over to another start, once all that is left of this one has been given."""
