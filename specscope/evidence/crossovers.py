@@ -16,6 +16,7 @@ from specscope.evaluate.experiment.blocks import BASELINE, BlockTime, LeftOut
 from specscope.evaluate.experiment.crossover import CLEAN, CURRENT, SCHEDULE, Side, kind_of
 from specscope.evaluate.verdict.crossover import Crossing
 from specscope.evidence.differences import columns_of, declared, suffix, undeclared
+from specscope.policy.stored import says_closed_loop
 
 Policies = Mapping[int, Mapping[str, Any]]
 Boots = Mapping[tuple[str, str], Mapping[str, Any]]
@@ -149,7 +150,7 @@ def _crossing(
         ambiguous=ambiguous,
         cache=_cache(ran, by_boot),
         undeclared=hidden,
-        closed_loop=any(policies[start[0]].get("closed_loop") is True for start in ran),
+        closed_loop=any(says_closed_loop(policies[start[0]]) for start in ran),
     )
 
 

@@ -69,7 +69,7 @@ class StoredPolicy:
     @property
     def closed_loop(self) -> bool:
         """Whether whoever wrote it says that clients wait for their answers."""
-        return self.body.get("closed_loop") is True
+        return says_closed_loop(self.body)
 
     @property
     def restores(self) -> int | None:
@@ -183,6 +183,11 @@ def unread(policies: Sequence[StoredPolicy]) -> list[str]:
         for policy in newer
         if policy.kind in WITH_TABLE and policy.fault
     ]
+
+
+def says_closed_loop(body: Mapping[str, Any]) -> bool:
+    """Whether a policy's JSON says that clients wait for their answers."""
+    return body.get("closed_loop") is True
 
 
 def table_in_force(
