@@ -68,7 +68,7 @@ seams: $(READY)
 
 # Tables around known truths through `analyze`: no false verdict in a hundred thousand.
 tables: $(READY)
-	PYTHONPATH=tests/analyze $(BIN)/python tests/analyze/table_campaign.py $(or $(N),100000)
+	PYTHONPATH=tests/analyze $(BIN)/python tests/analyze/table_campaign.py $(or $(N),100000) $(ARGS)
 
 # dist/specscope-*.whl for everything, dist/specscope_hook-*.whl for the serving image. A virtual
 # environment is enough: nothing is installed into it.

@@ -70,12 +70,14 @@ class Collector:
 
     def _read_parts(self, path: str, found: list[Part]) -> bool:
         """Read what a document holds; False where nothing in it is known."""
-        known = [part for part in found if _says(part_records(part)[1])]
-        if len(known) == 1 and not says_arm(known[0].label):
+        read = [(part, *part_records(part)) for part in found]
+        known = [one for one in read if _says(one[2])]
+        if len(known) == 1 and not says_arm(known[0][0].label):
             # A document with one block in it is that block.
-            known = [replace(known[0], source=replace(known[0].source, name=path))]
-        for part in known:
-            self.take(part.source.name, *part_records(part))
+            part = replace(known[0][0], source=replace(known[0][0].source, name=path))
+            known = [(part, *part_records(part))]
+        for part, format, records in known:
+            self.take(part.source.name, format, records)
         return bool(known)
 
     def _read_whole(self, source: Source, reader: Reader | None) -> None:

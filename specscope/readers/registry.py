@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -61,8 +62,9 @@ def readers() -> tuple[Reader, ...]:
 
 def reader_for(head: bytes) -> Reader | None:
     """The surest reader, or None where none is sure of anything (binary files)."""
-    best = max(readers(), key=lambda reader: reader.sniff(head))
-    return best if best.sniff(head) > 0 else None
+    sureness = [(reader.sniff(head), reader) for reader in readers()]
+    surest, reader = max(sureness, key=operator.itemgetter(0))
+    return reader if surest > 0 else None
 
 
 _PACKED = {

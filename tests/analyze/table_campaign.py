@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from io import BytesIO
+from pathlib import Path
 
 from tables_of_truth import make
 from truth_check import answered, faults
@@ -14,6 +16,9 @@ from truth_check import answered, faults
 from specscope.analyze.collect import Collector
 from specscope.errors import InputError
 from specscope.readers.source import from_stream
+
+PART = 500
+"""Tables that are counted together; the last part is always whole."""
 
 EMPTY = {"verdicts": [], "comparisons": [], "windows": [], "totals": None}
 
@@ -50,20 +55,38 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tables", type=int, nargs="?", default=100_000)
     parser.add_argument("--first", type=int, default=0, help="the first seed (0)")
+    parser.add_argument(
+        "--out", type=Path, help="a file that takes the counts of each part; parts in it are done"
+    )
     args = parser.parse_args()
-    end, step = args.first + args.tables, 500
-    chunks = [range(s, min(s + step, end)) for s in range(args.first, end, step)]
-    false, counts = [], Counter()
+    done = _done(args.out)
+    starts = range(args.first, args.first + args.tables, PART)
+    parts = [range(start, start + PART) for start in starts]
+    parts = [seeds for seeds in parts if str(seeds) not in done]
     with ProcessPoolExecutor(2) as pool:
-        for found, own in pool.map(judged, chunks):
-            false += found
-            counts += own
+        for seeds, (false, counts) in zip(parts, pool.map(judged, parts), strict=True):
+            done[str(seeds)] = {"false": false, "counts": counts}
+            if args.out:
+                with args.out.open("a") as file:
+                    file.write(json.dumps({str(seeds): done[str(seeds)]}) + "\n")
+    false = [one for part in done.values() for one in part["false"]]
+    counts = sum((Counter(part["counts"]) for part in done.values()), Counter())
     for seed, layout, found in false[:40]:
         sys.stdout.write(f"seed {seed} ({layout}): {'; '.join(found[:3])}\n")
     for name, count in sorted(counts.items()):
         sys.stdout.write(f"{count:8} {name}\n")
     sys.stdout.write(f"{len(false)} false answers in {counts['tables']} tables\n")
     return 1 if false else 0
+
+
+def _done(path: Path | None) -> dict[str, dict]:
+    """Counts by seeds of the parts in a file; of a line that broke off, none."""
+    done: dict[str, dict] = {}
+    if path and path.exists():
+        for line in path.read_text().splitlines():
+            if line.endswith("}}"):
+                done.update(json.loads(line))
+    return done
 
 
 if __name__ == "__main__":

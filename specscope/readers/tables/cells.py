@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -61,6 +62,10 @@ LONGEST_CELL = 400
 """A longer text is no cell; its marks are left in."""
 
 
+REMEMBERED = 4096
+"""Several columns and shapes ask for one cell, so the answers to the last ones are kept."""
+
+
 class Quantity(NamedTuple):
     """A number and the unit behind it, in lower case; `` where there is none."""
 
@@ -102,8 +107,11 @@ def bare(text: str) -> str:
 
 def read(text: str | None) -> Cell:
     """The cell that a text is; an empty one where it holds no number."""
-    if not text or len(text) > LONGEST_CELL:
-        return Cell()
+    return Cell() if not text or len(text) > LONGEST_CELL else _read(text)
+
+
+@lru_cache(REMEMBERED)
+def _read(text: str) -> Cell:
     sides = steps(text)
     if len(sides) > 1 and all(quantity(side) for side in sides):
         return Cell()  # of which arm would the number be?
@@ -188,8 +196,11 @@ def quantity(text: str | None) -> Quantity | None:
     (`10-11 tok/s`) it is the middle, of any other range nothing. `8K` keeps its unit; `2.7k tok/s`
     is 2700.
     """
-    if not text:
-        return None
+    return _quantity(text[:LONGEST_CELL]) if text else None
+
+
+@lru_cache(REMEMBERED)
+def _quantity(text: str) -> Quantity | None:
     match = _QUANTITY.match(text.replace("\\", "/").replace("−", "-"))
     if match is None or (match.group("range") and not _is_narrow(match)):
         return None

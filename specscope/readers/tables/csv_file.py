@@ -6,9 +6,10 @@ import csv
 import io
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import BinaryIO
 
-from specscope.readers.tables.cells import bare
+from specscope.readers.tables.cells import LONGEST_CELL, REMEMBERED, bare
 
 _UNIT = re.compile(r"[\[(]([^\])]*)[\])]")
 _NO_UNIT = re.compile(r"[\[(](?:ratio|count)[\])]")
@@ -54,6 +55,11 @@ def delimiter(line: str) -> str:
 
 def name_of(column: str) -> str:
     """`Mean TPOT (ms)` to `mean_tpot_ms`, `memory.used [MiB]` to `memory_used_mib`."""
+    return _name_of(column[:LONGEST_CELL])
+
+
+@lru_cache(REMEMBERED)
+def _name_of(column: str) -> str:
     text = bare(column).lower()
     for word, meaning in _WORDS.items():
         text = text.replace(word, meaning)

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
+
+from specscope.readers.tables.cells import REMEMBERED
 
 ON, OFF, K0, WORD, SWITCHED_ON, SWITCHED_OFF, SILENT = (
     "on", "off", "k0", "word", "switched_on", "switched_off", "",
 )  # fmt: skip
+
+LONGEST_NAME = 4096
+"""A command line is the longest name there is."""
+
+LONGEST_NORMAL = 400
+"""What a name says of speculation stands in so many of its first characters."""
 
 _SAME = (
     (r"\bn[- ]gram", "ngram"), (r"\bmulti[- ]token[- ]prediction\b", "mtp"),
@@ -177,6 +186,11 @@ class Name(NamedTuple):
 
 def named(text: str) -> Name:
     """The grammar applied to one name."""
+    return _named(text[:LONGEST_NAME])
+
+
+@lru_cache(REMEMBERED)
+def _named(text: str) -> Name:
     normal = _normal(text)
     command = commanded(text)
     k = k_of(text)
@@ -288,7 +302,12 @@ def _holds(text: str, part: str) -> bool:
 
 
 def _normal(text: str) -> str:
-    text = text.lower().replace("_", " ")[:400]
+    return _normalised(text[:LONGEST_NORMAL])
+
+
+@lru_cache(REMEMBERED)
+def _normalised(text: str) -> str:
+    text = text.lower().replace("_", " ")
     for pattern, meant in (*_SIGNS, *_NORMAL):
         text = pattern.sub(meant, text)
     return " ".join(text.split())
@@ -324,7 +343,7 @@ def _negated(tokens: Sequence[str], place: int) -> bool:
 def _rest(text: str) -> str:
     kept: list[str] = []
     after_drafter = False
-    for word in re.findall(r"[^\s,;|()\[\]+]+", text[:400]):
+    for word in re.findall(r"[^\s,;|()\[\]+]+", text[:LONGEST_NORMAL]):
         tokens = _TOKEN.findall(_normal(word))
         numeric = all(re.match(r"^[\d.]+$|^=$|^:$", token) for token in tokens)
         drops = (
