@@ -12,6 +12,7 @@ from specscope.store.rebuild import former_name, of_former_key, rebuild
 from specscope.store.tables import (
     LAYOUTS,
     RECORDS,
+    REMOVED_BY_ONE,
     column_definition,
     column_type,
     create_table,
@@ -25,8 +26,11 @@ DESCRIBED = """
 SELECT table, name, type FROM system.columns WHERE database = {database:String}
 ORDER BY table, position"""
 
+# A threshold that the operator has set is left alone.
 KEYS = """
-SELECT name, sorting_key, extract(create_table_query, ' TTL (.*) SETTINGS ') AS ttl
+SELECT name, sorting_key, extract(create_table_query, ' TTL (.*) SETTINGS ') AS ttl,
+    engine = 'ReplacingMergeTree'
+        AND create_table_query NOT LIKE '%concurrent_part_removal_threshold%' AS removed_by_many
 FROM system.tables WHERE database = {database:String}"""
 
 
@@ -113,4 +117,6 @@ def _changes(table: str, found: dict[str, str] | None, kept: Mapping[str, Any]) 
             f"ALTER TABLE `{table}` MODIFY TTL {time_to_live(table)} "
             "SETTINGS materialize_ttl_after_modify = 0"
         )
+    if kept.get("removed_by_many"):
+        changes.append(f"ALTER TABLE `{table}` MODIFY SETTING {REMOVED_BY_ONE}")
     return changes

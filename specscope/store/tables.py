@@ -32,6 +32,10 @@ TYPES = {
 # Covers a retry of an insert in flight; older repeats fall to the key.
 DEDUPLICATION_WINDOW = 100
 
+# One thread removes merged parts, however many there are. By default a hundred parts start 128
+# threads, and what each of them once allocated stays in its caches.
+REMOVED_BY_ONE = "concurrent_part_removal_threshold = 1000000"
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -219,6 +223,7 @@ def _body(table: str, engine: str, *, replicated: bool = False) -> str:
     settings = ["ttl_only_drop_parts = 1"] if layout.days else []
     if not replicated:
         settings.append(f"non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}")
+        settings.append(REMOVED_BY_ONE)
     if any(column.nullable for column in columns(record)):
         settings.append("allow_nullable_key = 1")
     clauses = [

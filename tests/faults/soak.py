@@ -40,6 +40,11 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
+def threads(pid: int) -> int:
+    """How many a process has."""
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--minutes", type=float, default=60.0)
@@ -67,6 +72,10 @@ def main() -> int:
                         "minute": minute,
                         **{f"{name}_mib": round(seen[name][-1], 1) for name in WATCHED},
                         **{f"{name}_anonymous": round(anonymous[name][-1], 1) for name in WATCHED},
+                        **{
+                            f"{name}_threads": threads(pipeline.running[name].pid)
+                            for name in WATCHED
+                        },
                         **{
                             f"{name}_cpu_s": round(cpu_s(pipeline.running[name].pid), 1)
                             for name in WATCHED

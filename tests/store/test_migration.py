@@ -10,12 +10,16 @@ import pytest
 from store.traffic import table
 
 from specscope.errors import StoreError
+from specscope.store import ledger
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
 from specscope.store.rebuild import FORMER_KEYS
 from specscope.store.tables import LAYOUTS, sorting_key
 
 STORED = Path(__file__).parents[1] / "data" / "versions" / "store"
+THRESHOLDS = """
+SELECT name, extract(create_table_query, 'concurrent_part_removal_threshold = (\\d+)') AS threshold
+FROM system.tables WHERE database = currentDatabase()"""
 ROWS = {path.stem: path for path in STORED.glob("*.parquet")}
 
 
@@ -60,6 +64,27 @@ def test_every_row_is_there_as_it_was(before):
         name: sorting_key(name) for name in LAYOUTS
     }
     assert migrate(before) == []
+
+
+def test_a_table_of_an_earlier_version_has_its_parts_removed_by_one_thread(before):
+    before.command("ALTER TABLE batch MODIFY SETTING concurrent_part_removal_threshold = 7")
+
+    migrate(before)
+
+    thresholds = {row["name"]: row["threshold"] for row in before.rows(THRESHOLDS)}
+    assert thresholds.pop("batch") == "7"  # the operator's own
+    assert {thresholds[name] for name in LAYOUTS if name != "batch"} == {"1000000"}
+
+
+def test_one_thread_removes_a_hundred_parts(store):
+    store.command("SYSTEM STOP MERGES position")
+    for number in range(120):
+        ledger.write(store, ledger.STORED, {ledger.Source("r", "b"): ledger.Position(number, 0)})
+    threads = len(list(Path("/proc/self/task").iterdir()))
+
+    store.command("DROP TABLE position SYNC")
+
+    assert len(list(Path("/proc/self/task").iterdir())) < threads + 50  # 128 in the engine's way
 
 
 @pytest.mark.parametrize(
