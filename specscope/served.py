@@ -6,19 +6,17 @@ import httpx
 
 from specscope.errors import InputError
 
-KEPT_ALIVE_S = 1.0
-"""Servers close an idle connection after a few seconds: vLLM and llama.cpp after five. A request
-that is sent at that moment is lost, so ours are closed long before."""
-
 
 def asking(timeout_s: float) -> httpx.AsyncClient:
-    """A client for measurements: no limit on requests at once, no proxy, no idle connections.
+    """A client for measurements: no limit on requests at once, no proxy, no connection used twice.
 
+    Servers close a connection without a word: idle ones after a few seconds, and llama.cpp at
+    times right after an answer. A request that is on its way then is lost.
     timeout_s: without a byte
     """
     return httpx.AsyncClient(
         timeout=httpx.Timeout(timeout_s, connect=10.0),
-        limits=httpx.Limits(max_connections=None, keepalive_expiry=KEPT_ALIVE_S),
+        limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
         trust_env=False,
     )
 

@@ -21,9 +21,9 @@ CLASS_HEADER = "x-specscope-class"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One answer. Times in ms from the sending: to the first text, from there to the last, to
-    the end. gaps: log-histogram of the time between two pieces of text. digest: of the text.
-    late_s: after it should have been sent. error: empty where the answer was whole.
+    """One answer. Times in ms from the sending, once the connection stands: to the first text, from
+    there to the last, to the end. gaps: log-histogram of the time between two pieces of text.
+    digest: of the text. late_s: how late it was sent. error: empty if the answer is whole.
     """
 
     number: int
@@ -61,15 +61,15 @@ class Endpoint(Served):
 
         Never raises for what the endpoint does: an answer that is not whole carries its error.
         """
-        sent = time.perf_counter()
-        seen = _Streamed(sent)
+        seen = _Streamed(time.perf_counter())
         error = ""
         chat = "messages" in asked.content
         url = f"{self.url}/v1/{'chat/completions' if chat else 'completions'}"
         try:
             async with self._client.stream(
-                "POST", url, json=asked.body(self.model), headers={CLASS_HEADER: asked.class_}
-            ) as answer:
+                "POST", url, json=asked.body(self.model), headers={CLASS_HEADER: asked.class_},
+                extensions={"trace": seen.event},
+            ) as answer:  # fmt: skip
                 if answer.status_code != 200:
                     text = (await answer.aread()).decode(errors="replace")
                     error = f"HTTP {answer.status_code}: {' '.join(text.split())[:200]}"
@@ -83,10 +83,10 @@ class Endpoint(Served):
             number=asked.number,
             part=part,
             side=self.side,
-            began_s=sent - began,
+            began_s=seen.sent - began,
             ended_s=time.perf_counter() - began,
             late_s=late_s,
-            ttft_ms=1e3 * (seen.first - sent),
+            ttft_ms=1e3 * (seen.first - seen.sent),
             decode_ms=1e3 * (seen.last - seen.first),
             output_tokens=seen.output_tokens,
             prompt_tokens=seen.prompt_tokens,
@@ -105,8 +105,13 @@ class _Streamed:
         self.output_tokens: int | None = None
         self.prompt_tokens: int | None = None
         self.digest = hashlib.blake2b(digest_size=8)
+        self.sent = sent
         self._done = False
-        self._sent = sent
+
+    async def event(self, name: str, _details: Any) -> None:
+        """A step of the HTTP client: a request is sent once its connection stands."""
+        if name.endswith("send_request_headers.started"):
+            self.sent = time.perf_counter()
 
     def line(self, line: str, now: float) -> None:
         """One line of the stream. Raises ValueError for one that is no event."""

@@ -10,6 +10,7 @@ import time
 
 import httpx
 import pytest
+from httpcore._backends.anyio import AnyIOBackend
 from replay.answers import trace
 
 from specscope.errors import InputError
@@ -18,7 +19,7 @@ from specscope.replay.client import Endpoint
 from specscope.replay.counters import Counted, between, total
 from specscope.replay.play import ReplayPace
 from specscope.replay.schedule import cut
-from specscope.served import KEPT_ALIVE_S, asking
+from specscope.served import asking
 
 
 def event(body):
@@ -232,26 +233,50 @@ def test_a_stretch_that_is_not_counted_leaves_the_whole_unknown():
     assert total([Counted(1, 4, 2), None]) is None
 
 
-def test_a_server_that_drops_idle_connections_loses_no_request():
-    """vLLM and llama.cpp close theirs after five seconds, perhaps as a request is sent."""
+def test_a_server_that_drops_connections_without_a_word_loses_no_request():
     with Impatient() as server:
 
-        async def twice():
+        async def often():
             async with asking(10.0) as client:
-                await client.get(server.url)
-                await asyncio.sleep(1.5 * KEPT_ALIVE_S)
-                await client.get(server.url)
+                for _ in range(20):
+                    await client.get(server.url)
 
-        asyncio.run(twice())
+        asyncio.run(often())
 
-    assert server.answered == 2
+    assert server.answered == 20
+
+
+def test_the_time_that_a_connection_takes_is_no_time_to_first_text(monkeypatch):
+    connect = AnyIOBackend.connect_tcp
+
+    async def slowly(*args, **kwargs):
+        await asyncio.sleep(0.5)
+        return await connect(*args, **kwargs)
+
+    monkeypatch.setattr(AnyIOBackend, "connect_tcp", slowly)
+    with Impatient(pieces("a")) as server:
+
+        async def once():
+            began = time.perf_counter()
+            async with asking(10.0) as client:
+                return await Endpoint("a", server.url, client, "m").ask(
+                    trace(1).requests[0], 0, began
+                )
+
+        found = asyncio.run(once())
+
+    assert found.error == ""
+    assert found.began_s >= 0.5
+    assert found.ttft_ms < 1e3 * (found.ended_s - 0.5) + 1.0
 
 
 class Impatient:
-    """A server that drops a connection on which a request comes late, without a word."""
+    """A server that drops every connection after its answer, and does not say that it will."""
+
+    def __init__(self, text=""):
+        self.text, self.answered = text, 0
 
     def __enter__(self):
-        self.answered = 0
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}/"
         threading.Thread(target=self._serve, daemon=True).start()
@@ -268,8 +293,7 @@ class Impatient:
 
     def _talk(self, connection):
         with connection:
-            ready = time.monotonic()
-            while connection.recv(1 << 16) and time.monotonic() - ready < 1.2 * KEPT_ALIVE_S:
+            if connection.recv(1 << 16):
                 self.answered += 1
-                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
-                ready = time.monotonic()
+                head = f"HTTP/1.1 200 OK\r\ncontent-length: {len(self.text)}\r\n\r\n"
+                connection.sendall((head + self.text).encode())
