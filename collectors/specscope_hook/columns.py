@@ -36,6 +36,18 @@ class End(IntEnum):
     UNKNOWN = 7
 
 
+ENDS = {
+    "eos": "the model ended the text",
+    "length": "the output reached its limit",
+    "stop": "a stop string or token was met",
+    "abort": "the client or the server cancelled the request",
+    "preempt": "the engine put the request back into the queue; it goes on later",
+    "stop_or_abort": "a stop string was met or the client went away; the engine does not say which",
+    "unknown": "the request ended by itself; the engine does not say how",
+}
+"""Meaning of each end, as it is stored."""
+
+
 class TimingSource(IntEnum):
     """Which clock the parts of a round were taken with."""
 

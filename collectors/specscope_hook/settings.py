@@ -33,7 +33,7 @@ class Setting(NamedTuple):
 KNOWN: dict[str, Setting] = {
     "SPECSCOPE_RINGS": Setting(
         (HOOK, SIDECAR, COMMANDS),
-        "directory of the rings: in memory, shared by engine and sidecar, such as /dev/shm; "
+        "directory of the rings, in memory and shared by engine and sidecar, such as /dev/shm; "
         "off: the hook does nothing",
         "off",
     ),
@@ -68,30 +68,28 @@ KNOWN: dict[str, Setting] = {
     ),
     "SPECSCOPE_SERVICE": Setting(
         (SIDECAR, COMMANDS),
-        "host:port of the service; without it batches stay in the spool, and no command changes "
-        "a policy",
+        "host:port of the service; without it the sidecar keeps batches in its spool, and no "
+        "command changes a policy",
     ),
     "SPECSCOPE_TLS_CA": Setting(
         (SIDECAR, COMMANDS),
-        "file of those who sign the service's certificate, or system for the machine's own list; "
-        "without it nothing is encrypted",
+        "file of the authority that signed the service's certificate, or system for those that "
+        "this machine trusts; without it nothing is encrypted",
     ),
-    "SPECSCOPE_TOKEN_FILE": Setting(
-        (SIDECAR, COMMANDS), "file of the token that is shown to the service"
-    ),
-    "SPECSCOPE_TLS_CERT": Setting(
-        (SIDECAR, SERVICE), "file of this process's certificate, with its chain"
-    ),
-    "SPECSCOPE_TLS_KEY": Setting((SIDECAR, SERVICE), "file of that certificate's key"),
+    "SPECSCOPE_TOKEN_FILE": Setting((SIDECAR, COMMANDS), "file with the token for the service"),
+    "SPECSCOPE_TLS_CERT": Setting((SIDECAR, SERVICE), "file of this process's certificate chain"),
+    "SPECSCOPE_TLS_KEY": Setting((SIDECAR, SERVICE), "file of that certificate's private key"),
     "SPECSCOPE_SPOOL": Setting(
         (SIDECAR,), "directory of the sidecar's queue on disk", "/var/lib/specscope/spool"
     ),
     "SPECSCOPE_SPOOL_BYTES": Setting(
         (SIDECAR,),
-        "largest size of that queue; beyond it detail is dropped first, and counted",
+        "largest size of that queue; if it is full, the sidecar drops detail first and counts it",
         "1073741824",
     ),
-    "SPECSCOPE_OTLP": Setting((SIDECAR,), "endpoint that sampled requests are sent to as spans"),
+    "SPECSCOPE_OTLP": Setting(
+        (SIDECAR,), "OpenTelemetry endpoint that gets sampled requests as spans"
+    ),
     "SPECSCOPE_SAMPLE": Setting((SIDECAR,), "share of requests that become spans, 0 to 1", "0.01"),
     "SPECSCOPE_METRICS_PORT": Setting(
         (SIDECAR,), "port of the sidecar's /metrics, /health and /live"
@@ -101,18 +99,19 @@ KNOWN: dict[str, Setting] = {
         (SERVICE, COMMANDS),
         "the store: chdb:///path, clickhouse://user@host/db, or a service's http://host:port to "
         "read from",
-        "must be set, or --store",
+        "none: set it, or give --store",
     ),
     "SPECSCOPE_STORE_SYNC": Setting(
         (SERVICE,),
-        "on: acknowledged rows of an embedded store survive a power loss; off: only a crash",
+        "on: acknowledged rows of an embedded store survive a power loss; off: they survive a "
+        "crash only",
         "on",
     ),
     "SPECSCOPE_STORE_MIN_FREE_BYTES": Setting(
         (SERVICE,), "bytes that must be free before an embedded store writes", "268435456"
     ),
     "SPECSCOPE_LISTEN": Setting(
-        (SERVICE,), "host:port that the service takes batches on", "127.0.0.1:7070"
+        (SERVICE,), "host:port at which the service accepts batches", "127.0.0.1:7070"
     ),
     "SPECSCOPE_HTTP": Setting(
         (SERVICE,), "host:port of the service's read endpoint", "127.0.0.1:8123"
@@ -122,22 +121,23 @@ KNOWN: dict[str, Setting] = {
     ),
     "SPECSCOPE_TOKENS": Setting(
         (SERVICE,),
-        "file of the tokens that the service takes, with rights and tenants; needed beyond this "
+        "file of the tokens that the service accepts, with rights and tenants; needed beyond this "
         "machine",
-        "none: nobody is asked",
+        "none: no token is needed",
     ),
     "SPECSCOPE_TLS_CLIENT_CA": Setting(
-        (SERVICE,), "file of those who sign the certificates that clients must show"
+        (SERVICE,),
+        "file of the authority that signs clients' certificates; clients must then show one",
     ),
     "SPECSCOPE_INSECURE": Setting(
         (SERVICE,), "on: listen beyond this machine without tokens and TLS", "off"
     ),
     "SPECSCOPE_REPORT_SEND": Setting(
-        (COMMANDS,), "webhook that report sends its verdicts to; its address is a secret"
+        (COMMANDS,), "webhook to which report sends its verdicts; the address is a secret"
     ),
     "SPECSCOPE_APPLY_TOKEN": Setting(
         (SERVICE, COMMANDS),
-        "secret that lets gate change policies through the service; without one nobody may",
+        "secret with which gate changes policies through the service; without it nobody can",
     ),
 }
 """Every setting by name. The page of settings is made from this."""

@@ -16,21 +16,27 @@ def add_parser(subparsers: _SubParsersAction[ArgumentParser]) -> None:
     parser = subparsers.add_parser("dashboards", help="Grafana dashboards as code")
     verbs = parser.add_subparsers(dest="dashboards_verb", metavar="VERB", required=True)
 
-    write = verbs.add_parser("render", help="write the JSON that Grafana reads, a file each")
-    write.add_argument("--out", type=Path, required=True, metavar="DIR", help="into this folder")
+    write = verbs.add_parser("render", help="write the dashboards as JSON files")
+    write.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to write to")
     write.add_argument("--json", action="store_true", help="print the paths as JSON")
     write.set_defaults(run=render)
 
-    send = verbs.add_parser("push", help="put them into a running Grafana")
-    send.add_argument("url", help="http://host:3000, or http://user:password@host:3000")
+    send = verbs.add_parser("push", help="put the dashboards into a running Grafana")
+    send.add_argument(
+        "url", help="address of Grafana: http://host:3000 or http://user:password@host:3000"
+    )
     send.add_argument(
         "--token-env",
         default="GRAFANA_TOKEN",
         metavar="NAME",
-        help="environment variable that holds a service account's token (%(default)s)",
+        help="variable that holds the token of a service account (default: %(default)s)",
     )
-    send.add_argument("--folder", default="specscope", help="uid of the folder (%(default)s)")
-    send.add_argument("--json", action="store_true", help="print what Grafana has now as JSON")
+    send.add_argument(
+        "--folder", default="specscope", help="uid of the folder (default: %(default)s)"
+    )
+    send.add_argument(
+        "--json", action="store_true", help="print the dashboards that Grafana now has, as JSON"
+    )
     send.set_defaults(run=push)
 
 

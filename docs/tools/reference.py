@@ -54,7 +54,7 @@ SETTINGS_TAIL = """
 |---|---|---|
 | 0 | done | the command did its work, and its answer is settled |
 | 1 | failed | one line on standard error names the error |
-| 2 | usage | an argument or a setting means nothing |
+| 2 | usage | an argument or a setting is invalid |
 | 3 | unsettled | the command answered, but nothing is decided yet, or the things compared differ |
 
 `analyze`, `report`, `replay`, `gate recommend` and `gate export` end with 3 if no verdict decides

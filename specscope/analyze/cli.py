@@ -36,10 +36,16 @@ def add_parser(subparsers: _SubParsersAction[ArgumentParser]) -> None:
     parser.add_argument(
         "paths", nargs="*", metavar="PATH|URL", help="files, directories, or one /metrics URL"
     )
-    parser.add_argument("--json", action="store_true", help="the schema specscope.analysis/1")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON, schema specscope.analysis/1"
+    )
     parser.add_argument("--codes", action="store_true", help="list the finding codes and remedies")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long to poll a URL (60)")
-    parser.add_argument("--every", type=float, default=5.0, help="seconds between polls (5)")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="time to poll a URL (default: 60)"
+    )
+    parser.add_argument(
+        "--every", type=float, default=5.0, help="seconds between two polls (default: 5)"
+    )
     parser.set_defaults(run=run)
 
 

@@ -117,14 +117,14 @@ def _add_train(commands: Any) -> None:
     )
     parser.add_argument(
         "--head-of", type=Path, metavar="PAIR",
-        help="train only a draft head, for the target of the pair in this folder; started again "
-        "with the same --out, an interrupted training goes on",
+        help="train only a draft head, for the target of the pair in this folder; run it again "
+        "with the same --out to continue an interrupted training",
     )  # fmt: skip
     parser.add_argument(
         "--threads",
         type=_count,
         default=1,
-        help="CPU threads that train the head; its bits depend on their number",
+        help="CPU threads for training the head; equal numbers give equal weights",
     )
     parser.set_defaults(run=train)
 
@@ -133,24 +133,26 @@ def _add_bench(commands: Any) -> None:
     parser = commands.add_parser("bench", help="speed over batch, context, k and drafter")
     _add_models(parser)
     many: dict[str, Any] = {"nargs": "+"}
-    parser.add_argument("--batch", type=_count, default=[1, 8, 32], **many)
+    parser.add_argument(
+        "--batch", type=_count, default=[1, 8, 32], help="sequences at once", **many
+    )
     parser.add_argument("--context", type=_count, default=[64], help="prompt tokens", **many)
     parser.add_argument("--k", type=_natural, default=[2, 4], help="draft lengths", **many)
     parser.add_argument(
-        "--drafter", help="model, eagle, ngram; all that the pair has, if not given", **many
+        "--drafter", help="model, eagle or ngram (default: all that the pair has)", **many
     )
     parser.add_argument(
         "--label", default=["prose", "python", "sql", "json"], help="classes of prompts", **many
     )
-    parser.add_argument("--tokens", type=_count, default=64, help="new tokens a request")
-    parser.add_argument("--temperature", type=float, default=1.0)
-    parser.add_argument("--repeats", type=_count, default=2)
+    parser.add_argument("--tokens", type=_count, default=64, help="new tokens per request")
+    parser.add_argument("--temperature", type=float, default=1.0, help="temperature of sampling")
+    parser.add_argument("--repeats", type=_count, default=2, help="runs of each cell")
     parser.add_argument(
         "--acceptance", action="store_true",
-        help="measure acceptance instead of speed, on as many held-out prompts a class as the "
-        "largest --batch says; temperature, tokens and context are fixed",
+        help="measure acceptance instead of speed; the largest --batch is the number of held-out "
+        "prompts per class, and temperature, tokens and context are fixed",
     )  # fmt: skip
-    parser.add_argument("--out", type=Path, help="also write the JSON here")
+    parser.add_argument("--out", type=Path, help="also write JSON to this file")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.set_defaults(run=bench)
 
@@ -158,24 +160,24 @@ def _add_bench(commands: Any) -> None:
 def _add_serve(commands: Any) -> None:
     parser = commands.add_parser("serve", help="OpenAI-compatible server")
     _add_models(parser)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--k", type=_natural, default=4, help="draft length; 0 is target only")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen on")
+    parser.add_argument("--k", type=_natural, default=4, help="longest draft; 0 is target-only")
     parser.add_argument("--slots", type=_count, default=16, help="sequences at once")
     parser.add_argument("--capacity", type=_count, default=512, help="tokens of one sequence")
     parser.add_argument(
         "--prefill-tokens", type=_count,
-        help="prompt tokens read between two rounds, at most; 2048 on a GPU and 256 on a CPU, if "
-        "not given",
+        help="most prompt tokens that are prefilled between two rounds (default: 2048 on a GPU, "
+        "256 on a CPU)",
     )  # fmt: skip
     parser.add_argument(
         "--cache-tokens", type=_count,
-        help="tokens that all sequences together may hold; fewer than slots need puts the "
-        "youngest back into the queue when it is full",
+        help="most tokens in all caches together; if they are full, the engine preempts the "
+        "youngest sequence (default: no limit)",
     )  # fmt: skip
     parser.add_argument(
         "--drafter", choices=("model", "eagle", "ngram", "none"), default="model",
-        help="a draft model, a draft head on the target's hidden states, n-gram lookup, or none",
+        help="draft model, draft head on the target's hidden states, n-gram lookup, or none",
     )  # fmt: skip
     parser.add_argument(
         "--class-header", default="x-specscope-class", help="header that names a request's class"
@@ -189,13 +191,13 @@ def _add_models(parser: ArgumentParser) -> None:
     parser.add_argument("--draft", type=Path, help="Hugging Face checkpoint to draft with")
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16"),
-        help="of the weights; bfloat16 on a GPU and float32 on a CPU, if not given",
+        help="type of the weights (default: bfloat16 on a GPU, float32 on a CPU)",
     )  # fmt: skip
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--threads", type=_count, default=1, help="CPU threads")
     parser.add_argument(
         "--no-graphs", dest="graphs", action="store_const", const=False,
-        help="on a GPU, run every round as it is and not as a CUDA graph",
+        help="do not use CUDA graphs on a GPU",
     )  # fmt: skip
 
 

@@ -67,7 +67,12 @@ def _plan(verbs: Any) -> None:
         default=24.0,
         help="length of a crossover's schedule (default: %(default)s)",
     )
-    parser.add_argument("--router", choices=("haproxy", "nginx"), default="haproxy")
+    parser.add_argument(
+        "--router",
+        choices=("haproxy", "nginx"),
+        default="haproxy",
+        help="router to write rules for",
+    )
     parser.add_argument(
         "--address",
         type=address,
@@ -136,7 +141,7 @@ def _apply(verbs: Any) -> None:
     parser.add_argument(
         "--hold-out",
         type=share,
-        help="share of pairs that go on comparing with target-only, such as 5%%",
+        help="share of pairs that keep comparing with target-only, such as 5%%",
     )
     parser.add_argument(
         "--block-s",
@@ -243,7 +248,7 @@ def _calibrate(verbs: Any) -> None:
     parser.add_argument(
         "--whole-window",
         action="store_true",
-        help="do not end before the time, even if every segment has its answer",
+        help="run to the end, even if every segment has its answer",
     )
     parser.add_argument(
         "--approve",
@@ -255,7 +260,7 @@ def _calibrate(verbs: Any) -> None:
 
 
 def _autopilot(verbs: Any) -> None:
-    parser = _verb(verbs, "autopilot", "tries arms for as long as it runs, within a loss budget")
+    parser = _verb(verbs, "autopilot", "let the service try arms, within a loss budget")
     parser.add_argument(
         "--arms",
         type=words,
@@ -273,7 +278,7 @@ def _autopilot(verbs: Any) -> None:
         "--worst",
         type=share,
         default=0.5,
-        help="loss of an arm that nothing is known of, such as 50%%",
+        help="loss to assume for an arm without an interval, such as 50%%",
     )
     parser.add_argument(
         "--apply",
@@ -283,16 +288,18 @@ def _autopilot(verbs: Any) -> None:
     parser.add_argument(
         "--block-s",
         type=positive,
-        help="length of a block; by default what the residence of last week's requests asks for",
+        help="length of a block (default: long enough for last week's requests)",
     )
     parser.add_argument("--window-h", type=positive, default=24.0, help="hours between two steps")
     parser.add_argument(
         "--default-k",
         type=draft_length,
-        help="draft length that the engine runs by itself; needed where no table is in force",
+        help="draft length that the engine runs by itself; needed if no table is in force",
     )
     parser.add_argument(
-        "--approve", action="store_true", help="without this it only says what it would do"
+        "--approve",
+        action="store_true",
+        help="do it; without this the command only says what it would do",
     )
     _through(parser)
     parser.set_defaults(run=_command("pilot", "autopilot"))
@@ -302,10 +309,10 @@ def _export(verbs: Any) -> None:
     parser = _verb(
         verbs,
         "export",
-        "print the table in the words of an engine, and its loss against the full table",
+        "print the table in an engine's format, and its loss against the full table",
     )
     _evidence(parser)
-    parser.add_argument("engine", choices=ENGINE_NAMES)
+    parser.add_argument("engine", choices=ENGINE_NAMES, help="engine that will read the table")
     parser.add_argument(
         "--largest-batch",
         type=count,

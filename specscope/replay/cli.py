@@ -91,12 +91,12 @@ def add_parser(subparsers: Any) -> None:
     source.add_argument(
         "--record",
         action="store_true",
-        help="from the requests of a store, which keeps no prompts",
+        help="write a trace of the requests of a store, which keeps no prompts",
     )
     source.add_argument(
         "--prompts",
         metavar="FILE",
-        help="from prompts: JSON lines, a ShareGPT file, or `bundled` for those of the demo",
+        help="write a trace of these prompts: JSON lines, a ShareGPT file, or `bundled`",
     )
     write.add_argument("--store", help="store to record from (default: SPECSCOPE_STORE)")
     write.add_argument(

@@ -14,24 +14,28 @@ def add_parser(subparsers: Any) -> None:
     """Describe the verb."""
     parser: ArgumentParser = subparsers.add_parser(
         "serve",
-        help="the ingest service with its store",
-        description="Take batches from sidecars, keep them, roll them up, and let SQL read them.",
-        epilog="With SPECSCOPE_APPLY_TOKEN set, `specscope gate apply --service` may change the "
-        "policy through it, with the same token; without, it takes none.",
+        help="run the service with its store",
+        description="Runs the service: it stores batches of sidecars, computes rollups, and "
+        "answers read-only SQL.",
+        epilog="`specscope gate` changes policies through the service if both have the same "
+        "SPECSCOPE_APPLY_TOKEN.",
     )
     parser.add_argument(
         "--store",
         metavar="DSN",
-        help="chdb:///path, owned by this process, or clickhouse://user@host/db (SPECSCOPE_STORE)",
+        help="chdb:///path, owned by this process, or clickhouse://user@host/db (default: "
+        "SPECSCOPE_STORE)",
     )
     parser.add_argument(
-        "--listen", metavar="HOST:PORT", help="for sidecars (SPECSCOPE_LISTEN; 127.0.0.1:7070)"
+        "--listen",
+        metavar="HOST:PORT",
+        help="address for sidecars (default: SPECSCOPE_LISTEN, or 127.0.0.1:7070)",
     )
     parser.add_argument(
         "--http",
         metavar="HOST:PORT",
-        help="for /health, /metrics and, with an embedded store, SQL (SPECSCOPE_HTTP; "
-        "127.0.0.1:8123)",
+        help="address for /health, /metrics, /report and, with an embedded store, SQL (default: "
+        "SPECSCOPE_HTTP, or 127.0.0.1:8123)",
     )
     parser.add_argument(
         "--insecure",
@@ -39,11 +43,11 @@ def add_parser(subparsers: Any) -> None:
         help="listen beyond this machine without tokens and TLS: anybody who reaches the ports "
         "may write and read (SPECSCOPE_INSECURE)",
     )
-    parser.add_argument("--json", action="store_true", help="say as JSON where it listens")
+    parser.add_argument("--json", action="store_true", help="print the addresses as JSON")
     parser.add_argument(
         "--cluster",
         metavar="NAME",
-        help="print the statements that make the tables on a cluster, and end",
+        help="print the statements that create the tables on a cluster, and end",
     )
     parser.set_defaults(run=run)
 

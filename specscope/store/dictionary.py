@@ -7,12 +7,13 @@ together.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from specscope.store.rollups import ROLLUPS
 from specscope.store.tables import LAYOUTS, RECORDS, column_type, sorting_key, summary
-from specscope_hook.columns import Column, columns, stored_name
-from specscope_hook.records import LOSS_REASONS, TABLES
+from specscope_hook.columns import ENDS, Column, columns, stored_name
+from specscope_hook.records import EVENT_KINDS, LOSS_REASONS, TABLES
 
 OPENING = """# Data dictionary
 
@@ -21,8 +22,9 @@ Every stored table and column. This page is rendered from the records in
 declare a column. To change it, change them and run
 `python -m specscope.store.dictionary > docs/data-dictionary.md`.
 
-Unknown is NULL, never 0; an array that is not known is empty. Times are UTC. Tables replace rows
-by key, so read them with FINAL. Raw tables hold what arrived; rollups are computed from them.
+Unknown is NULL, never 0; an unknown array is empty. Times are UTC. A newer row replaces an older
+one of the same key, so read tables with FINAL. Raw tables hold what arrived; rollups are computed
+from them.
 """
 
 
@@ -30,7 +32,9 @@ def render() -> str:
     """The page, as Markdown."""
     sections = [OPENING, "## Raw tables\n", *(_table(name) for name in TABLES)]
     sections += ["## Rollups\n", *(_table(name) for name in ROLLUPS)]
-    sections += ["## Reasons of a loss\n", _reasons()]
+    sections += ["## Reasons of a loss\n", _meanings("reason", LOSS_REASONS)]
+    sections += ["## Kinds of events\n", _meanings("kind", EVENT_KINDS)]
+    sections += ["## Ends of a request\n", _meanings("end", ENDS)]
     return "\n".join(sections)
 
 
@@ -53,9 +57,9 @@ def _row(column: Column) -> str:
     return "| " + " | ".join([*cells, column.meaning.replace("|", "\\|")]) + " |"
 
 
-def _reasons() -> str:
-    lines = ["| reason | meaning |", "|---|---|"]
-    lines += [f"| `{reason}` | {meaning} |" for reason, meaning in LOSS_REASONS.items()]
+def _meanings(of: str, meanings: Mapping[str, str]) -> str:
+    lines = [f"| {of} | meaning |", "|---|---|"]
+    lines += [f"| `{word}` | {meaning} |" for word, meaning in meanings.items()]
     return "\n".join(lines) + "\n"
 
 
