@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from specscope.errors import ExitCode
-from specscope.evaluate.proposal.ranking import Predicted, Proposal, largest_error, propose
+from specscope.evaluate.proposal.ranking import (
+    FEWEST_PAIRS,
+    Predicted,
+    Proposal,
+    largest_error,
+    propose,
+)
 from specscope.evidence.mixed import MixedRounds, read_mixed
 from specscope.gate.arms import check_file_name
 from specscope.gate.console import open_store, say, write_json
@@ -51,9 +57,9 @@ def propose_command(args: Namespace) -> int:
         )
     if proposed is None:
         lines = [
-            "no table can be ranked: no pair of two arms or more ran with two classes in a batch "
-            "while rounds are still stored. Run uniform arms on mixed traffic first, such as "
-            "`specscope gate calibrate --arms k0,2,4 --minutes 60`"
+            f"no table can be ranked: fewer than {FEWEST_PAIRS} pairs of two arms or more ran with "
+            "two classes in a batch while rounds are still stored. Run uniform arms on mixed "
+            "traffic first, such as `specscope gate calibrate --arms k0,2,4 --minutes 60`"
         ]
         say(args, lines, {"schema": SCHEMA, "proposal": None})
         return ExitCode.of_answer(False)
@@ -78,8 +84,13 @@ def look_for_table(
 
 
 def rank(mixed: MixedRounds, in_force: GateTable) -> ProposedArms | None:
-    """The proposal of rounds that were read; None if no draft ran in a batch of two classes."""
-    if not mixed.rounds or all(row.k == 0 for row in mixed.rounds):
+    """The proposal of rounds that were read.
+
+    None if no draft ran in a batch of two classes, or in too few pairs for an interval.
+    """
+    if len({row.key for row in mixed.rounds}) < FEWEST_PAIRS:
+        return None
+    if all(row.k == 0 for row in mixed.rounds):
         return None
     proposal = propose(mixed.rounds, mixed.parts)
     cells = tuple(Cell(k, name) for name, k in proposal.lengths.items() if k != proposal.default_k)
@@ -126,11 +137,17 @@ def composition(one: Proposal) -> str:
             f"engine that packs rows, and is {one.if_padded:.3f} on one that pads them"
         )
     source = "by its own count" if one.told else "by the times of its rounds"
-    if one.padding <= PACKED:
+    low, high = one.padding_range or (one.padding, one.padding)
+    if high <= PACKED:
         return f"packed, {source}: rows that draft less save it"
-    if one.padding >= PADDED:
+    if low >= PADDED:
         return f"padded, {source}: rows that draft less save nothing"
-    return f"partly padded ({one.padding:.0%}), {source}"
+    if low > PACKED and high < PADDED:
+        return f"partly padded ({one.padding:.0%}), {source}"
+    return (
+        f"not settled by {one.pairs} pairs: {source}, the engine computes {low:.0%} to {high:.0%} "
+        "of the padding"
+    )
 
 
 def proposal_json(proposed: ProposedArms, file: Path) -> dict[str, Any]:

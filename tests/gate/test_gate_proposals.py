@@ -87,6 +87,41 @@ def test_only_rounds_of_unequal_drafts_tell_how_an_engine_composes_them(packed, 
     ]  # fmt: skip
 
 
+def test_a_composition_that_the_pairs_do_not_settle_is_called_unsettled(packed):
+    proposal = propose(packed.rounds, packed.parts)
+
+    assert proposal.padding_range is not None
+    for ends, word in [((0.0, 0.25), "packed"), ((0.75, 1.0), "padded"), ((0.5, 0.5), "partly"),
+                       ((0.0, 1.0), "not"), ((0.0, 0.5), "not")]:  # fmt: skip
+        one = replace(proposal, padding_range=ends)
+        assert composition(one).split()[0].rstrip(",") == word
+
+
+def test_composition_is_not_settled_where_one_pair_alone_says_otherwise(packed, padded):
+    """Rounds of one kind of engine in some pairs, of the other in the rest."""
+    rounds = [
+        row for one, odd in ((packed, 0), (padded, 1)) for row in one.rounds if row.pair % 2 == odd
+    ]
+    parts = [
+        row for one, odd in ((packed, 0), (padded, 1)) for row in one.parts if row.pair % 2 == odd
+    ]
+
+    low, high = propose(rounds, parts).padding_range
+
+    assert high - low >= 0.5
+
+
+def test_too_few_pairs_are_not_ranked(packed):
+    few = replace(
+        packed,
+        rounds=[row for row in packed.rounds if row.pair <= 3],
+        parts=[row for row in packed.parts if row.pair <= 3],
+    )
+
+    assert ranked(packed) is not None
+    assert ranked(few) is None
+
+
 def ends(rows, padded):
     """Uniform drafts whose last rounds are cut in one row of four by a token."""
     cut = [replace(r, rounds=max(1, r.rounds // 4), n_q=r.n_q - r.batch // 4) for r in rows if r.k]

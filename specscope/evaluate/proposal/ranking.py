@@ -53,9 +53,11 @@ class Proposal:
     lengths: of the table, by class. default_k: of classes too small to be told apart. single: the
     best draft length for all. gain: of the table over it, over_k0: over target-only. if_padded:
     the gain on an engine that pads; None if it is known how the engine composes a batch. padding:
-    share of padding that it computes; None if nothing tells. told: whether the engine's own count
-    says so. measured_off: by arm, what the model expects of its time per token over what was
-    measured. shares: of the rounds of requests, by class. tables: how many were ranked.
+    share of padding that it computes; None if nothing tells. padding_range: within which 95 % of
+    repeated draws of pairs put it; None if nothing tells or pairs are too few. told: whether the
+    engine's own count says so. measured_off: by arm, the time per token that the model expects
+    over the measured one. shares: of the rounds of requests, by class. tables: how many were
+    ranked.
     """
 
     lengths: Mapping[str, int]
@@ -65,6 +67,7 @@ class Proposal:
     over_k0: Predicted
     if_padded: float | None
     padding: float | None
+    padding_range: tuple[float, float] | None
     told: bool
     measured_off: Mapping[str, float]
     shares: Mapping[str, float]
@@ -102,7 +105,7 @@ def propose(rounds: Sequence[RoundSums], parts: Sequence[BlockPart], seed: int =
     best, single = int(np.argmax(expected)), int(same[np.argmax(expected[same])])
     off = int(same[0])
     three = every[[best, single, off]]
-    draws = _draws(costs, traffic, rounds, batch, three, seed)
+    draws, paddings = _draws(costs, traffic, rounds, batch, three, seed)
     lengths = dict(zip(traffic.classes, map(int, every[best]), strict=True))
     default = lengths.pop(OTHERS, int(every[single][0]))
     measured_off = model.off(rounds, costs)
@@ -119,6 +122,7 @@ def propose(rounds: Sequence[RoundSums], parts: Sequence[BlockPart], seed: int =
         over_k0=_predicted(expected[best] / expected[off], draws[:, 0] / draws[:, 2], error),
         if_padded=if_padded,
         padding=model.costs.padding,
+        padding_range=_ends(paddings) if costs.known and paddings else None,
         told=model.costs.told,
         measured_off=measured_off,
         shares=members,
@@ -219,16 +223,27 @@ def _longest(
 def _draws(
     costs: CostData, traffic: TrafficData, rounds: Sequence[RoundSums], batch: float,
     tables: NDArray[np.int64], seed: int,
-) -> Floats:  # fmt: skip
-    """Throughput of these tables under models of pairs drawn with repetition. [draws, tables]"""
+) -> tuple[Floats, list[float]]:  # fmt: skip
+    """Models of pairs drawn with repetition: throughput of these tables, and shares of padding.
+
+    [draws, tables] and [draws]; none if there are too few pairs.
+    """
     pairs = len(costs.keys)
     if pairs < FEWEST_PAIRS:
-        return np.empty((0, len(tables)))
+        return np.empty((0, len(tables))), []
     random = np.random.default_rng(seed)
     drawn = [random.integers(0, pairs, pairs) for _ in range(DRAWS)]
-    return np.array(
-        [Model(costs.fit(one), traffic.of(one), rounds, batch).throughput(tables) for one in drawn]
+    models = [Model(costs.fit(one), traffic.of(one), rounds, batch) for one in drawn]
+    return (
+        np.array([model.throughput(tables) for model in models]),
+        [model.costs.padding or 0.0 for model in models],
     )
+
+
+def _ends(values: Sequence[float] | Floats) -> tuple[float, float]:
+    """The interval of 95 % of drawn values."""
+    low, high = np.quantile(values, [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0])
+    return float(low), float(high)
 
 
 def _predicted(value: float, draws: Floats, error: float) -> Predicted:
@@ -238,7 +253,7 @@ def _predicted(value: float, draws: Floats, error: float) -> Predicted:
         return Predicted(float(value))
     if (draws == 1.0).all():
         return Predicted(1.0, 1.0, 1.0)  # one table, twice
-    ends = np.log(np.quantile(known, [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0]))
+    ends = np.log(_ends(known))
     below, above = np.hypot(ends - math.log(value), BEYOND_ARMS * math.sqrt(2.0) * error)
     return Predicted(float(value), float(value * np.exp(-below)), float(value * np.exp(above)))
 
