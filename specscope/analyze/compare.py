@@ -13,7 +13,8 @@ from specscope.analyze.differences import BAND, adds, loads, settings, tax, unli
 from specscope.analyze.result import ClassVerdict, Sentence, Speedup
 from specscope.evaluate.verdict.verdict import Action, Confidence, Grade
 from specscope.readers.records import Finding
-from specscope.readers.tables.names import ON, named, unlike
+from specscope.readers.tables.attributes import unlike
+from specscope.readers.tables.names import ON, named
 
 INPUTS = "inputs"
 """The scope of arms that are whole inputs, which nobody matched."""
@@ -115,13 +116,13 @@ def judged(group: Group) -> tuple[list[Speedup], ClassVerdict | None, list[Findi
             verdict = ClassVerdict(group.klass, Action.NOT_COMPARABLE, Confidence.HIGH, reasons)
         return comparisons, verdict, findings
     findings += settings([(r.arm, r.speedup, r.interval) for r in results])
-    best = max(results, key=lambda result: result.speedup).arm.name
+    best = max(results, key=lambda result: result.speedup)
     counted = [c for c in comparisons if c.comparable and c.metric == _first_metric(comparisons, c)]
     # A line has room for one reason: that of the arm which the verdict names.
-    why = [_said(c) for c in sorted(counted, key=lambda c: c.arm != best)]
+    why = [_said(c) for c in sorted(counted, key=lambda c: c.arm != best.arm.name)]
     why += [Sentence.of(f) for f in findings if f.code in _REASONS]
     weak = [f for f in findings if f.code in _WEAKENS]
-    return comparisons, _verdict(group, results, why, disagree, bool(weak)), findings
+    return comparisons, _verdict(group, results, best, why, disagree, bool(weak)), findings
 
 
 _REASONS = (
@@ -205,7 +206,8 @@ def _as_printed(
         "SPEEDUP_AS_PRINTED", "speedups are the table's own: their baseline is not in it"
     )
     reasons = [_said(c) for c in comparisons] + [Sentence.of(finding)]
-    return comparisons, _verdict(group, results, reasons, False, True), [finding]
+    best = max(results, key=lambda result: result.speedup)
+    return comparisons, _verdict(group, results, best, reasons, False, True), [finding]
 
 
 def varying(verdicts: list[ClassVerdict]) -> Iterator[Finding]:
@@ -267,9 +269,13 @@ def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Speedup], li
 
 
 def _verdict(
-    group: Group, results: list[Result], reasons: list[Sentence], disagree: bool, weak: bool
+    group: Group,
+    results: list[Result],
+    best: Result,
+    reasons: list[Sentence],
+    disagree: bool,
+    weak: bool,
 ) -> ClassVerdict:
-    best = max(results, key=lambda result: result.speedup)
     arm = best.arm
     losing = [r for r in results if r.speedup < 1 - BAND]
     other_k = [r.arm for r in losing if r.arm.k not in (None, arm.k)]

@@ -11,7 +11,9 @@ from specscope.analyze.arms import HIGHER_IS_BETTER, Trials
 from specscope.analyze.result import Speedup
 from specscope.readers.records import Finding
 from specscope.readers.tables import headers
-from specscope.readers.tables.names import is_drafter, one_sided, unlike
+from specscope.readers.tables.attributes import one_sided, unlike
+from specscope.readers.tables.command_lines import is_command, options_apart
+from specscope.readers.tables.names import is_drafter
 
 BAND = 0.02
 """Within 2 % of even there is no difference that a benchmark run would repeat."""
@@ -59,6 +61,12 @@ def unlike_arms(arm: Trials, base: Trials) -> Finding | None:
 def adds(arm: Trials, base: Trials) -> Finding | None:
     """Something besides speculation that an arm's name adds to its baseline's (`MTP +
     TurboQuant`)."""
+    commands = is_command(arm.name) and is_command(base.name)
+    apart = options_apart(arm.name, base.name) if commands else []
+    if apart:
+        said = f"the commands differ in {', '.join(apart)} too: the gain may not be speculation's"
+        evidence = {"arm": arm.name, "baseline": base.name, "options": apart}
+        return Finding("ARMS_DIFFER", said, evidence)
     parts = [part.strip() for part in re.split(r"\s\+\s|\s&\s| plus ", arm.name)]
     known = set(re.findall(r"\w+", base.name.lower()))
     more = [

@@ -17,7 +17,7 @@ from specscope.analyze.sums import Sums
 from specscope.readers.records import Arm, Finding, Window
 from specscope.readers.source import SEPARATOR
 from specscope.readers.tables.arm_roles import Sign, decided
-from specscope.readers.tables.names import ON, commanded, is_command, named
+from specscope.readers.tables.names import ON, named
 
 _OUTSPOKEN = ("sglang", "tabbyapi", "prometheus", "lm studio")
 """Engines and formats that give a figure of speculation wherever it runs."""
@@ -127,7 +127,5 @@ def _role(info: InputInfo, name: str, stated: bool) -> tuple[str, str]:
     role, basis = decided(Sign(label, speculation=True))
     if role == "target_only":
         return role, basis
-    if is_command(label) and commanded(label) is None:  # started without an option of speculation
-        return "target_only", "stated"
     spoken = any(word in f"{info.engine} {info.format}" for word in _OUTSPOKEN)
     return ("target_only", "inferred") if spoken else ("unknown", "stated")

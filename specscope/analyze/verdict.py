@@ -102,7 +102,8 @@ def alone(
 
 def _speculates(total: Window) -> bool:
     rate = total.acceptance_rate is not None
-    return bool(total.drafts) or bool(total.proposed) or total.mean_length is not None or rate
+    counted = total.drafts or total.proposed or total.accepted
+    return bool(counted) or total.mean_length is not None or rate
 
 
 def _nothing_seen(info: InputInfo, arms: list[Arm]) -> str:
@@ -138,4 +139,6 @@ def shown(total: Window) -> str:
         parts.append(f"{total.coverage:.0%} of tokens from such rounds")
     if total.throughput_tok_s is not None:
         parts.append(f"{total.throughput_tok_s:.1f} tok/s")
+    if not parts and accepted:
+        parts = [f"{accepted} draft tokens accepted, of how many the input does not say"]
     return ", ".join(parts) or "speculation ran"

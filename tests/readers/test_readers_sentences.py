@@ -2,6 +2,7 @@
 
 import pytest
 
+from specscope.readers.tables.cells import quantity
 from specscope.readers.tables.sentences import sentences, speeds_in_sentence
 
 
@@ -21,6 +22,10 @@ from specscope.readers.tables.sentences import sentences, speeds_in_sentence
             40.1,
             60.2,
         ),
+        ("Turning on MTP took our server from slow to quick: 31.9 → 52.8 tok/s.", 31.9, 52.8),
+        ("After enabling n-gram speculation the rate changed, 44.0 -> 38.5 tok/s.", 44.0, 38.5),
+        ("Enabled EAGLE-3 (k=3): throughput went from 31.9 to 52.8 tok/s.", 31.9, 52.8),
+        ("Turning the draft model off, decode went from 52.8 to 31.9 tok/s.", 31.9, 52.8),
         ("The base model runs at 45 tok/s, with n-gram it reaches 61 tok/s", 45, 61),
     ],
 )
@@ -48,11 +53,25 @@ def test_a_sentence_with_both_runs_gives_both_speeds(sentence, without, with_):
         "MTP was 30 tok/s and went from 30 tok/s to 41 tok/s with MTP depth 3",
         "40.1 → 60.2 tok/s with MTP at n-max 3",  # before and after what?
         "baseline 40.1 → 60.2 tok/s with MTP (+80%)",
+        "Upgraded the MTP head from v1 to v2: 31.9 → 52.8 tok/s.",
+        "Raising the MTP depth from 1 to 3, 31.9 → 52.8 tok/s.",
+        "Enabling FP8 together with MTP: 31.9 → 52.8 tok/s.",
+        "Enabling MTP and FP8: 31.9 → 52.8 tok/s",
+        "After upgrading the driver, enabling MTP gives 31.9 → 52.8 tok/s",
+        "We enabled MTP on an H200 after running on an H100: 31.9 → 52.8 tok/s",
+        "Enabling MTP gives 40 to 70 tok/s.",  # a range
+        "Without MTP 20-60 tok/s, with MTP 30-90 tok/s.",  # which is compared with which?
         "Is 41 tok/s with MTP against 30 tok/s without normal?",
     ],
 )
 def test_a_sentence_that_may_mean_something_else_gives_nothing(sentence):
     assert speeds_in_sentence(sentence) == []
+
+
+def test_a_narrow_range_is_as_good_as_its_middle():
+    found = speeds_in_sentence("Without a drafter I get 18-19 tok/s, with it 30-33 tok/s.")
+
+    assert [quantity(speed).value for _, speed in found] == [18.5, 31.5]
 
 
 def test_a_paragraph_may_stand_in_several_lines():

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 
 from specscope.readers.logs.lines import plain
 from specscope.readers.records import Origin, Record
-from specscope.readers.tables.names import commanded, k_of
+from specscope.readers.tables.command_lines import commanded
+from specscope.readers.tables.names import k_of
 
 _SERVER = re.compile(
     r"\b(?:llama-(?:server|cli|bench)|vllm serve|api_server|sglang\.launch_server|sglang "

@@ -51,6 +51,8 @@ def windows(change: Change) -> Iterator[Record]:
             group = groups.setdefault(key, _Group(engine, _index(label.get("engine"))))
             group.add(name[len(prefix) :], label, value, change.last.get((name, labels), value))
         for key in sorted(groups):
+            if groups[key].is_cut and len(groups) > 1:
+                continue  # another group counts the same tokens
             yield from groups[key].records(change)
 
 
@@ -76,6 +78,11 @@ class _Group:
         self._sums[name] += delta
         self._gauges[name] += last
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the scrape was cut down to accepted tokens by position."""
+        return bool(self._positions) and not self._sums
+
     def records(self, change: Change) -> Iterator[Record]:
         proposed = self._count("spec_decode_num_draft_tokens")
         accepted = self._count("spec_decode_num_accepted_tokens")
@@ -91,6 +98,7 @@ class _Group:
             drafts is None
             and proposed is None
             and not generated
+            and not self.is_cut
             and "num_requests_running" not in self._gauges
         ):
             return
@@ -101,6 +109,8 @@ class _Group:
         offset = 1 if self._drafted_at and 0 not in self._drafted_at and at else 0
         at = at[offset:] if at else None
         k = k - offset if k else None
+        if self.is_cut and at:
+            accepted = sum(at)
         tok_s = generated / change.seconds if generated and change.seconds else None
         yield Window(
             change.input,

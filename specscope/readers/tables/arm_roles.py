@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from specscope.readers.tables.command_lines import is_plain_command
 from specscope.readers.tables.names import (
     K0,
     OFF,
@@ -66,6 +67,8 @@ def decided(sign: Sign) -> tuple[str, str]:
         return ("unknown" if OFF in switched or state == OFF else "speculative"), "stated"
     if on:
         return "speculative", "stated"
+    if state == SILENT and is_plain_command(sign.name):
+        return "target_only", "stated"
     if state == K0:
         return "k0", "stated"
     if off or sign.k == 0:
@@ -80,7 +83,7 @@ def decided(sign: Sign) -> tuple[str, str]:
         "null",
     ):
         return "target_only", "stated"
-    if sign.drafter_column:
+    if sign.drafter_column and state != WORD:
         return "speculative", "stated"
     if state == WORD and not name.versioned:
         return "target_only", "word"

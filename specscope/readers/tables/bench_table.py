@@ -45,6 +45,7 @@ from specscope.readers.tables.rows_together import (
 from specscope.readers.tables.schema import SWITCH, Row, Schema, is_blank, measured, resolve
 from specscope.readers.tables.shape import arm_above, is_transposed, long_rows
 from specscope.readers.tables.table import Table
+from specscope.readers.tables.units import speedup_over_baseline
 
 TOGETHER = 10_000
 """Rows that are looked at together; a longer table is read in stretches of so many."""
@@ -57,12 +58,7 @@ _VALUE = re.compile(
 _AMBIGUOUS_K = {"draft_tokens", "num_draft_tokens", "steps"}
 """Names of k that also count: proposed tokens, or steps, of a whole run."""
 
-_BASELINE_SAID = re.compile(
-    r"\b(?:baseline|plain decod|without (?:spec|mtp|draft)|no[- "
-    r"_]?(?:spec|mtp|draft)|none\b|auto-?regress|vanilla"
-    r"|target[- ]only|non-spec)|(?:^|_)(?:ar|none|baseline|base)(?:_|$)",
-    re.IGNORECASE,
-)
+_ABOUT_DRAFTERS = re.compile(r"\b(?:drafters|draft(?:er)? models|different draft)", re.IGNORECASE)
 _COMMIT = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b")
 
 
@@ -104,6 +100,8 @@ def is_known(table: Table, drawn: bool = True) -> bool:
         return True
     schema = resolve(table.names, table.rows)
     if schema.measures and (schema.arms or (drawn and _speaks_at_all(schema))):
+        return True
+    if drawn and schema.arms and speedup_over_baseline(schema, table):
         return True
     unfolded = long_rows(table)
     if not unfolded:
@@ -194,6 +192,12 @@ class _Rows:
         arms = [row.get(schema.arm, "") for row in unfolded] if schema.arm else []
         self._classes = shared_rests([arm for arm in arms if arm]) if len(set(arms)) > 1 else {}
         head = table.said(schema.arm) if schema.arm else ""
+        about = any(map(_ABOUT_DRAFTERS.search, [table.caption, *table.context[:3]]))
+        bases = any(named(arm).state in (OFF, WORD) or is_blank(arm) for arm in arms)
+        # Under a line about drafters, models beside a row without one are what drafted.
+        models = schema.arm == "model" and about and bases
+        self._drafters = schema.arm in headers.DRAFTER or models
+        self._models_draft = models
         states = {named(arm).state for arm in arms}
         beside = ON in states and SWITCHED_ON not in states  # `off` beside `eagle` and `mtp`
         self._speculation = beside or subject_is_speculation([head, table.caption, *table.context])
@@ -202,8 +206,7 @@ class _Rows:
         telling = named(above).state in (ON, OFF, WORD) and len(above) <= LONGEST_NAME
         unnamed = not (schema.arm or schema.k or schema.switches)
         self._above = above if unnamed and (telling or self._alone) else ""
-        reference = f"{schema.speedup or ''} {' '.join(table.context)}"
-        self._printed = schema.speedup if _BASELINE_SAID.search(reference) else None
+        self._printed = speedup_over_baseline(schema, table)
 
     def row(self, row: Row, line: int) -> tuple[Arm, tuple[float, ...] | None]:
         """The arm of a row, and its acceptance by position."""
@@ -229,10 +232,13 @@ class _Rows:
             bool(counted or kept or positions),
             metrics.get("drafted_delta") == 0,
             self._speculation,
-            schema.arm in headers.DRAFTER,
+            self._drafters,
             [row.get(name, "") for name in ("model",)],
         )
         role, basis = decided(sign)
+        if self._models_draft:
+            settings.pop("model", None)
+            arm = f"drafter {arm.lstrip('+ ')}" if role == "speculative" else arm
         if self._above or self._alone:
             settings["scope"] = "blocks"  # one block holds one arm: the arms stand in other blocks
         if not arm:

@@ -80,6 +80,8 @@ def rows(stream: BinaryIO) -> Iterator[dict[str, str]]:
         for number, row in enumerate(csv.reader(lines, delimiter=mark)):
             if number >= ROW_LIMIT:
                 return
+            if len(row) == 2 and columns[0].lower() == "metric":
+                row += [""] * (len(columns) - 2)  # AIPerf: metrics without a distribution follow
             if len(row) < len(columns) or len(columns) < 2 or any(row[len(columns) :]):
                 continue
             cells = [cell.strip() for cell in row]

@@ -9,22 +9,28 @@ from dataclasses import replace
 
 from specscope.readers.tables import headers
 from specscope.readers.tables.cells import bare, quantity
+from specscope.readers.tables.command_lines import is_command
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.lists import (
     LONGEST_LINE,
     arms_in_lines,
+    figures_in_lines,
     headings_above,
     line_speeds,
     times_in_lines,
 )
 from specscope.readers.tables.merged_cells import spread
-from specscope.readers.tables.names import is_command
+from specscope.readers.tables.names import named
+from specscope.readers.tables.schema import is_blank
 from specscope.readers.tables.sentences import sentences, speeds_in_sentence
 from specscope.readers.tables.shape import of_subject
 from specscope.readers.tables.table import Table
 
 MOST_COLUMNS = 64
 MOST_ROWS = 10_000
+MOST_STACKED = 600
+WIDEST_STACKED = 10
+LONGEST_STACKED = 60
 MOST_CONTEXT = 12
 LONGEST_COMMAND = 40
 LONGEST_ROW = 8192
@@ -38,6 +44,7 @@ _NUMBERS_LAST = re.compile(
     r"^\s*(?P<name>\S.*?)(?P<numbers>(?:\s+[~≈+-]?\d[\d,.]{0,15}(?:%|x|×|ms|s|k)?)+)\s*$"
 )
 _QUOTE = re.compile(r"^(?:\s*>)+ ?")
+_LABEL = re.compile(r"^([^\W\d][^:]{1,40}):\s")
 _HEADING = re.compile(r"^\s*(?:#+\s*|<summary>\s*|[-*]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
 
 
@@ -55,6 +62,7 @@ def tables(lines: Sequence[str], outer: Sequence[str] = ()) -> Iterator[tuple[Ta
             or _spaced(lines, place)
             or _worded(lines, place)
             or _listed(lines, place)
+            or _stacked(lines, place)
         )
         if found is None:
             place += 1
@@ -114,7 +122,10 @@ def _command_above(lines: Sequence[str], end: int) -> tuple[int, list[str] | Non
 def is_spaced(text: str) -> bool:
     """Whether the text holds columns that blanks alone part."""
     lines = text.splitlines()
-    return any(_spaced(lines, place) or _worded(lines, place) for place in range(len(lines)))
+    return any(
+        _spaced(lines, place) or _worded(lines, place) or _stacked(lines, place)
+        for place in range(len(lines))
+    )
 
 
 def _said(line: str) -> str:
@@ -242,6 +253,37 @@ def _worded(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
     return _made(names, rows, caption_above(lines, place)), range(place, end)
 
 
+def _stacked(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+    """A table whose cells stand one a line, as copied from a rendered page: names of columns, a
+    measure among them, and rows that have a number below each measure."""
+    cells: list[str] = []
+    for line in lines[place : place + MOST_STACKED]:
+        text = bare(line[:LONGEST_LINE])
+        if not text or len(text) > LONGEST_STACKED or "|" in text or "\t" in text:
+            break
+        cells.append(text)
+    for width in range(2, min(len(cells) // 3, WIDEST_STACKED) + 1):
+        header = cells[:width]
+        measures = [i for i, cell in enumerate(header) if headers.metric_of(name_of(cell))]
+        if any(map(quantity, header)):
+            break
+        if not measures or measures[0] == 0:
+            continue
+        rows: list[list[str]] = []
+        for start in range(width, len(cells) - width + 1, width):
+            row = cells[start : start + width]
+            told = [bool(quantity(row[i])) for i in measures]
+            if not any(told) or not all(
+                t or is_blank(row[i]) for t, i in zip(told, measures, strict=True)
+            ):
+                break
+            rows.append(row)
+        if len(rows) > 1:
+            table = _made(header, rows, caption_above(lines, place))
+            return table, range(place, place + width * (len(rows) + 1))
+    return None
+
+
 def _fitted(header: str, line: str) -> list[str] | None:
     """The cells of a row below their columns: a remark behind the last is left out, and cells of a
     row with gaps belong to the columns that they stand under. None for a line that is no row."""
@@ -273,6 +315,11 @@ def _listed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
         cells = [[row.arm, row.speed] for row in timed[0]]
         caption = caption_above(lines, place)
         return _made(["arm", "latency (s)"], cells, caption), range(place, timed[1] + 1)
+    figures = figures_in_lines(lines, place) if found is None else None
+    if figures is not None:
+        caption = caption_above(lines, place)
+        table = _made(["label", figures.measure], figures.rows, caption)
+        return table, range(place, figures.last + 1)
     if found is None:
         return None
     rows, last = found
@@ -287,7 +334,11 @@ def of_sentences(lines: Sequence[str]) -> Iterator[Table]:
     speculation."""
     for sentence in sentences(lines):
         arms = speeds_in_sentence(sentence)
-        if arms:
+        label = _LABEL.match(sentence)
+        if arms and label and not named(label.group(1)).state:
+            rows = [(label.group(1), *arm) for arm in arms]
+            yield _made(["label", "arm", "tok/s"], rows, sentence[:60])
+        elif arms:
             yield _made(["arm", "tok/s"], arms, sentence[:60])
 
 

@@ -50,6 +50,14 @@ AGREES = 0.02
 """A speedup is printed with two decimals."""
 
 MOST_TIMES = 6
+_UNIT = re.compile(r"tok(?:en)?s?[\s-]?/[\s-]?s(?:ec(?:ond)?)?|t/s|tps", re.IGNORECASE)
+_ITEM = r"^[\s>*•-]{0,8}(?P<label>[^:|→]{1,60}):\s{1,20}"
+_ARROWED = re.compile(
+    _ITEM + r"(?P<figure>~?\d[\d.,]{0,12}\s?(?:tok\S*|t/s|tps)?\s?(?:->|→|⇒)\s?~?\d[\d.,]{0,12}"
+    r"\s?(?:tok\S*|t/s|tps)?)(?:\s?\([^()]{0,40}\))?\s*$",
+    re.IGNORECASE,
+)
+_RATIO = re.compile(_ITEM + r"~?(?P<figure>\d{1,2}(?:\.\d{1,3})?\s?[x×])\W*$", re.IGNORECASE)
 _LABELLED = re.compile(r"^(?P<label>[^:|]{1,60}):\s+(?P<rest>.*)$")
 _AMBIGUOUS = re.compile(r"\bvs\.?\s|\bfrom\b|\bto\s+\d|->|→", re.IGNORECASE)
 _HEADING = re.compile(r"^\s*(#+\s*|<summary>\s*|[-*•]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
@@ -79,25 +87,28 @@ class _Above:
     def __init__(self) -> None:
         self.arm, self.label, self.unit = "", "", ""
         self._arm_level = self._label_level = PLAIN
+        self._label_is_newer = False
 
     def enter(self, text: str, level: int) -> None:
         """Take in a heading; a level of Markdown ends what stood under deeper ones."""
         if level < PLAIN:
             self.close(level)
         if named(text).state in (ON, OFF, WORD):
-            self.arm, self._arm_level = text, level
+            self.arm, self._arm_level, self._label_is_newer = text, level, False
             if self._label_level >= level < PLAIN:
                 self.label = ""
         elif headers.metric_of(name_of(text)) == "throughput_tok_s":
             self.unit = "tok/s"
         else:
-            self.label, self._label_level = text, level
+            self.label, self._label_level, self._label_is_newer = text, level, True
 
     def demote(self, speeds: Sequence[Listed]) -> None:
         """A heading that speaks of a drafter above runs without one names a class, no arm."""
         plain = any(named(one.arm).state in (OFF, WORD) for one in speeds)
         if plain and named(self.arm).state == ON:
-            self.label, self._label_level, self.arm = self.arm, self._arm_level, ""
+            if not self._label_is_newer:
+                self.label, self._label_level = self.arm, self._arm_level
+            self.arm = ""
 
     def close(self, level: int) -> None:
         if self.arm and self._arm_level >= level:
@@ -203,11 +214,57 @@ def times_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int]
     return None
 
 
+class Figures(NamedTuple):
+    """Lines that give a class and one figure each."""
+
+    rows: list[tuple[str, str]]
+    """(class, figure)"""
+    measure: str
+    last: int
+    """The number of the last line."""
+
+
+def figures_in_lines(lines: Sequence[str], place: int) -> Figures | None:
+    """Lines of a place on that give a step each (`Code: 24.1 → 41.0 tok/s`) or a speedup each
+    (`Code: 2.31x`); None for fewer than two."""
+    for pattern, measure in ((_ARROWED, "tok/s"), (_RATIO, "speedup")):
+        rows: list[tuple[str, str]] = []
+        last = place
+        for number in range(place, min(place + MOST_ROWS, len(lines))):
+            match = pattern.match(bare(lines[number][:LONGEST_LINE]))
+            if match:
+                rows.append((match.group("label").strip(), match.group("figure").strip()))
+                last = number
+            elif lines[number].strip() or not rows:
+                break
+        if len(rows) > 1:
+            return _with_unit(Figures(rows, measure, last))
+    return None
+
+
+def _with_unit(found: Figures) -> Figures | None:
+    """Steps need a unit, in each line or in one for all."""
+    units = [unit.group() for _, figure in found.rows if (unit := _UNIT.search(figure))]
+    if found.measure == "speedup" or len(units) == len(found.rows):
+        return found
+    rows = (
+        [
+            (label, figure if _UNIT.search(figure) else f"{figure} {units[0]}")
+            for label, figure in found.rows
+        ]
+        if len(units) == 1
+        else []
+    )
+    return found._replace(rows=rows) if rows else None
+
+
 def has_list(text: str) -> bool:
     """Whether a text lists speeds of a run without speculation and of one with it."""
     lines = text.splitlines()
     return any(
-        arms_in_lines(lines, place) or times_in_lines(lines, place)
+        arms_in_lines(lines, place)
+        or times_in_lines(lines, place)
+        or figures_in_lines(lines, place)
         for place in range(len(lines))
         if lines[place].strip()
     )

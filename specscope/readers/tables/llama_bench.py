@@ -1,7 +1,9 @@
-"""llama-bench's table: speeds of prompt passes of n tokens (`pp 3`) and of lone steps (`tg 128`).
+"""Tables of llama-bench and of clients that print like it: speeds of prompt passes of n tokens
+(`pp 3`) and of lone steps (`tg 128`).
 
-A pass of n tokens costs what verifying n tokens costs, so the table says how far verification is
-from one step; it holds no speculation.
+llama-bench runs no speculation. Its pass of n tokens costs what verifying n tokens costs, so its
+table says how far verification is from one step. A client that asks a server (llama-benchy) has no
+columns of the model's file; the line above says what its server ran.
 """
 
 from __future__ import annotations
@@ -10,10 +12,14 @@ import re
 from collections.abc import Iterator
 
 from specscope.readers.records import Arm, Finding, Record
+from specscope.readers.tables.arm_roles import Sign, decided
 from specscope.readers.tables.cells import quantity
+from specscope.readers.tables.names import k_of
+from specscope.readers.tables.shape import arm_above
 from specscope.readers.tables.table import Table
 
-_TEST = re.compile(r"^(pp|tg)\s*(\d{1,6})(?:\s*@\s*d\s*(\d+))?$")
+_TEST = re.compile(r"^(pp|tg)\s*(\d{1,6})(?:\s*@\s*d\s*(\d+))?(?:\s*\(c(\d{1,4})\))?$")
+_OF_FILES = {"size", "params", "backend", "ngl"}
 LONGEST_VERIFIED = 64
 """Longer passes are prompts: no engine verifies so many tokens of one sequence at once."""
 
@@ -26,7 +32,28 @@ def is_llama_bench(table: Table) -> bool:
 
 
 def speeds(input: str, table: Table) -> Iterator[Record]:
-    """Each model's target-only speed, and what verifying n tokens costs in target-only steps."""
+    """The speeds of a server, or each model's target-only speed with what verifying costs."""
+    yield from _of_files(input, table) if _OF_FILES & set(table.names) else _of_server(input, table)
+
+
+def _of_server(input: str, table: Table) -> Iterator[Arm]:
+    above = arm_above(table)
+    role, basis = decided(Sign(above))
+    for row in table.rows:
+        test, speed = _TEST.match(row.get("test", "")), quantity(row.get("t_per_s"))
+        if test is None or speed is None or speed.value <= 0 or test.group(1) != "tg":
+            continue
+        said = {"label": row.get("model"), "output_tokens": test.group(2)}
+        said |= {"context": test.group(3), "concurrency": test.group(4)}
+        conditions = {name: value for name, value in said.items() if value}
+        k = k_of(above) if role == "speculative" else None
+        metrics = {"throughput_tok_s": speed.value}
+        yield Arm(
+            input, above or "server", role, k, conditions, metrics, {"scope": "blocks"}, basis
+        )
+
+
+def _of_files(input: str, table: Table) -> Iterator[Record]:
     steps: dict[str, float] = {}
     passes: dict[str, dict[int, float]] = {}
     for row in table.rows:

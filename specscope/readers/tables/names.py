@@ -8,11 +8,12 @@ which counts where nothing contradicts it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from specscope.readers.tables.cells import REMEMBERED
+from specscope.readers.tables.command_lines import commanded
 
 ON, OFF, K0, WORD, SWITCHED_ON, SWITCHED_OFF, SILENT = (
     "on", "off", "k0", "word", "switched_on", "switched_off", "",
@@ -25,6 +26,8 @@ LONGEST_NORMAL = 400
 """What a name says of speculation stands in so many of its first characters."""
 
 _SAME = (
+    (r"\((mtp|eagle[- ]?\d?|n-?gram|dflash|draft(?: model)?)\)(?= (?:on|off|(?:en|dis)abled)\b)",
+     r"\1"),
     (r"\bn[- ]gram", "ngram"), (r"\bmulti[- ]token[- ]prediction\b", "mtp"),
     (r"\bspec(?:ulative|ulation)?(?:[-_ ]?dec(?:od(?:e|ing))?)?(?![a-z])", "spec"),
     (r"\bprompt[- ]lookup", "lookup"), (r"\bw/o(?:ut)?\b", "without "), (r"\bw/(?=[ a-z])",
@@ -81,7 +84,7 @@ _PASSED = {
 _UNSPECULATED = {"autoregressive", "vanilla", "ar", "greedyar", "nodraft", "stp"}
 _BASELINE = {
     "baseline", "base", "target", "plain", "clean", "reference", "control", "original", "standard",
-    "stock", "normal", "regular", "bare",
+    "stock", "normal", "regular", "bare", "alone",
 }  # fmt: skip
 _STATISTICS = {"mean", "avg", "average", "median", "min", "max", "total", "draft"}
 """Before "AR" they speak of an acceptance rate, not of autoregressive decoding."""
@@ -130,41 +133,6 @@ _OPTION = re.compile(
     r"(?:['\"]?\s?[=:_-]\s?|[ (]\(?|)['\"]?(\d{1,2})(?:$|[^0-9.a-z])"
 )
 """An engine's own option or a drafter with its length behind it: `n_max=3`, `MTP 2`, `draft_1`."""
-
-_COMMAND = re.compile(
-    r"--spec[-_]|--speculative|--draft[-_]?\w*|--model[-_]draft|--num[-_]speculative|--mtp\b|\s-md\s|-hfd\b"
-    r"|num_speculative_tokens|speculative_config=Spec"
-)
-_PROGRAM = re.compile(
-    r"(?:[A-Z_0-9]+=\S+ )*(?:\S*python3? (?:-m )?(?:sglang|vllm|mlx_lm)\S*|\S*vllm "
-    r"serve|\S*llama-\w+"
-    r"|sglang serve|trtllm-serve|mlx_lm\S*|\S*/speculative)\b"
-)
-_COMMAND_OFF = re.compile(
-    r"--spec(?:ulative)?[-_](?:type|algorithm|config)[= ]['\"]?(?:none|off|null)\b"
-    r"|(?:n-max|draft-max|num[-_]speculative[-_]tokens)['\"]?[=: ]+0\b|speculative_config=None",
-    re.IGNORECASE,
-)
-_ATTRIBUTES = {
-    "engine": re.compile(
-        r"\b(?:vllm|sglang|ik_?llama(?:\.cpp)?|llama[. ]?cpp|tensorrt[- ]?llm|trt[- "
-        r"]?llm|omlx|mlx(?:-v?lm)?"
-        r"|exllama(?:v\d)?|tabby(?:api)?|tgi|lmdeploy|transformers|ollama|lm "
-        r"?studio|ktransformers|basert"
-        r"|mlc(?:-llm)?|xllm|atom|deepspeed|nim|dynamo)\b"
-    ),
-    "precision": re.compile(
-        r"(?<![a-z0-9])(?:bf16|fp?16|fp?32|fp8|fp4|nvfp4|mxfp\d|int[48]|w\d{1,2}a\d{1,2}|i?q\d(?:_[a-z0-9]+)*"
-        r"|oq\d\w?|awq|gptq|exl\d|\d{1,2}[- ]?bits?)(?![a-z0-9])"
-    ),
-    "hardware": re.compile(
-        r"(?<![a-z0-9])(?:a10g?|a30|a40|a100|a800|a6000|h20|h100|h200|h800|b100|b200|b300|l4|l20|l40s?|t4"
-        r"|v100|p100|gb\d{2,3}|gh200|rtx|[2345]0[5-9]0(?: ?ti)?|mi\d{3}x?|m[1-5](?: "
-        r"(?:max|ultra|pro))?"
-        r"|tpu|dgx|spark|strix|xeon|epyc|910b|gaudi\d?)(?![a-z0-9])"
-    ),
-    "size": re.compile(r"(?<![a-z0-9.])(\d{1,4}(?:\.\d{1,2})?)b(?![a-z0-9])"),
-}
 
 
 def words(text: str) -> tuple[str, ...]:
@@ -269,18 +237,6 @@ def is_total(text: str) -> bool:
     return bool(_TOTAL.match(text)) and len(text) <= 80
 
 
-def unlike(ours: str, theirs: str) -> list[str]:
-    """What two names give differently: `engine`, `precision`, `hardware`, `size` of the model."""
-    return [kind for kind, a, b in _attributes(ours, theirs) if a and b and not a & b]
-
-
-def one_sided(ours: str, theirs: str) -> list[str]:
-    """What one of two names gives and the other leaves open."""
-    return [
-        kind for kind, a, b in _attributes(ours, theirs) if bool(a) != bool(b) and kind != "size"
-    ]
-
-
 def shared_rests(names: Sequence[str]) -> dict[str, str]:
     """Name to the class in it, where runs with and without speculation share the rest of their
     name."""
@@ -311,19 +267,6 @@ def _normalised(text: str) -> str:
     for pattern, meant in (*_SIGNS, *_NORMAL):
         text = pattern.sub(meant, text)
     return " ".join(text.split())
-
-
-def is_command(text: str) -> bool:
-    """Whether a text starts an engine."""
-    return bool(_PROGRAM.match(text.strip(" $#`")))
-
-
-def commanded(text: str) -> bool | None:
-    """Whether a command line or an engine's printed settings switch speculation on; None for
-    none."""
-    if _COMMAND_OFF.search(text):
-        return False
-    return True if _COMMAND.search(text) else None
 
 
 def _negated(tokens: Sequence[str], place: int) -> bool:
@@ -365,17 +308,6 @@ def _rest(text: str) -> str:
 
 
 _WORDS_OF_ARMS = _NEGATIONS | _OFF | _ON | _UNSPECULATED | _BASELINE | _FILLER
-
-
-def _attributes(ours: str, theirs: str) -> Iterator[tuple[str, set[str], set[str]]]:
-    for kind, pattern in _ATTRIBUTES.items():
-        a, b = (
-            set(pattern.findall(text.lower().replace("_", " " if kind != "precision" else "_")))
-            for text in (ours, theirs)
-        )
-        if kind == "size":
-            a, b = ({max(found, key=float)} if found else set() for found in (a, b))
-        yield kind, a, b
 
 
 def speaks_only_of_speculation(text: str) -> bool:

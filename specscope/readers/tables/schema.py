@@ -8,7 +8,16 @@ from dataclasses import dataclass, field
 
 from specscope.readers.tables import headers
 from specscope.readers.tables.cells import Cell, quantity, rates, read
-from specscope.readers.tables.names import OFF, ON, is_drafter, is_planned, named, words
+from specscope.readers.tables.names import (
+    OFF,
+    ON,
+    SWITCHED_OFF,
+    is_drafter,
+    is_planned,
+    named,
+    speaks_only_of_speculation,
+    words,
+)
 
 Row = Mapping[str, str]
 
@@ -49,7 +58,7 @@ _INDEX = set(words("run trial seed rep repeat repetition iteration iter no # id 
 _RESULT = set(
     words(
         "gb gib mb mib peak memory mem vram watts power temp joules util ttft tpot itl latency "
-        "accept acceptance accepted rate speed duration seconds"
+        "accept acceptance accepted rate speed duration seconds attempts attempted tries hits"
     )
 )
 """Words of columns that say what a run took or gave, not under what it ran."""
@@ -113,6 +122,7 @@ def resolve(names: Sequence[str], rows: Sequence[Row] = ()) -> Schema:
     _guess(schema, [name for name in names if name in known], rows)
     _by_units(schema, [name for name in names if name in known], rows)
     _drafters(schema, names, rows)
+    _names_of_speculation(schema, names, rows)
     _arms_in_labels(schema, rows)
     _labels(schema, names, rows)
     knobs = [*schema.k[1:], *(name for name in known & set(_TREE))]
@@ -292,6 +302,23 @@ def _drafters(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None
         if blank and not all(blank):
             schema.arm = name
             schema.settings = [other for other in schema.settings if other != name]
+            return
+
+
+def _names_of_speculation(schema: Schema, names: Sequence[str], rows: Sequence[Row]) -> None:
+    """A column about speculation that names a drafter in some rows and none in others is the arm's
+    (`spec_decode`: `none`, `eagle3`)."""
+    for name in names if not schema.arm and not schema.k else ():
+        cells = [row.get(name, "") for row in rows]
+        states = {named(cell).state for cell in cells if not is_blank(cell)}
+        apart = any(map(is_blank, cells)) or states & {OFF, SWITCHED_OFF}
+        if (
+            name not in _used(schema)
+            and speaks_only_of_speculation(name)
+            and ON in states
+            and apart
+        ):
+            schema.arm = name
             return
 
 

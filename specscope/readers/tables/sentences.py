@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
+from specscope.readers.tables.attributes import several, unlike
 from specscope.readers.tables.cells import bare, quantity, ratio_of
 from specscope.readers.tables.names import (
     OFF,
@@ -19,7 +20,6 @@ from specscope.readers.tables.names import (
     is_drafter,
     is_planned,
     named,
-    unlike,
     words,
 )
 
@@ -29,7 +29,7 @@ LONGEST_NAME = 60
 
 _END = re.compile(r"(?<=[.!?;])\s+(?=[A-Z*_`\"'(\[])")
 _SPEED = re.compile(
-    r"(?<![\w.,/-])[~≈]?(?P<value>\d[\d.,]{0,24})\s{0,3}"
+    r"(?<![\w.,/-])[~≈]?(?P<value>\d[\d.,]{0,24}(?:\s?[-–]\s?\d[\d.,]{0,8})?)\s{0,3}"
     r"(?P<unit>tok(?:en)?s?[\s-]?(?:/|per)[\s-]?s(?:ec(?:ond)?)?|t/s|tps)?(?![\w/%.]*[\w/%])",
     re.IGNORECASE,
 )
@@ -48,6 +48,29 @@ _JOINT = re.compile(
 _REFERENCE = re.compile(
     r"^\W*(?:with|without|w/|w/o)(?:\s+(?:it|that|this|one|them))?\W*$", re.IGNORECASE
 )
+_SWITCHED = re.compile(
+    r"\b(?:(?P<on>enabl(?:ing|ed?)|add(?:ing|ed)|activat(?:ing|ed)|turn(?:ing|ed)?|switch(?:ing|ed)?)"
+    r"|(?P<off>disabl(?:ing|ed?)|remov(?:ing|ed)|deactivat(?:ing|ed)))\s+(?P<side>on\s|off\s)?"
+    r"(?P<what>[^,:;.()→]{3,60}?)(?=\s+(?:on|off|took|takes|brought|brings|rais\w+|lower\w+|cuts?"
+    r"|gave|gives|moved|drop\w+|made|makes|went|increas\w+|decreas\w+|improv\w+|boost\w+|slow\w+"
+    r"|sped|for|at|in|from|got|the|our|my|decod\w+ (?:rate|speed)|throughput)\b"
+    r"|\s?[,:;.()]|\s[-–—]|\s(?=[~≈]?\d)|\s?$)(?P<behind>\s(?:on|off)\b(?! the| a| an| my| our))?",
+    re.IGNORECASE,
+)
+"""Speculation that is switched: `enabling MTP`, `turned the draft model off`."""
+
+_CHANGED_TOO = re.compile(
+    r"\band\b(?! (?:nothing|no other))|\b(?:plus|together|along|also|then|with|upgrad\w+|updat\w+"
+    r"|bump\w*|switch\w* (?:to|from)|chang(?:ing|ed (?:to|from|the))|replac\w+|mov(?:ing|ed) (?:to"
+    r"|from)|quanti\w+|patch\w*|fix\w*|newer|batch\w*|concurren\w+|build|driver|version|kernel"
+    r"|(?:from|to) [kvn]?\W?\d\w*)\b|[+&]",
+    re.IGNORECASE,
+)
+"""Words of another change in the same sentence."""
+
+_FROM = re.compile(r"\bfrom\W*$")
+_ARTICLES = set(words("a an the our my its this that model head heads support"))
+
 _SAYS_NOTHING = set(
     words(
         "i get got see it is was were runs ran at only about around roughly just now the same "
@@ -102,7 +125,9 @@ def sentences(lines: Sequence[str]) -> Iterator[str]:
 
 def _is_speed(match: re.Match[str], sentence: str) -> bool:
     """A number with its unit, or one right before the words that name its run."""
-    return bool(match.group("unit")) or bool(_UNITLESS.match(sentence[match.end() :]))
+    before, after = sentence[: match.start()], sentence[match.end() :]
+    steps = bool(_FROM.search(before)) and bool(re.match(r"\s*to\s~?\d", after))
+    return bool(match.group("unit")) or steps or bool(_UNITLESS.match(after))
 
 
 def _names(before: str, between: str, after: str) -> tuple[str, str] | None:
@@ -114,7 +139,13 @@ def _names(before: str, between: str, after: str) -> tuple[str, str] | None:
     if len(inner) > 2 or re.search(r"\b(?:and|plus)\b|[+&]", rest):
         return None
     rest = _trimmed(rest)
-    changed = re.search(r"\bfrom\W*$", before) and re.fullmatch(r"\W*(?:to|->|→)\W*", between)
+    steps = re.fullmatch(r"\W*(?:to|->|→)\W*", between)
+    told_from = _FROM.search(before)
+    if steps and (told_from or "to" not in between):  # without "from" it is a range
+        switched = switched_in(_FROM.sub("", before), after)
+        if switched:
+            return switched
+    changed = told_from and steps
     if changed and _state(rest) == ON and not named(after).versioned and not is_drafter(before):
         return _pair("no speculation", rest)
     said = [part for part in inner if not _says_nothing(part)]
@@ -122,6 +153,28 @@ def _names(before: str, between: str, after: str) -> tuple[str, str] | None:
     if len(named_parts) != 2 or (said and not all(map(_state, said))):
         return None
     return _pair(*named_parts)
+
+
+def switched_in(*texts: str) -> tuple[str, str] | None:
+    """The names of the runs before and after, if texts say that speculation was switched and speak
+    of no other change."""
+    for text in texts:
+        match = _SWITCHED.search(text)
+        if match is None:
+            continue
+        what = match.group("what").strip()
+        verb = match.group().lower()
+        side = f"{match.group('side') or ''}{match.group('behind') or ''}".strip().lower()
+        if re.match("turn|switch", verb) and not side:
+            continue
+        others = [text[: match.start()], text[match.end() :], *(t for t in texts if t is not text)]
+        rest = {word.lower() for word in named(what).rest.split()} - _ARTICLES
+        changed_too = any(map(_CHANGED_TOO.search, others)) or several(" ".join(texts))
+        if _state(what) != ON or rest or changed_too:
+            return None
+        off = bool(match.group("off")) or side == "off"
+        return (what, "no speculation") if off else ("no speculation", what)
+    return None
 
 
 def _unlike(before: str, between: str, after: str) -> list[str]:

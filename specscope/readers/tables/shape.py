@@ -22,13 +22,13 @@ from specscope.readers.tables.class_columns import (
     grouped_columns,
     split_name,
 )
+from specscope.readers.tables.command_lines import commanded
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.names import (
     K0,
     OFF,
     ON,
     WORD,
-    commanded,
     heads_planned,
     is_drafter,
     is_total,
@@ -36,6 +36,7 @@ from specscope.readers.tables.names import (
     words,
 )
 from specscope.readers.tables.schema import resolve
+from specscope.readers.tables.sentences import switched_in
 from specscope.readers.tables.table import Table
 from specscope.readers.tables.units import by_speedup, is_ratio, unit_of, unit_of_cells
 
@@ -177,7 +178,9 @@ def _by_arrow(
     own = {c for places in resolve(list(shared)).metrics.values() for c, _ in places}
     shared = {n: c for n, c in shared.items() if n not in own}
     texts = [table.said(name) for name in arrows] + list(table.context)
-    sides = next((found for text in texts if len(found := steps(text)) == 2), ["before", "after"])
+    sides = next((found for text in texts if len(found := steps(text)) == 2), None)
+    switched = filter(None, map(switched_in, [*texts, table.caption]))
+    sides = sides or list(next(switched, ("before", "after")))
     for side in (0, 1):
         said = re.sub(
             r"(?i)\b(?:tok(?:en)?s?\s?/\s?s(?:ec)?|tps|ms|tpot|throughput)\b", " ", sides[side]

@@ -9,8 +9,19 @@ from collections.abc import Sequence
 from specscope.readers.tables import headers
 from specscope.readers.tables.cells import quantity, ratio_of, read
 from specscope.readers.tables.csv_file import name_of
-from specscope.readers.tables.schema import TOKEN_RATES
+from specscope.readers.tables.names import ON, named
+from specscope.readers.tables.schema import TOKEN_RATES, Schema
 from specscope.readers.tables.table import Table
+
+_BASELINE_SAID = re.compile(
+    r"\b(?:baseline|plain decod|without (?:spec|mtp|draft)|no[- "
+    r"_]?(?:spec|mtp|draft)|none\b|auto-?regress|vanilla"
+    r"|target[- ]only|non-spec)|(?:^|_)(?:ar|none|baseline|base)(?:[_ ]|$)",
+    re.IGNORECASE,
+)
+_OVER = re.compile(
+    r"(?:\b|_)(?:over|vs|versus|against|(?:relative|compared) (?:to|with))(?:_|\b)", re.IGNORECASE
+)
 
 
 def unit_of_cells(cells: Sequence[str]) -> str | None:
@@ -72,6 +83,16 @@ def by_speedup(table: Table, base: str, numeric: Sequence[str]) -> str | None:
                 if claim and ours.value > 0 and theirs.value > 0:
                     votes |= _vote(math.log(ours.value / theirs.value), math.log(claim))
     return {"up": "tok_s", "down": "tpot_ms"}[votes.pop()] if len(votes) == 1 else None
+
+
+def speedup_over_baseline(schema: Schema, table: Table) -> str | None:
+    """The column of speedups, if it or a line above names a run without speculation."""
+    texts = [schema.speedup or "", *table.context]
+    reference = " ".join(texts)
+    over = [_OVER.split(text, maxsplit=1)[1] for text in texts if _OVER.search(text)]
+    if any(named(text).state == ON for text in over):  # over another drafter
+        return None
+    return schema.speedup if _BASELINE_SAID.search(reference) else None
 
 
 def _vote(ratio: float, claim: float) -> set[str]:

@@ -1,0 +1,61 @@
+"""The engine, precision, machine and size of model that a text gives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_ATTRIBUTES = {
+    "engine": re.compile(
+        r"\b(?:vllm|sglang|ik_?llama(?:\.cpp)?|llama[. ]?cpp|tensorrt[- ]?llm|trt[- "
+        r"]?llm|omlx|mlx(?:-v?lm)?"
+        r"|exllama(?:v\d)?|tabby(?:api)?|tgi|lmdeploy|transformers|ollama|lm "
+        r"?studio|ktransformers|basert"
+        r"|mlc(?:-llm)?|xllm|atom|deepspeed|nim|dynamo)\b"
+    ),
+    "precision": re.compile(
+        r"(?<![a-z0-9])(?:bf16|fp?16|fp?32|fp8|fp4|nvfp4|mxfp\d|int[48]|w\d{1,2}a\d{1,2}|i?q\d(?:_[a-z0-9]+)*"
+        r"|oq\d\w?|awq|gptq|exl\d|\d{1,2}[- ]?bits?)(?![a-z0-9])"
+    ),
+    "hardware": re.compile(
+        r"(?<![a-z0-9])(?:a10g?|a30|a40|a100|a800|a6000|h20|h100|h200|h800|b100|b200|b300|l4|l20|l40s?|t4"
+        r"|v100|p100|gb\d{2,3}|gh200|rtx|[2345]0[5-9]0(?: ?ti)?|mi\d{3}x?|m[1-5](?: "
+        r"(?:max|ultra|pro))?"
+        r"|tpu|dgx|spark|strix|xeon|epyc|910b|gaudi\d?)(?![a-z0-9])"
+    ),
+    "size": re.compile(r"(?<![a-z0-9.])(\d{1,4}(?:\.\d{1,2})?)b(?![a-z0-9])"),
+}
+
+
+_DRAFTERS_NAME = re.compile(r"\bdraft(?:er)?(?: model)?\W+\S+", re.IGNORECASE)
+"""A drafter's own size says nothing of the model that it drafts for."""
+
+
+def unlike(ours: str, theirs: str) -> list[str]:
+    """What two names give differently: `engine`, `precision`, `hardware`, `size` of the model."""
+    return [kind for kind, a, b in _attributes(ours, theirs) if a and b and not a & b]
+
+
+def one_sided(ours: str, theirs: str) -> list[str]:
+    """What one of two names gives and the other leaves open."""
+    return [
+        kind for kind, a, b in _attributes(ours, theirs) if bool(a) != bool(b) and kind != "size"
+    ]
+
+
+def several(text: str) -> list[str]:
+    """What a text gives two of: engines, precisions or machines."""
+    return [kind for kind, own, _ in _attributes(text, "") if len(own) > 1 and kind != "size"]
+
+
+def _attributes(ours: str, theirs: str) -> Iterator[tuple[str, set[str], set[str]]]:
+    for kind, pattern in _ATTRIBUTES.items():
+        if kind == "size":  # the last of them
+            ours, theirs = (_DRAFTERS_NAME.sub(" ", text) for text in (ours, theirs))
+        a, b = (
+            set(pattern.findall(text.lower().replace("_", " " if kind != "precision" else "_")))
+            for text in (ours, theirs)
+        )
+        if kind == "size":
+            a, b = ({max(found, key=float)} if found else set() for found in (a, b))
+        yield kind, a, b

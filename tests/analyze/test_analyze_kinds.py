@@ -1,0 +1,136 @@
+"""Kinds of tables, lists and scrapes that people paste, each with what follows from it."""
+
+import pytest
+from analyze_cases import actions, codes
+from test_analyze_as_pasted import judge
+
+BY_CLASS = {"Code": 1.701, "Chat": 0.942}
+
+
+def by_class(found):
+    return {c["class"]["label"]: round(c["speedup"], 3) for c in found["comparisons"]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- Code: 24.1 tok/s without draft, 41.0 tok/s with draft\n"
+        "- Chat: 24.3 tok/s without draft, 22.9 tok/s with draft\n",
+        "Speculative decoding (MTP) off → on:\n\n- Code: 24.1 → 41.0 tok/s\n- Chat: 24.3 → 22.9\n",
+        "Decode speed after enabling MTP:\n\n- Code: 24.1 → 41.0 tok/s\n"
+        "- Chat: 24.3 → 22.9 tok/s\n",
+        "MTP by prompt:\n\n* **Code**\n  * baseline: 24.1 tok/s\n  * MTP: 41.0 tok/s\n"
+        "* **Chat**\n  * baseline: 24.3 tok/s\n  * MTP: 22.9 tok/s\n",
+    ],
+)
+def test_items_of_a_list_are_classes(tmp_path, text):
+    found = judge(tmp_path, text)
+
+    assert by_class(found) == BY_CLASS
+    assert actions(found) == ["keep", "inconclusive"]
+
+
+def test_steps_in_a_list_that_does_not_say_what_changed_decide_nothing(tmp_path):
+    found = judge(
+        tmp_path, "After the patch (MTP k=3):\n\n- Code: 24 → 41 tok/s\n- Chat: 24 → 22\n"
+    )
+
+    assert set(actions(found)) <= {"no_data", "collect_baseline", "not_comparable"}
+
+
+def test_speedups_in_a_list_are_taken_as_printed(tmp_path):
+    text = "Speedup of EAGLE-3 over autoregressive decoding:\n\n- A: 2.31x\n- B: 0.5x\n"
+    found = judge(tmp_path, text)
+
+    assert [v["action"] for v in found["verdicts"]] == ["keep", "disable"]
+    assert {v["confidence"] for v in found["verdicts"]} == {"low"}
+    assert "SPEEDUP_AS_PRINTED" in codes(found)
+
+
+@pytest.mark.parametrize(
+    "over", ["Speedup over the EAGLE-2 baseline:", "Speedup vs MTP-1 baseline"]
+)
+def test_speedups_over_a_drafter_decide_nothing(tmp_path, over):
+    table = "| task | EAGLE-3 accept len | speedup |\n|---|---|---|\n"
+    table += "| A | 3.1 | 1.4x |\n| B | 2.9 | 1.3x |\n"
+
+    assert set(actions(judge(tmp_path, f"{over}\n\n{table}"))) <= {"collect_baseline"}
+
+
+COMMANDS = """| command | tok/s |
+|---|---|
+| `llama-server -m q.gguf -ngl 99{} -md d.gguf --draft-max 8` | 47.9 |
+| `llama-server -m q.gguf -ngl 99` | 31.2 |
+"""
+
+
+def test_commands_that_differ_in_speculation_alone_are_arms(tmp_path):
+    found = judge(tmp_path, COMMANDS.format(""))
+
+    assert actions(found) == ["keep"]
+    assert "ARMS_DIFFER" not in codes(found)
+
+
+def test_another_option_that_differs_is_said(tmp_path):
+    found = judge(tmp_path, COMMANDS.format(" -fa on"))
+
+    assert "ARMS_DIFFER" in codes(found)
+    assert found["verdicts"][0]["confidence"] == "low"
+
+
+def test_a_command_with_a_configuration_file_may_speculate(tmp_path):
+    table = (
+        "| command | tok/s |\n|---|---|\n| `trtllm-serve m --extra_llm_api_options a.yaml` | 31 |\n"
+    )
+    table += "| `trtllm-serve m --speculative_model d` | 48 |\n"
+
+    assert set(actions(judge(tmp_path, table))) <= {"no_data", "collect_baseline"}
+
+
+def test_models_under_a_line_about_drafters_are_what_drafted(tmp_path):
+    table = (
+        "| Model | Decode tok/s |\n|---|---|\n| Qwen3-32B alone | 18.2 |\n| + Qwen3-0.6B | 27.1 |\n"
+    )
+
+    assert actions(judge(tmp_path, f"Draft models beside Qwen3-32B:\n\n{table}")) == ["keep"]
+    assert actions(judge(tmp_path, f"Speeds:\n\n{table}")) == ["no_data"]
+
+
+def test_a_client_that_prints_like_llama_bench_is_no_target_only_run(tmp_path):
+    table = "| model | test | t/s | peak t/s |\n|---|---|---|---|\n| q | pp2048 | 1802.1 ± 12 | |\n"
+    table += "| q | tg128 | {} | {} |\n"
+    plain, mtp = table.format("24.31 ± 0.05", "25.0"), table.format("41.90 ± 1.1", "60.0")
+
+    found = judge(tmp_path, f"### without MTP\n\n{plain}\n### with MTP, k=2\n\n{mtp}")
+
+    assert [round(c["speedup"], 3) for c in found["comparisons"]] == [1.724]
+    assert "target" not in str(judge(tmp_path, f"### with MTP, k=2\n\n{mtp}")["windows"])
+    assert actions(judge(tmp_path, f"### my server\n\n{mtp}")) == ["no_data"]
+
+
+def test_cells_one_a_line_are_a_table(tmp_path):
+    cells = ["Config", "tok/s", "Acceptance", "no MTP", "30.1", "-", "MTP k=2", "41.7", "72%"]
+
+    found = judge(tmp_path, "\n".join(["My runs", *cells, "MTP k=3", "44.0", "61.0%", ""]))
+
+    assert [round(c["speedup"], 3) for c in found["comparisons"]] == [1.385, 1.462]
+
+
+def test_a_column_of_speculation_names_the_arms(tmp_path):
+    found = judge(
+        tmp_path,
+        "model,concurrency,spec_decode,Output Token Throughput (tokens/sec)\n"
+        "m,1,none,79.8\nm,8,none,515.2\nm,1,eagle3,141.0\nm,8,eagle3,612.1\n",
+        "sweep.csv",
+    )
+
+    assert [round(c["speedup"], 3) for c in found["comparisons"]] == [1.767, 1.188]
+
+
+def test_positions_alone_say_how_many_were_accepted(tmp_path):
+    line = 'vllm:spec_decode_num_accepted_tokens_per_pos_total{{position="{}"}} {}\n'
+    found = judge(tmp_path, line.format(0, 812) + line.format(1, 533), "metrics.txt")
+
+    assert actions(found) == ["collect_baseline"]
+    assert found["totals"]["accepted"] == 1345
+    assert found["totals"]["acceptance_rate"] is None
