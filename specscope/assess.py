@@ -150,12 +150,14 @@ def assess(
     *,
     closed_loop: bool = False,
     rules: Rules | None = None,
+    explained: bool = True,
 ) -> Assessment:
     """Judge evidence under the table in force.
 
     allowances: by class, the allowed 95th percentile of time per output token [ms]; those that
     the table's cells name hold beside them. closed_loop: clients wait for their answers,
-    in every experiment; else those do whose policy says so.
+    in every experiment; else those do whose policy says so. explained: with causes of losses and
+    switches for all traffic beside a gate, which take most of the time and change no verdict.
     """
     allowed = {**_allowances_of(table), **(allowances or {})}
     rules = rules or Rules()
@@ -163,7 +165,9 @@ def assess(
         rules = replace(rules, tpot_allowance_ms={**(rules.tpot_allowance_ms or {}), **allowed})
     if table is not None:
         rules = replace(rules, current=lambda segment, batch: table.k(state_of(segment, batch)))
-    experiments = tuple(_judged(evidence, one, rules, closed_loop) for one in evidence.experiments)
+    experiments = tuple(
+        _judged(evidence, one, rules, closed_loop, explained) for one in evidence.experiments
+    )
     crossovers = tuple(
         one.verdict for one in judge_crossovers(evidence.crossings, rules, closed_loop=closed_loop)
     )
@@ -199,12 +203,13 @@ def assess_in_force(
     allowances: Mapping[str, float] | None = None,
     *,
     closed_loop: bool = False,
+    explained: bool = True,
 ) -> Assessment:
     """Judge evidence under the table in force, or under default_k if no table is."""
     table = evidence.table
     if table is None and default_k is not None:
         table = GateTable((), default_k)
-    return assess(evidence, table, allowances, closed_loop=closed_loop)
+    return assess(evidence, table, allowances, closed_loop=closed_loop, explained=explained)
 
 
 def state_of(segment: Segment, batch: float) -> State:
@@ -255,13 +260,13 @@ def segments_json(assessment: Assessment) -> list[dict[str, Any]]:
 
 
 def _judged(
-    evidence: Evidence, experiment: Experiment, rules: Rules, closed_loop: bool
+    evidence: Evidence, experiment: Experiment, rules: Rules, closed_loop: bool, explained: bool
 ) -> JudgedExperiment:
     design: Design = "closed_loop" if closed_loop else experiment.design
     often = rules.looked_at_often or experiment.looked_at_often
     looked = replace(rules, looked_at_often=often)
     pairs = paired(experiment.blocks, evidence.parts, design)
-    verdicts = judge(pairs, looked, evidence.machines, evidence.outputs)
+    verdicts = judge(pairs, looked, evidence.machines, evidence.outputs, causes=explained)
     newest: dict[str, int] = {}
     for block in experiment.blocks:
         newest[block.epoch] = max(block.policy, newest.get(block.epoch, 0))
@@ -269,7 +274,7 @@ def _judged(
         kind=experiment.kind,
         design=design,
         verdicts=tuple(verdicts),
-        stories=tuple(compare_switches(pairs, looked)),
+        stories=tuple(compare_switches(pairs, looked)) if explained else (),
         untried=tuple(untried(pairs, verdicts)),
         paired=pairs,
         begun={

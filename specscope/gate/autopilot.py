@@ -16,12 +16,16 @@ from typing import Any
 
 from specscope.evaluate.experiment import contrast
 from specscope.evaluate.experiment.blocks import BASELINE, IN_FORCE, BlockTime
-from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.pairs import Pair
-from specscope.evaluate.verdict.verdict import Verdict
 from specscope.gate.recommend import Recommendation
-from specscope.gate.rules import GateRules
 from specscope.gate.show import diff_lines
+from specscope.gate.standings import (
+    ArmStanding,
+    behind_chosen,
+    in_time,
+    incumbent_of,
+    standings_of,
+)
 from specscope.policy.arms import PolicyArm
 from specscope.policy.autopilot import AutopilotState
 from specscope.policy.stored import HoldOut, StoredPolicy, next_table
@@ -30,10 +34,11 @@ from specscope.policy.table import GateTable
 AUTHOR = "autopilot"
 LARGEST_SHARE = 0.2  # of the pairs: most of the traffic is always served by the table in force
 GROWTH = 0.1  # by which the blocks grow between two looks
-GAIN = GateRules().up  # an arm that cannot gain as much never changes the table
 RECENT = 20  # pairs that are held against those before them
 DRIFT_Z = 4.5  # standard errors between the two; it is looked for after every pair
-REST_DAYS = 2.0  # after which it looks again, since traffic changes without a deploy
+REST_DAYS = 7.0  # after which it starts again, whatever the pairs of its rest say
+BLIND_DAYS = 2.0  # the same if the budget allows no pair while it rests
+NEWS = 16  # blocks between two looks while it rests
 
 
 class PilotStepKind(StrEnum):
@@ -71,18 +76,6 @@ class Sight:
     drifted: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ArmStanding:
-    """An arm beside the table in force. lost: at most, of its blocks' capacity; 0..1
-
-    why: reason to stop it; empty if it goes on.
-    """
-
-    name: str
-    lost: float
-    why: str = ""
-
-
 def next_step(
     state: AutopilotState,
     current: StoredPolicy,
@@ -101,19 +94,27 @@ def next_step(
         return _window(_anew(state, sight, table, policies, now), policies, table, sight, now, why)
     if state.rests:
         rested_days = (now - current.created_at) / (86_400 * 1e9)
-        if rested_days < REST_DAYS:
+        most_days = REST_DAYS if current.body.get("share") else BLIND_DAYS
+        if rested_days < most_days:
             return None
         fresh = _anew(state, sight, table, policies, now)
-        return _window(fresh, policies, table, sight, now, f"{REST_DAYS:.0f} days of rest are over")
+        return _window(fresh, policies, table, sight, now, f"{most_days:.0f} days of rest are over")
     state = replace(state, epoch=state.epoch or sight.epoch)
-    if sight.advice is not None and sight.advice.changes:
-        return _change(state, policies, sight.advice, sight, now)
     standings = standings_of(state, table, sight.advice)
     over = {name for name, _ in state.stopped}
     losing = tuple((one.name, one.why) for one in standings if one.why and one.name not in over)
     state = replace(state, stopped=(*state.stopped, *losing))
+    if sight.advice is not None and sight.advice.changes:
+        names = [arm.name for arm in _candidates(state, table)]
+        behind = behind_chosen(sight.advice, names)
+        if set(behind) >= set(names):
+            return _change(state, policies, sight.advice, sight, now)
+        losing = (*losing, *((name, why) for name, why in behind.items() if why))
+        state = replace(state, stopped=tuple({**dict(state.stopped), **dict(losing)}.items()))
     if not _candidates(state, table):
-        return _rest(state, policies, table, now, "no arm is left that may be better")
+        return _rest(
+            state, policies, table, sight.replicas, now, "no arm is left that may be better"
+        )
     if losing:
         said = "; ".join(f"{name} stops: {why}" for name, why in losing)
         return _window(state, policies, table, sight, now, said)
@@ -127,25 +128,10 @@ def next_step(
     return None
 
 
-def worth_a_look(window_over: bool, blocks: int, looked_at: int) -> bool:
+def worth_a_look(state: AutopilotState, window_over: bool, blocks: int, looked_at: int) -> bool:
     """Whether anything can have changed since a look at so many blocks."""
-    return window_over or blocks > looked_at + max(8, GROWTH * looked_at)
-
-
-def standings_of(
-    state: AutopilotState, table: GateTable, advice: Recommendation | None
-) -> list[ArmStanding]:
-    """Every arm beside the table in force: what it may lose, and whether it should stop."""
-    verdicts = advice.verdicts if advice else ()
-    incumbent = incumbent_of(table)
-    names = dict.fromkeys((BASELINE, *(arm.name for arm in state.arms)))
-    others = [name for name in names if name != incumbent]
-    return [_standing(name, incumbent, verdicts, state.worst) for name in others]
-
-
-def incumbent_of(table: GateTable) -> str:
-    """The arm that runs the table in force."""
-    return BASELINE if table == GateTable((), 0) else IN_FORCE
+    more = NEWS if state.rests else max(8, GROWTH * looked_at)
+    return window_over or blocks > looked_at + more
 
 
 def spent_s(
@@ -210,7 +196,7 @@ def drifted_arm(pairs: Sequence[Pair], arms: Sequence[str], incumbent: str) -> s
 
     Fixed-time errors, at a distance that no run of looks reaches by chance.
     """
-    ordered = sorted(pairs, key=lambda pair: min(b.first_at for b in pair.blocks.values()))
+    ordered = in_time(pairs)
     for arm in arms:
         both = [pair for pair in ordered if arm in pair.blocks and incumbent in pair.blocks]
         if arm == incumbent or len(both) < 2 * RECENT:
@@ -233,44 +219,6 @@ def first_step(
 ) -> PilotStep:
     """The first window of an autopilot that is started. now: ns since 1970."""
     return _window(state, policies, table, Sight(replicas), now, "the autopilot starts")
-
-
-def _standing(name: str, incumbent: str, verdicts: Sequence[Verdict], worst: float) -> ArmStanding:
-    """Over segments, by their pairs; a segment without an interval counts as the worst."""
-    known = [(verdict.pairs, _against(verdict, name, incumbent)) for verdict in verdicts]
-    met = [(pairs, one) for pairs, one in known if one is not None]
-    total = sum(pairs for pairs, _ in met)
-    if not total:
-        return ArmStanding(name, worst)
-    lost = sum(pairs * _lost(one, worst) for pairs, one in met) / total
-    estimates = [one for _, one in met]
-    why = ""
-    if name != BASELINE:
-        if any(one.loses for one in estimates) and not any(one.wins for one in estimates):
-            least = min(estimates, key=lambda one: one.value)
-            why = f"it surely loses, {_ratio(least)} of {incumbent}"
-        elif all(one.high is not None and one.high < 1.0 + GAIN for one in estimates):
-            most = max(estimates, key=lambda one: one.high or one.value)
-            why = f"it cannot gain {GAIN:.0%}, {_ratio(most)} of {incumbent}"
-    return ArmStanding(name, lost, why)
-
-
-def _lost(one: Estimate, worst: float) -> float:
-    return worst if one.low is None else min(worst, max(0.0, 1.0 - one.low))
-
-
-def _against(verdict: Verdict, arm: str, incumbent: str) -> Estimate | None:
-    for one in (*verdict.speedups, *verdict.between):
-        if (one.arm, one.baseline) == (arm, incumbent):
-            return one
-        if (one.arm, one.baseline) == (incumbent, arm):
-            return one.reversed()
-    return None
-
-
-def _ratio(one: Estimate) -> str:
-    span = "" if one.low is None else f" ({one.low:.3f} to {one.high:.3f})"
-    return f"{one.value:.3f}{span}"
 
 
 def _candidates(state: AutopilotState, table: GateTable) -> list[PolicyArm]:
@@ -319,7 +267,8 @@ def _window(
     fresh = sight if state.first <= newest else Sight(sight.replicas)
     standings = standings_of(state, table, fresh.advice)
     if not _candidates(state, table):
-        return _rest(state, policies, table, now, f"{why}; no arm differs from the table in force")
+        why = f"{why}; no arm differs from the table in force"
+        return _rest(state, policies, table, sight.replicas, now, why)
     plan = plan_window(state, table, standings, fresh.blocks, max(1, sight.replicas), now)
     hold_out = HoldOut(
         plan.share,
@@ -356,7 +305,7 @@ def _change(
     lines = ", ".join(diff_lines(advice.old, advice.new))
     if not state.applies:
         why = f"proposes {lines} ({reasons}): see `specscope gate recommend`, then `gate apply`"
-        step = _rest(state, policies, advice.old, now, why)
+        step = _rest(state, policies, advice.old, sight.replicas, now, why)
         return replace(step, kind=PilotStepKind.PROPOSE)
     fresh = _anew(state, sight, advice.old, policies, now)
     step = _window(fresh, policies, advice.new, sight, now, f"applies {lines} ({reasons})")
@@ -367,13 +316,28 @@ def _rest(
     state: AutopilotState,
     policies: Sequence[StoredPolicy],
     table: GateTable,
+    replicas: int,
     now: int,
     why: str,
 ) -> PilotStep:
-    body = next_table(policies, table, now=now, author=AUTHOR, **state.resting().as_json())
-    return PilotStep(
-        PilotStepKind.REST, f"{why}; it looks again after a deploy or in two days", body
+    """Nothing is in question, but a few pairs of all arms go on, so that a change is seen.
+
+    They are so few that the budget holds even if every arm becomes as bad as its worst.
+    """
+    arms = [arm for arm in state.arms if arm.runs(table) != table]
+    names = tuple(dict.fromkeys((BASELINE, incumbent_of(table), *(arm.name for arm in arms))))
+    share = min(LARGEST_SHARE, state.budget * len(names) / (state.worst * (len(names) - 1)))
+    pairs = max(1, int(86_400 * REST_DAYS // (len(names) * state.block_s)))
+    hold_out = None
+    if share * pairs * replicas >= 1 and arms:
+        hold_out = HoldOut(share, state.block_s, state.block_s / 4, names, pairs, tuple(arms))
+    body = next_table(
+        policies, table, now=now, hold_out=hold_out, author=AUTHOR, **state.resting().as_json()
     )
+    watch = f"{share:.1%} of the pairs go on, so that a change is seen" if hold_out else (
+        f"it looks again after a deploy or in {BLIND_DAYS:.0f} days"
+    )  # fmt: skip
+    return PilotStep(PilotStepKind.REST, f"{why}; {watch}", body)
 
 
 def _pause(

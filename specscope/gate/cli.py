@@ -240,11 +240,7 @@ def _calibrate(verbs: Any) -> None:
         type=share,
         help="end the experiment once its arms have cost this share of capacity, such as 5%%",
     )
-    parser.add_argument(
-        "--closed-loop",
-        action="store_true",
-        help="clients wait for their answers before they ask again: judge tokens per second",
-    )
+    _closed_loop(parser)
     parser.add_argument(
         "--whole-window",
         action="store_true",
@@ -301,8 +297,17 @@ def _autopilot(verbs: Any) -> None:
         action="store_true",
         help="do it; without this the command only says what it would do",
     )
+    _closed_loop(parser)
     _through(parser)
     parser.set_defaults(run=_command("pilot", "autopilot"))
+
+
+def _closed_loop(parser: Any) -> None:
+    parser.add_argument(
+        "--closed-loop",
+        action="store_true",
+        help="clients wait for their answers before they ask again: judge tokens per second",
+    )
 
 
 def _export(verbs: Any) -> None:

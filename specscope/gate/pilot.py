@@ -46,6 +46,7 @@ def autopilot(args: Namespace) -> int:
             began=now,
             since=now,
             first=max((policy.number for policy in policies), default=0) + 1,
+            closed_loop=args.closed_loop,
         )
         replicas, _ = serving(store, now)
         step = first_step(state, policies, table, max(1, replicas), now)

@@ -72,9 +72,12 @@ def recommendation(
     closed_loop: bool = False,
     epoch: str | None = None,
     replays: Sequence[ReplayResult] = (),
+    explained: bool = True,
 ) -> Recommendation:
     """Judge evidence, then recommend. See `assess.assess_in_force` and `recommend`."""
-    judged = assess_in_force(evidence, default_k, allowances, closed_loop=closed_loop)
+    judged = assess_in_force(
+        evidence, default_k, allowances, closed_loop=closed_loop, explained=explained
+    )
     return recommend(
         judged,
         history(evidence.policies),

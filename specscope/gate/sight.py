@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from specscope import queries
+from specscope.evaluate.experiment.blocks import BASELINE
 from specscope.evaluate.experiment.paired import paired
 from specscope.evidence.read import Evidence, read
-from specscope.gate.autopilot import Sight, drifted_arm, incumbent_of
-from specscope.gate.recommend import recommendation
+from specscope.gate.autopilot import Sight, drifted_arm
+from specscope.gate.recommend import Recommendation, recommendation
+from specscope.gate.standings import incumbent_of
 from specscope.policy.autopilot import AutopilotState
 from specscope.policy.stored import StoredPolicy
 from specscope.policy.table import GateTable
@@ -31,7 +33,7 @@ def look(
     now: ns since 1970. Raises StoreError if the store cannot be read.
     """
     replicas, epoch = serving(store, now)
-    if state.rests or state.first > policies[-1].number:
+    if state.first > policies[-1].number:
         return Sight(replicas, epoch)
     return sight_of(read(store, state.since), state, table, replicas, epoch, now)
 
@@ -39,19 +41,29 @@ def look(
 def sight_of(
     evidence: Evidence, state: AutopilotState, table: GateTable, replicas: int, epoch: str, now: int
 ) -> Sight:
-    """The same from evidence that was read."""
+    """The same from evidence that was read. While it rests, it judges only what has changed."""
     own = evidence_since(evidence, state)
     if not own.blocks:
         return Sight(replicas, epoch)
-    pairs = paired(own.blocks, own.parts, "switchback").pairs
-    names = [arm.name for arm in state.arms]
-    return Sight(
-        replicas=replicas,
-        epoch=epoch,
-        blocks=own.blocks,
-        advice=recommendation(own, now=now, epoch=state.epoch or epoch or None),
-        drifted=drifted_arm(pairs, names, incumbent_of(table)),
-    )
+    advice = None if state.rests else _advice(own, state, epoch, now)
+    if advice is None or advice.experiment is None or advice.experiment.paired is None:
+        pairs = paired(own.blocks, own.parts, own.experiments[-1].design).pairs
+    else:
+        pairs = advice.experiment.paired.pairs
+    incumbent = incumbent_of(table)
+    drifted = drifted_arm(pairs, [BASELINE, *(arm.name for arm in state.arms)], incumbent)
+    moved = state.epoch and epoch and epoch != state.epoch
+    if advice is None and (drifted or moved):
+        advice = _advice(own, state, epoch, now)
+    return Sight(replicas, epoch, own.blocks, advice, drifted)
+
+
+def _advice(own: Evidence, state: AutopilotState, epoch: str, now: int) -> Recommendation:
+    """What the gate should be. Why arms lose is worked out only if it changes."""
+    first = recommendation(own, now=now, epoch=state.epoch or epoch or None, explained=False)
+    if not first.changes:
+        return first
+    return recommendation(own, now=now, epoch=state.epoch or epoch or None)
 
 
 def evidence_since(evidence: Evidence, state: AutopilotState) -> Evidence:

@@ -27,7 +27,8 @@ class AutopilotState:
     far one step reaches. began: when the accounting began, since: whose blocks count as evidence;
     ns since 1970. first: the first policy of these blocks. spent_s: seconds of capacity that blocks
     before `first` cost at most. stopped: arms that run no more, with the reason. epoch: whose
-    blocks count; empty before any ran. rests: whether nothing runs until drift.
+    blocks count; empty before any ran. rests: whether nothing is in question until something
+    changes. closed_loop: whether clients wait for their answers.
     """
 
     arms: tuple[PolicyArm, ...]
@@ -43,17 +44,16 @@ class AutopilotState:
     stopped: tuple[tuple[str, str], ...] = ()
     epoch: str = ""
     rests: bool = False
+    closed_loop: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The part of a policy that it is."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {
-            KEY: plain
-            | {"arms": [arm.as_json() for arm in self.arms], "stopped": dict(self.stopped)}
-        }
+        arms = {"arms": [arm.as_json() for arm in self.arms], "stopped": dict(self.stopped)}
+        return {KEY: plain | arms, "closed_loop": self.closed_loop}
 
     def resting(self) -> AutopilotState:
-        """The same with nothing that runs."""
+        """The same with nothing in question."""
         return replace(self, rests=True)
 
 

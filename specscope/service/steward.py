@@ -103,7 +103,8 @@ class Steward:
         if self._looked[0] != current.number:
             self._looked = current.number, 0
         idle = state.rests and now - self._rested < HOUR_NS
-        if idle or not (state.rests or worth_a_look(current.ended(now), blocks, self._looked[1])):
+        due = worth_a_look(state, current.ended(now), blocks, self._looked[1])
+        if idle or not (state.rests or due):
             return None
         self._looked, self._rested = (current.number, blocks), now
         sight = look(self._store, state, policies, current.table_at(now), now)

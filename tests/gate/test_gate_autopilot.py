@@ -1,11 +1,13 @@
 """The autopilot: simulated weeks, the arithmetic of its budget, its steps in a store."""
 
 import json
+import math
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from gate.autopilot_weeks import DRIFTS, SCENARIOS, right, week
+from gate.autopilot_weeks import DRIFTS, SCENARIOS, TRAFFIC, right, week
 from gate.test_gate_commands import put_rows, run
 from gate.test_gate_watch import steward
 from store.test_roll import put
@@ -13,15 +15,16 @@ from store.traffic import Traffic
 
 from specscope.evaluate.experiment.blocks import BlockTime
 from specscope.evaluate.experiment.pairs import pairs_of
+from specscope.evaluate.statistics.ratio import paired_log_ratio
 from specscope.gate.autopilot import (
     RECENT,
-    ArmStanding,
     Sight,
     drifted_arm,
     next_step,
     plan_window,
     spent_s,
 )
+from specscope.gate.standings import ArmStanding, reason_to_stop
 from specscope.policy.arms import PolicyArm
 from specscope.policy.autopilot import AutopilotState, autopilot_state
 from specscope.policy.stored import StoredPolicy, next_table, read_policies, write_policy
@@ -137,6 +140,85 @@ def test_nothing_runs_once_the_budget_of_a_window_is_spent():
     assert next_step(state, pause, [window, pause], Sight(1, "e", [ran("k2")] * 10**5), NOW) is None
 
 
+def test_while_it_rests_so_many_pairs_go_on_as_the_budget_allows_at_the_worst():
+    state = replace(STATE, stopped=tuple((arm.name, "it surely loses") for arm in ARMS))
+    window = policy(state)
+
+    step = next_step(state, window, [window], Sight(8, "e"), NOW)
+
+    assert step.kind == "rest"
+    assert [arm["name"] for arm in step.body["arms"]] == ["k0", "k2", "k4", "mine"]
+    assert step.body["share"] == pytest.approx(0.01 * 4 / (3 * 0.5))
+    assert autopilot_state(step.body).rests
+
+
+def of_ratio(value, pairs, noise=0.08, seed=1):
+    """A contrast of pairs, each block's noise shared by chance between the two arms."""
+    random = np.random.default_rng(seed)
+    base = np.exp(random.normal(0, 0.1, pairs))
+    return paired_log_ratio(
+        1000 * value * base * np.exp(random.normal(0, noise, pairs)), np.ones(pairs),
+        1000 * base, np.ones(pairs),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ratio", "pairs", "why"),
+    [
+        (0.6, 8, "it surely loses"),  # long before a sequence may be looked at
+        (0.6, 4, ""),
+        (0.95, 80, "it surely loses"),
+        (1.0, 120, "it cannot gain 3%"),
+        (1.0, 15, ""),
+        (1.06, 500, ""),
+    ],
+)
+def test_an_arm_stops_when_it_surely_loses_or_cannot_gain_what_matters(ratio, pairs, why):
+    assert reason_to_stop([of_ratio(ratio, pairs)]).startswith(why or "")
+    assert bool(reason_to_stop([of_ratio(ratio, pairs)])) == bool(why)
+
+
+def test_an_arm_that_may_gain_in_some_traffic_goes_on():
+    loses, gains = of_ratio(0.8, 60), of_ratio(1.1, 6)
+
+    assert reason_to_stop([loses])
+    assert not reason_to_stop([loses, gains])
+    assert not reason_to_stop([])
+
+
+def test_arms_are_stopped_wrongly_in_at_most_one_trial_of_twenty():
+    """At the edge, an arm that gains exactly what matters, looked at after every tenth pair."""
+    stopped = 0
+    for seed in range(200):
+        whole = of_ratio(1.03, 150, seed=seed)
+        stopped += any(
+            reason_to_stop([part_of(whole, pairs)]) for pairs in range(10, 151, 10)
+        )  # fmt: skip
+
+    assert stopped <= 200 * 0.05 + 2 * math.sqrt(200 * 0.05 * 0.95)
+
+
+def part_of(contrast, pairs):
+    own = contrast.own[:pairs]
+    return paired_log_ratio(np.exp(own), np.ones(pairs), np.ones(pairs), np.ones(pairs))
+
+
+def test_the_first_arm_that_gains_waits_for_one_that_may_gain_more():
+    scenario = BY_NAME["one clear winner"]  # k1 gains 5 %, k2 12 %
+
+    lengths = [week(scenario, seed, until_decided=True).table.k(TRAFFIC) for seed in range(6)]
+
+    assert lengths == [2] * 6
+
+
+def test_a_change_while_it_rests_is_seen_within_a_day():
+    found = week(BY_NAME["the truth changes"], seed=5)
+
+    assert 84.0 < found.changed_h < 108.0
+    assert found.table.k(TRAFFIC) == 2
+    assert not found.over
+
+
 @pytest.mark.parametrize("change", ["deploy", "drift"])
 def test_it_starts_again_when_the_engine_or_an_effect_has_changed(change):
     state = replace(STATE, epoch="e", stopped=(("k2", "it surely loses"),))
@@ -157,7 +239,10 @@ def test_rest_ends_after_days_or_with_a_deploy():
 
     assert next_step(resting, before, [before], Sight(1, "e"), NOW + HOUR) is None
     assert next_step(resting, before, [before], Sight(1, "f"), NOW + HOUR).kind == "restart"
-    assert next_step(resting, before, [before], Sight(1, "e"), NOW + 72 * HOUR).kind == "restart"
+    assert next_step(resting, before, [before], Sight(1, "e"), NOW + 72 * HOUR) is None
+    assert next_step(resting, before, [before], Sight(1, "e"), NOW + 169 * HOUR).kind == "restart"
+    blind = policy(resting, share=0.0)
+    assert next_step(resting, blind, [blind], Sight(1, "e"), NOW + 49 * HOUR).kind == "restart"
 
 
 @pytest.mark.parametrize(("later", "drifted"), [(1000, None), (1600, "k2")])
@@ -196,10 +281,14 @@ def test_the_command_says_what_it_would_do_and_starts_it(where, capsys):
     code, out, _ = run(capsys, *words)
     assert code == 0
     assert "nothing is started (--approve)" in out
-    code, out, _ = run(capsys, *words, "--approve", "--author", "ada", "--budget", "2%", "--json")
+    code, out, _ = run(
+        capsys, *words, "--approve", "--author", "ada", "--budget", "2%", "--closed-loop", "--json"
+    )
     assert code == 0
     with Store.open(where) as store:
         (stored,) = read_policies(store)
+    assert stored.closed_loop
+    assert autopilot_state(stored.body).closed_loop
     state = autopilot_state(stored.body)
     assert (state.budget, state.worst, state.applies) == (0.02, 0.5, False)
     assert [arm.name for arm in state.arms] == ["k2", "k4"]

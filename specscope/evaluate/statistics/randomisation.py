@@ -85,6 +85,19 @@ def sign_e_value(contrasts: ArrayLike) -> float:
     of u root mean squares of those so far. The capital is a martingale if signs are coin flips, so
     1 / value is a p-value at any look (Ville). Bets are mixed over sizes and both directions.
     """
+    return _capital(contrasts, np.concatenate([_BETS, -_BETS]))
+
+
+def loss_e_value(contrasts: ArrayLike) -> float:
+    """The same against "the arm is no slower": all bets are on its loss.
+
+    If the arm is faster and the noise of a pair symmetric around that with one peak, a loss of any
+    size is rarer than a gain of the same size, so the capital shrinks in the mean.
+    """
+    return _capital(contrasts, -_BETS)
+
+
+def _capital(contrasts: ArrayLike, sizes: Floats) -> float:
     values = np.asarray(contrasts, dtype=np.float64)
     if not len(values):
         return 1.0
@@ -92,7 +105,7 @@ def sign_e_value(contrasts: ArrayLike) -> float:
     counts = np.arange(1, len(values) + 1)
     scale = np.sqrt(squares / counts)
     units = np.divide(values, scale, out=np.zeros_like(values), where=scale > 0)
-    bets = np.concatenate([_BETS, -_BETS])[:, None] * units[None, :]
+    bets = sizes[:, None] * units[None, :]
     size = np.abs(bets)
     logs = np.sum(bets - size - np.log1p(np.exp(-2.0 * size)) + math.log(2.0), axis=1)
     return float(np.exp(min(700.0, np.logaddexp.reduce(logs) - math.log(len(logs)))))

@@ -63,13 +63,16 @@ def judge(
     rules: Rules | None = None,
     machines: Mapping[str, Machine] | None = None,
     outputs: Sequence[OutputCheck] = (),
+    *,
+    causes: bool = True,
 ) -> list[Verdict]:
     """One verdict for every segment of every epoch that any block served.
 
     The error rate of `rules` holds over all segments and arms together: of speedups, of comparisons
     between arms, and of delays against allowances. Empty if there are no blocks.
     machines: by epoch, for the causes that need a model card or a device's peaks. outputs: an
-    arm that changes what requests get is a fault, whatever it gains.
+    arm that changes what requests get is a fault, whatever it gains. causes: whether causes of
+    losses are looked for, which takes longer than all else and changes no action.
     """
     rules = rules or Rules()
     design, usable = experiment.design, experiment.usable
@@ -105,6 +108,8 @@ def judge(
         for name in sorted(usable, key=_order)
     ]
     verdicts = _with_crossings(verdicts, usable, objective)
+    if not causes:
+        return verdicts
     return [
         _with_causes(
             verdict,

@@ -1,0 +1,159 @@
+"""Where each arm of the autopilot stands beside the table in force, and whether it should stop.
+
+To stop an arm takes less than to change a gate: the traffic loses nothing by it, and the arm comes
+back when something has changed. So each arm is tested by itself, one-sided, and wrongly stopped in
+at most one of twenty trials. Both tests hold however often one looks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from specscope.evaluate.experiment import objectives
+from specscope.evaluate.experiment.blocks import BASELINE, IN_FORCE
+from specscope.evaluate.experiment.estimate import Estimate
+from specscope.evaluate.experiment.pairs import Pair
+from specscope.evaluate.statistics import randomisation, sequential
+from specscope.evaluate.statistics.ratio import LogRatio
+from specscope.evaluate.verdict.verdict import Verdict
+from specscope.gate.recommend import Recommendation
+from specscope.gate.rules import GateRules
+from specscope.policy.autopilot import AutopilotState
+from specscope.policy.table import GateTable
+
+GAIN = GateRules().up  # an arm that cannot gain as much never changes the table
+STOP_ALPHA = 0.05  # chance that an arm is stopped wrongly, of each arm and each way to stop
+FEW = 5  # pairs of a kind of traffic, below which its point estimate keeps no arm
+
+
+@dataclass(frozen=True, slots=True)
+class ArmStanding:
+    """An arm beside the table in force. lost: at most, of its blocks' capacity; 0..1
+
+    why: reason to stop it; empty if it goes on.
+    """
+
+    name: str
+    lost: float
+    why: str = ""
+
+
+def standings_of(
+    state: AutopilotState, table: GateTable, advice: Recommendation | None
+) -> list[ArmStanding]:
+    """Every arm beside the table in force: what it may lose, and whether it should stop."""
+    incumbent = incumbent_of(table)
+    names = dict.fromkeys((BASELINE, *(arm.name for arm in state.arms)))
+    verdicts = advice.verdicts if advice else ()
+    return [
+        ArmStanding(
+            name,
+            _lost_at_most(name, incumbent, verdicts, state.worst),
+            "" if name == BASELINE else reason_to_stop(contrasts_of(advice, name, incumbent)),
+        )
+        for name in names
+        if name != incumbent
+    ]
+
+
+def incumbent_of(table: GateTable) -> str:
+    """The arm that runs the table in force."""
+    return BASELINE if table == GateTable((), 0) else IN_FORCE
+
+
+def contrasts_of(advice: Recommendation | None, arm: str, rival: str) -> list[LogRatio]:
+    """An arm against another in each kind of traffic, pairs in the order of time."""
+    if advice is None or advice.experiment is None or advice.experiment.paired is None:
+        return []
+    ran = advice.experiment.paired
+    contrasts = []
+    for (epoch, _), usable in ran.usable.items():
+        if epoch == advice.epoch and usable.pairs:
+            blocks = [block for pair in usable.pairs for block in pair.blocks.values()]
+            objective = objectives.objective_for(ran.design, blocks)
+            contrasts.append(objectives.measure(in_time(usable.pairs), arm, rival, objective))
+    return [one for one in contrasts if one is not None]
+
+
+def behind_chosen(advice: Recommendation, names: Sequence[str]) -> dict[str, str]:
+    """Of the arms named, those that are not better than what is about to be put in force, and why.
+
+    A gate changes once in a week, so the first arm that surely gains is not the one to take while
+    another may gain more. The chosen arms themselves have no reason.
+    """
+    chosen = {move.place.verdict.arm or "" for move in advice.changes}
+    behind = {}
+    for name in names:
+        whys = [reason_to_stop(contrasts_of(advice, name, one), one) for one in chosen]
+        if name in chosen or any(one in ("", name) for one in chosen):
+            behind[name] = ""
+        elif all(whys):
+            behind[name] = whys[0]
+    return behind
+
+
+def in_time(pairs: Sequence[Pair]) -> list[Pair]:
+    """Pairs by their beginning."""
+    return sorted(pairs, key=lambda pair: min(block.first_at for block in pair.blocks.values()))
+
+
+def reason_to_stop(contrasts: Sequence[LogRatio], rival: str = "the table in force") -> str:
+    """Why an arm should run no more; empty if it should go on.
+
+    contrasts: with its rival, of each kind of traffic. It stops if it surely loses in one
+    kind and looks better in none, or surely gains less than 3 % in every kind.
+    """
+    if not contrasts:
+        return ""
+    alpha = STOP_ALPHA / len(contrasts)  # that it loses in one kind of several
+    hopes = any(one.delta > 0.0 and one.pairs >= FEW for one in contrasts)
+    if not hopes and any(surely_loses(one, alpha) for one in contrasts):
+        least = min(contrasts, key=lambda one: one.delta)
+        return f"it surely loses, {least.ratio:.3f} of {rival}"
+    limits = [upper_limit(one, STOP_ALPHA) for one in contrasts]
+    if max(limits) < math.log1p(GAIN):
+        most = math.exp(max(limits))
+        return f"it cannot gain {GAIN:.0%}, {most:.3f} of {rival} at most"
+    return ""
+
+
+def surely_loses(contrast: LogRatio, alpha: float) -> bool:
+    """Whether an arm is slower, one-sided, at any look.
+
+    Half of alpha is for the signs of pairs, which speak from the first pair on, and half for the
+    sequence, which takes 20.
+    """
+    if randomisation.loss_e_value(contrast.own) >= 2.0 / alpha:
+        return True
+    return upper_limit(contrast, alpha / 2.0) < 0.0
+
+
+def upper_limit(contrast: LogRatio, alpha: float) -> float:
+    """One-sided limit of the log ratio, true at all looks; infinite before the first look."""
+    limits = sequential.interval(contrast, 2.0 * alpha)
+    return math.inf if limits is None else limits[1]
+
+
+def _lost_at_most(name: str, incumbent: str, verdicts: Sequence[Verdict], worst: float) -> float:
+    """Over segments, by their pairs; a segment without an interval counts as the worst."""
+    known = [(verdict.pairs, _against(verdict, name, incumbent)) for verdict in verdicts]
+    met = [(pairs, one) for pairs, one in known if one is not None]
+    total = sum(pairs for pairs, _ in met)
+    if not total:
+        return worst
+    return sum(pairs * _lost(one, worst) for pairs, one in met) / total
+
+
+def _lost(one: Estimate, worst: float) -> float:
+    return worst if one.low is None else min(worst, max(0.0, 1.0 - one.low))
+
+
+def _against(verdict: Verdict, arm: str, incumbent: str) -> Estimate | None:
+    for one in (*verdict.speedups, *verdict.between):
+        if (one.arm, one.baseline) == (arm, incumbent):
+            return one
+        if (one.arm, one.baseline) == (incumbent, arm):
+            return one.reversed()
+    return None
