@@ -83,6 +83,7 @@ async def _serve(settings: ServiceSettings, started: Callable[[Running], None]) 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     async with running(settings) as service:
+        memory.settle()
         started(service)
         await ended.wait()
         _end_soon()

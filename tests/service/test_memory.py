@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
-from specscope.service.memory import give_back
+from specscope.service.memory import give_back, settle
 from specscope.store.connection import Store
 
 
@@ -23,3 +24,11 @@ def test_memory_that_nothing_uses_goes_back_to_the_system(tmp_path):
         give_back(store)
 
         assert resident_mib() < before - 30
+
+
+def test_what_is_loaded_is_not_searched_for_garbage_again():
+    try:
+        settle()
+        assert len(gc.get_objects()) < 1000
+    finally:
+        gc.unfreeze()
