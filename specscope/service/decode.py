@@ -24,8 +24,9 @@ MAX_ROWS = 1_000_000  # of one table in a batch; a sidecar's largest has some 20
 MAX_BYTES = 64 << 20  # decoded, of one batch; a sidecar's largest takes some 16 MiB
 MAX_COLUMNS = 512  # of one table; the widest of ours has some 60
 MAX_TABLES = 32  # of one batch; we have 6 kinds
+MAX_HEAD = 256 << 10  # bytes that declare the columns of a table; the widest of ours takes 7 KiB
 
-UNREADABLE = (pa.ArrowException, OSError, ValueError)
+UNREADABLE = (pa.ArrowException, OSError, EOFError, ValueError)
 """Errors of bytes that are not what their headers say."""
 
 PLAIN = frozenset(ARROW_TYPES.values()) | {pa.list_(kind) for kind in ARROW_TYPES.values()}
@@ -48,8 +49,10 @@ class Claim:
     """It has precisely the columns of its table, and no NULL where its table has none."""
     head: bytes = b""
     """The message that declares the columns; claims of the same head may be decoded as one."""
-    parts: tuple[Any, ...] = ()
-    """The messages of its rows, as Arrow has split the stream."""
+    messages: memoryview = memoryview(b"")
+    """Those of its rows, as they lie in the stream."""
+    parts: int = 0
+    """How many they are."""
     fault: str = ""
     """Why it is not decoded; empty if it may be."""
 
@@ -93,46 +96,49 @@ def decoded_together(claims: Sequence[Claim]) -> list[pa.Table]:
 
     Raises UNREADABLE if one of them cannot be read.
     """
-    messages = [part.serialize() for claim in claims for part in claim.parts]
-    stream = b"".join([claims[0].head, *messages, _END])
+    stream = b"".join([claims[0].head, *(claim.messages for claim in claims), _END])
     options = pa.ipc.IpcReadOptions(use_threads=False)
     parts = list(pa.ipc.open_stream(stream, options=options))
     # Offsets that point outside would be read as they stand.
     pa.Table.from_batches(parts).validate(full=True)
     own = iter(parts)
-    return [pa.Table.from_batches(islice(own, len(claim.parts))) for claim in claims]
+    return [pa.Table.from_batches(islice(own, claim.parts)) for claim in claims]
 
 
 def _claim(name: str, arrow: bytes, left: int) -> Claim:
-    rows = size = 0
+    rows = size = parts = 0
     whole = True
-    parts = []
     try:
-        messages: Any = pa.ipc.MessageReader.open_stream(arrow)
-        columns = _columns(name, _schema(messages))
-        for message in _record_batches(messages):
+        head = _head(arrow)
+        columns = _columns(name, head)
+        end = len(head)
+        for message, place in _record_batches(arrow, end):
             part = _part(bytes(message.metadata), message.body, columns.required)
             rows, size = rows + part.rows, size + part.size + part.rows * columns.missing
             whole &= part.whole
             if rows > MAX_ROWS or size > left:
                 raise ValueError(f"{rows} rows of {size} bytes: more than a batch may hold")
-            parts.append(message)
+            parts, end = parts + 1, place
     except (*UNREADABLE, KeyError, struct.error) as error:
         return Claim(name, b"", fault=str(error)[:200] or type(error).__name__)
-    whole &= columns.required is not None
+    messages = memoryview(arrow)[len(head) : end]
+    # Those that follow must begin where Arrow may read their buffers as they lie.
+    whole &= columns.required is not None and not len(messages) % _ALIGNED
     known, unknown, head = columns.known, columns.unknown, columns.head
-    return Claim(name, arrow, rows, size, known, unknown, whole, head, tuple(parts))
+    return Claim(name, arrow, rows, size, known, unknown, whole, head, messages, parts)
 
 
-def _schema(messages: Any) -> bytes:
-    try:
-        first = messages.read_next_message()
-    except StopIteration:
-        raise ValueError("an empty stream") from None
-    if first.type != "schema":
-        raise ValueError(f"begins with a {first.type}, not with a schema")
-    encoded: bytes = first.serialize().to_pybytes()
-    return encoded
+def _head(arrow: bytes) -> bytes:
+    """The message that a stream begins with, which must declare its columns and has no body.
+
+    Raises ValueError for a stream of another format.
+    """
+    if len(arrow) < _PREFIX.size:
+        raise ValueError("an empty stream")
+    marker, length = _PREFIX.unpack_from(arrow)
+    if marker != -1 or not 0 < length <= MAX_HEAD:
+        raise ValueError(f"begins with no message, or one of {length} bytes")
+    return arrow[: _PREFIX.size + length]
 
 
 class _Part(NamedTuple):
@@ -145,16 +151,16 @@ class _Part(NamedTuple):
     """It has no NULL in a column that has none; Arrow reads no other than the header says."""
 
 
-def _record_batches(messages: Any) -> Iterator[Any]:
-    """The record batches that follow the schema."""
-    while True:
-        try:
-            message = messages.read_next_message()
-        except StopIteration:
-            return
+def _record_batches(arrow: bytes, begin: int) -> Iterator[tuple[Any, int]]:
+    """The record batches of a stream from a place on, each with the place where it ends."""
+    reader = pa.BufferReader(arrow)
+    reader.seek(begin)
+    while begin < len(arrow) and not arrow.startswith(_END, begin):
+        message = pa.ipc.read_message(reader)
         if message.type != "record batch":
             raise ValueError(f"a {message.type} among the rows")
-        yield message
+        begin = reader.tell()
+        yield message, begin
 
 
 class _Columns(NamedTuple):
@@ -173,7 +179,10 @@ class _Columns(NamedTuple):
 @lru_cache(maxsize=64)
 def _columns(name: str, encoded: bytes) -> _Columns:
     wanted = {field.name: field.type for field in schema(name)}
-    columns = pa.ipc.read_schema(pa.py_buffer(encoded))
+    message = pa.ipc.read_message(pa.py_buffer(encoded))
+    if message.type != "schema":
+        raise ValueError(f"begins with a {message.type}, not with a schema")
+    columns = pa.ipc.read_schema(message)
     if len(columns) > MAX_COLUMNS or len(set(columns.names)) < len(columns):
         raise ValueError(f"{len(columns)} columns, of which {len(set(columns.names))} differ")
     for field in columns:
@@ -197,7 +206,9 @@ def _width(kind: Any) -> int:
 
 
 _SIZE = struct.Struct("<q")
-_END = struct.pack("<iI", -1, 0)  # of a stream
+_PREFIX = struct.Struct("<ii")  # of a message: a marker, and how long its header is
+_END = _PREFIX.pack(-1, 0)  # of a stream
+_ALIGNED = 8  # bytes
 
 # Places of fields in the tables that Arrow's format declares (Message.fbs, version 5).
 _HEADER, _LENGTH, _NODES, _BUFFERS, _COMPRESSION = 2, 0, 1, 2, 3

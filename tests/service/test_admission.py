@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import struct
 import time
 
 import pyarrow as pa
@@ -61,11 +62,32 @@ def in_parts(rows):
 def damaged_inside(rows):
     """A compressed stream with an intact header, whose rows cannot be decompressed."""
     (encoded,) = encode({"round": rows})
-    (message,) = claims([wire.Table(name="round", arrow=encoded.arrow)])[0].parts
-    body = message.body.to_pybytes()
+    (claim,) = claims([wire.Table(name="round", arrow=encoded.arrow)])
+    body = pa.ipc.read_message(pa.py_buffer(claim.messages)).body.to_pybytes()
     size = 8  # of a buffer, before its bytes
     garbage = body[:size] + bytes(len(body) - size)
     return encoded.arrow.replace(body, garbage)
+
+
+def wide(rows):
+    """Rows with columns that take more than we read of a head."""
+    return rows.append_column("x" * (300 << 10), pa.array([1] * rows.num_rows))
+
+
+def without_head(rows):
+    """The rows of a stream without the message that declares their columns."""
+    (claim,) = claims([wire.Table(name="round", arrow=stream(rows))])
+    return bytes(claim.messages)
+
+
+def crooked(rows):
+    """A stream whose second record batch begins at no multiple of 8 bytes."""
+    (claim,) = claims([wire.Table(name="round", arrow=stream(rows))])
+    (length,) = struct.unpack_from("<i", claim.messages, 4)
+    longer = bytearray(claim.messages)
+    longer[4:8] = struct.pack("<i", length + 4)
+    longer[8 + length : 8 + length] = bytes(4)
+    return claim.head + bytes(longer) + bytes(claim.messages)
 
 
 def odd_messages():
@@ -98,6 +120,11 @@ def odd_messages():
         "no Arrow": message(round=b"nonsense"),
         "damaged inside": message(round=damaged_inside(rounds())),
         "in parts": message(round=in_parts(rounds())),
+        "in a crooked part": message(round=crooked(rounds())),
+        "without its columns": message(round=without_head(rounds())),
+        "with very many columns": message(round=stream(wide(rounds()))),
+        "without an end": message(round=stream(rounds())[:-8]),
+        "with more behind its end": message(round=stream(rounds()) * 2),
         "compressed": message(round=encode({"round": rounds()})[0].arrow),
         "cut off": message(round=stream(rounds())[:-200]),
         "no such table": message(elsewhere=stream(rounds())),
