@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from specscope.service.writer import TAKE_ROWS
-from specscope.store.connection import Store
+from specscope.store.connection import INSERT_SETTINGS, Store
 from specscope.store.migrate import migrate
 from specscope_agent import telemetry_pb2 as wire
 from specscope_agent.schemas import schema
@@ -100,7 +100,8 @@ def _bare(batches: list[dict[str, Any]]) -> Spent:
         for name in batches[0]:
             rows = pa.concat_tables(tables[name] for tables in batches)
             for start in range(0, rows.num_rows, TAKE_ROWS):
-                store.client.insert_arrow(name, rows.slice(start, TAKE_ROWS))
+                part = rows.slice(start, TAKE_ROWS)
+                store.client.insert_arrow(name, part, settings=INSERT_SETTINGS)
         return Spent(time.perf_counter() - began, time.process_time() - before)
 
 

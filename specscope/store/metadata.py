@@ -153,7 +153,7 @@ def _made_anew(path: Path, database: str, file: Path) -> str | None:
     link = path / "data" / database / file.stem
     if file.stem not in LAYOUTS or not link.is_symlink():
         return None
-    body = create_table(file.stem).partition("\n")[2]
+    body = create_table(file.stem, embedded=True).partition("\n")[2]
     return f"ATTACH TABLE _ UUID '{link.readlink().name}'\n{body}\n"
 
 

@@ -10,9 +10,9 @@ from specscope.store.connection import Store
 from specscope.store.metadata import keep
 from specscope.store.rebuild import former_name, of_former_key, rebuild
 from specscope.store.tables import (
+    EMBEDDED_SETTINGS,
     LAYOUTS,
     RECORDS,
-    REMOVED_BY_ONE,
     column_definition,
     column_type,
     create_table,
@@ -26,11 +26,9 @@ DESCRIBED = """
 SELECT table, name, type FROM system.columns WHERE database = {database:String}
 ORDER BY table, position"""
 
-# A threshold that the operator has set is left alone.
 KEYS = """
 SELECT name, sorting_key, extract(create_table_query, ' TTL (.*) SETTINGS ') AS ttl,
-    engine = 'ReplacingMergeTree'
-        AND create_table_query NOT LIKE '%concurrent_part_removal_threshold%' AS removed_by_many
+    extract(create_table_query, '.* SETTINGS (.*)') AS settings
 FROM system.tables WHERE database = {database:String}"""
 
 
@@ -67,7 +65,10 @@ def migrate(store: Store, *, synced: bool | None = None) -> list[str]:
     rebuilt = {
         table for table in LAYOUTS if of_former_key(table, tables.get(table, {}).get("sorting_key"))
     }
-    missing = {table: _changes(table, found.get(table), tables.get(table, {})) for table in LAYOUTS}
+    missing = {
+        table: _changes(table, found.get(table), tables.get(table, {}), embedded=store.embedded)
+        for table in LAYOUTS
+    }
     changes = [change for table in LAYOUTS if table not in rebuilt for change in missing[table]]
     for change in changes:
         store.command(change)
@@ -95,9 +96,11 @@ def _sync(store: Store, synced: bool) -> list[str]:
     return changes
 
 
-def _changes(table: str, found: dict[str, str] | None, kept: Mapping[str, Any]) -> list[str]:
+def _changes(
+    table: str, found: dict[str, str] | None, kept: Mapping[str, Any], *, embedded: bool
+) -> list[str]:
     if found is None:
-        return [create_table(table)]
+        return [create_table(table, embedded=embedded)]
     key = kept.get("sorting_key")
     # A distributed table has no key of its own.
     if key and key != sorting_key(table) and not of_former_key(table, key):
@@ -117,6 +120,12 @@ def _changes(table: str, found: dict[str, str] | None, kept: Mapping[str, Any]) 
             f"ALTER TABLE `{table}` MODIFY TTL {time_to_live(table)} "
             "SETTINGS materialize_ttl_after_modify = 0"
         )
-    if kept.get("removed_by_many"):
-        changes.append(f"ALTER TABLE `{table}` MODIFY SETTING {REMOVED_BY_ONE}")
+    # A value that the operator has set is left alone.
+    unset = [
+        f"{name} = {value}"
+        for name, value in EMBEDDED_SETTINGS.items()
+        if embedded and f"{name} = " not in kept["settings"]
+    ]
+    if unset:
+        changes.append(f"ALTER TABLE `{table}` MODIFY SETTING {', '.join(unset)}")
     return changes

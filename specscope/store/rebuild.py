@@ -51,7 +51,8 @@ def rebuild(store: Store, table: str, *, rebuilt: bool) -> list[str]:
     if not rebuilt:
         # One that was made and never exchanged is empty.
         store.command(f"DROP TABLE IF EXISTS `{former}`")
-        store.command(create_table(table).replace(f"`{table}`", f"`{former}`", 1))
+        anew = create_table(table, embedded=store.embedded)
+        store.command(anew.replace(f"`{table}`", f"`{former}`", 1))
         ours = _columns(store, former)
         for name, type_ in _columns(store, table).items():
             if name not in ours:  # of a newer version

@@ -7,6 +7,7 @@ stored once, as far as readers with FINAL can see.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +33,16 @@ TYPES = {
 # Covers a retry of an insert in flight; older repeats fall to the key.
 DEDUPLICATION_WINDOW = 100
 
-# One thread removes merged parts, however many there are. By default a hundred parts start 128
-# threads, and what each of them once allocated stays in its caches.
-REMOVED_BY_ONE = "concurrent_part_removal_threshold = 1000000"
+EMBEDDED_SETTINGS: dict[str, str] = {
+    # One thread removes merged parts, however many there are. By default a hundred parts start 128
+    # threads, and what each of them once allocated stays in its caches.
+    "concurrent_part_removal_threshold": "1000000",
+    # Ten parts are merged into one, and not five: rows are written again two times in three.
+    "merge_selector_base": "10",
+    # Each merge would count the distinct values of every column. No query here is planned by them.
+    "auto_statistics_types": "''",
+}
+"""Of every table of the embedded engine, whose version we know; a server keeps its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +189,14 @@ def column_definition(column: Column) -> str:
     return f"`{stored_name(column.name)}` {column_type(column)} COMMENT {comment}"
 
 
-def create_table(table: str) -> str:
+def create_table(table: str, *, embedded: bool) -> str:
     """Text that makes a table in the current database, of the embedded engine or one server."""
     layout = LAYOUTS[table]
     engine = f"ReplacingMergeTree({layout.version})"
-    return f"CREATE TABLE IF NOT EXISTS `{table}`\n{_body(table, engine)}"
+    settings = [f"non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}"]
+    if embedded:
+        settings += [f"{name} = {value}" for name, value in EMBEDDED_SETTINGS.items()]
+    return f"CREATE TABLE IF NOT EXISTS `{table}`\n{_body(table, engine, settings)}"
 
 
 def create_on_cluster(table: str, cluster: str, database: str) -> tuple[str, str]:
@@ -195,7 +206,7 @@ def create_on_cluster(table: str, cluster: str, database: str) -> tuple[str, str
     path = f"/clickhouse/tables/{{shard}}/{database}/{table}"
     arguments = ", ".join(filter(None, [f"'{path}'", "'{replica}'", layout.version]))
     local = f"`{database}`.`{table}_local`"
-    replicated = _body(table, f"ReplicatedReplacingMergeTree({arguments})", replicated=True)
+    replicated = _body(table, f"ReplicatedReplacingMergeTree({arguments})")
     return (
         f"CREATE TABLE IF NOT EXISTS {local} {where}\n{replicated}",
         f"CREATE TABLE IF NOT EXISTS `{database}`.`{table}` {where} AS {local}\n"
@@ -214,16 +225,14 @@ def time_to_live(table: str) -> str:
     return f"toDateTime({layout.time}) + INTERVAL {layout.days} DAY"
 
 
-def _body(table: str, engine: str, *, replicated: bool = False) -> str:
+def _body(table: str, engine: str, own_settings: Iterable[str] = ()) -> str:
     record, layout = RECORDS[table], LAYOUTS[table]
     key = sorting_key(table) if len(layout.order_by) == 1 else f"({sorting_key(table)})"
     definitions = [column_definition(column) for column in columns(record)]
     if layout.time in {stored_name(column.name) for column in columns(record)}:
         definitions.append(f"INDEX by_time `{layout.time}` TYPE minmax GRANULARITY 1")
     settings = ["ttl_only_drop_parts = 1"] if layout.days else []
-    if not replicated:
-        settings.append(f"non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}")
-        settings.append(REMOVED_BY_ONE)
+    settings += own_settings
     if any(column.nullable for column in columns(record)):
         settings.append("allow_nullable_key = 1")
     clauses = [

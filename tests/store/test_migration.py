@@ -14,12 +14,10 @@ from specscope.store import ledger
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
 from specscope.store.rebuild import FORMER_KEYS
-from specscope.store.tables import LAYOUTS, sorting_key
+from specscope.store.tables import EMBEDDED_SETTINGS, LAYOUTS, sorting_key
 
 STORED = Path(__file__).parents[1] / "data" / "versions" / "store"
-THRESHOLDS = """
-SELECT name, extract(create_table_query, 'concurrent_part_removal_threshold = (\\d+)') AS threshold
-FROM system.tables WHERE database = currentDatabase()"""
+TEXTS = "SELECT name, create_table_query FROM system.tables WHERE database = currentDatabase()"
 ROWS = {path.stem: path for path in STORED.glob("*.parquet")}
 
 
@@ -66,14 +64,20 @@ def test_every_row_is_there_as_it_was(before):
     assert migrate(before) == []
 
 
-def test_a_table_of_an_earlier_version_has_its_parts_removed_by_one_thread(before):
-    before.command("ALTER TABLE batch MODIFY SETTING concurrent_part_removal_threshold = 7")
+def test_a_table_of_an_earlier_version_gets_the_settings_that_nobody_has_set(before):
+    before.command("ALTER TABLE batch MODIFY SETTING merge_selector_base = 7")
 
     migrate(before)
 
-    thresholds = {row["name"]: row["threshold"] for row in before.rows(THRESHOLDS)}
-    assert thresholds.pop("batch") == "7"  # the operator's own
-    assert {thresholds[name] for name in LAYOUTS if name != "batch"} == {"1000000"}
+    texts = {row["name"]: row["create_table_query"] for row in before.rows(TEXTS)}
+    wanted = EMBEDDED_SETTINGS.items()
+    assert "merge_selector_base = 7" in texts["batch"]  # the operator's own
+    assert [
+        (name, setting)
+        for name in LAYOUTS
+        for setting, value in wanted
+        if f"{setting} = {value}" not in texts[name]
+    ] == [("batch", "merge_selector_base")]
 
 
 def test_one_thread_removes_a_hundred_parts(store):

@@ -164,6 +164,14 @@ def test_rows_that_are_sent_again_later_count_once_for_readers(store):
     assert store.rows("SELECT count() AS rows FROM round FINAL") == [{"rows": rows.num_rows}]
 
 
+def test_rows_that_come_twice_in_one_insert_count_once_for_readers(store):
+    rows = Traffic().batches()[0]["round"]
+
+    store.insert("round", pa.concat_tables([rows, rows.slice(0, 5)]))
+
+    assert store.rows("SELECT count() AS rows FROM round FINAL") == [{"rows": rows.num_rows}]
+
+
 def test_a_loss_that_names_its_first_record_counts_once_whenever_it_is_reported(store):
     loss = {"replica": "r", "boot": "b", "table": "ring", "reason": "ring_full", "detail": ""}
     twice = [loss | {"lost_at": at, "first_seq": 7, "count": 3} for at in (10**18, 2 * 10**18)]
