@@ -24,7 +24,7 @@ def positive(text: str) -> float:
 def count(text: str) -> int:
     """A whole number from 1 on. Raises ArgumentTypeError for another text."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) < MOST:
-        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+        raise ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 
@@ -52,7 +52,7 @@ def allowance(text: str) -> tuple[str, float]:
     """A class and its allowed time per output token, such as chat=50. [ms]"""
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise ArgumentTypeError(f"{text!r} is not an allowance such as chat=50")
+        raise ArgumentTypeError(f"{text!r} is not a latency limit such as chat=50")
     return name, positive(value)
 
 

@@ -307,6 +307,6 @@ def _never_served(evidence: Evidence, allowances: Mapping[str, float]) -> list[s
     served = {name for block in evidence.blocks for name in block.classes}
     served |= {row.class_ for row in evidence.classes}
     return [
-        f"nothing was held against the allowance of {name}: no block served that class"
+        f"nothing was compared with the latency limit of {name}: no block served that class"
         for name in sorted(set(allowances) - served)
     ]

@@ -148,7 +148,9 @@ def _prepare_store(folders: Folders, job: Job) -> int:
     now = time.time_ns()
     with Store.open(_dsn(folders)) as store:
         migrate(store)
-        write_policy(store, _policy(job), "cohorts of one class, from empty to empty", now)
+        write_policy(
+            store, _policy(job), "cohorts of one class, from an idle engine to an idle engine", now
+        )
     return now
 
 

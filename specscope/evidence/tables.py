@@ -65,8 +65,8 @@ def reaches_back(blocks: Iterable[BlockTime], since: int) -> list[str]:
         return []
     day = datetime.fromtimestamp(earliest / 1e9, UTC).date()
     return [
-        f"verdicts on open traffic rest on all blocks of their epoch, since {day}: they are read "
-        "while evidence grows, and a window that slides would start their intervals anew"
+        f"verdicts on live traffic use all blocks of their epoch, since {day}: a shorter period "
+        "would start their intervals anew"
     ]
 
 

@@ -59,11 +59,11 @@ def describe(window: Window) -> list[str]:
         f"the router swaps two streams between {', '.join(window.swap.left)} and "
         f"{', '.join(window.swap.right)}"
         if window.swap
-        else f"every request runs at {arms} by turns"
+        else f"blocks run {arms}"
     )
     lines = [
         f"{how}, blocks of {window.block_s:.0f} s in random order",
-        f"{window.minutes:.0f} minutes give {window.pairs} pairs a replica; a verdict takes 20",
+        f"{window.minutes:.0f} minutes give {window.pairs} pairs per replica; a verdict takes 20",
     ]
     if window.rules.when_decided:
         lines.append("the service stops it early once every segment has its answer")

@@ -65,8 +65,8 @@ def wanted_table(args: Namespace, evidence: Evidence) -> GateTable:
     resting = replayed_cells(table, in_force(args, evidence))
     if resting and not args.accept_replayed:
         raise UsageError(
-            f"{args.table}: {len(resting)} of its cells rest on a replay ({resting[0]}); accept "
-            "it with --accept-replayed FILE, the result that they rest on"
+            f"{args.table}: {len(resting)} of its cells are based on a replay ({resting[0]}); "
+            "accept it with --accept-replayed FILE, the result of that replay"
         )
     read_replays(args.accept_replayed)
     return table

@@ -53,7 +53,7 @@ def autopilot(args: Namespace) -> int:
         does = "applies" if args.apply else "proposes"
         lines = [
             f"tries {', '.join(map(arm_words, tried))} beside k0 and the table in force, and "
-            f"{does} what is surely better",
+            f"{does} a table that is better with 95 % confidence",
             f"{step.why} ({max(1, replicas)} replicas serve)",
         ]
         if not args.approve:

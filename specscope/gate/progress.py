@@ -279,9 +279,8 @@ def _unlike(row: Mapping[str, Any], table: GateTable) -> str | None:
     longest = table.k_max
     if proposed > (longest + EDGE) * sequences:
         more = "" if k == 0 else f", which allows {longest}"
-        return (
-            f"{row['replica']} drafts {proposed / sequences:.1f} tokens a round under {name}{more}"
-        )
+        drafted = f"{proposed / sequences:.1f} tokens per round"
+        return f"{row['replica']} drafts {drafted} under {name}{more}"
     if longest and not proposed:
         classes = "" if k is not None else ": has it traffic of the classes that draft?"
         return f"{row['replica']} drafted nothing under {name}{classes}"

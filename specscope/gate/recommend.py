@@ -169,7 +169,7 @@ def _caveats(experiment: JudgedExperiment | None, moves: Sequence[Move]) -> list
         )
     if Grade.REPLAYED in grades:
         caveats.append(
-            "cells marked `replayed` rest on a replay: let `--hold-out` blocks confirm them"
+            "cells marked `replayed` are based on a replay: let `--hold-out` blocks confirm them"
         )
     return caveats
 

@@ -34,7 +34,7 @@ def read_replays(paths: Sequence[Path]) -> list[ReplayResult]:
                 "against k0 or clean (`specscope replay --a k0=URL --b k4=URL`)"
             )
         if one.judged.flags:
-            raise InputError(f"{path}: not to be believed: {', '.join(one.judged.flags)}")
+            raise InputError(f"{path}: not valid: {', '.join(one.judged.flags)}")
         found.append(one)
     return found
 
@@ -95,7 +95,7 @@ def _move(one: ReplayResult, verdict: Verdict, current: GateTable, rules: GateRu
         return Move(place, rule, old_k, old_k, why, found)
 
     if verdict.confidence is not Confidence.HIGH or found is None or found.low is None:
-        return stay("insufficient", f"replayed, {verdict.action}: thin evidence")
+        return stay("insufficient", f"replayed, {verdict.action}: low confidence")
     if old_k not in (0, k):
         return stay("insufficient", f"k = {old_k} is in force, and the replay ran k = {k}")
     if found.loses and one.arms[0] == "clean":
@@ -108,8 +108,8 @@ def _move(one: ReplayResult, verdict: Verdict, current: GateTable, rules: GateRu
     if old_k == k and found.wins:
         return stay("keep", "replayed: wins")
     if old_k == 0 and found.low > 1.0 + rules.up:
-        return Move(place, "enable", old_k, k, "replayed: gains beyond doubt", found)
-    return stay("no_change", "replayed: no gain beyond doubt")
+        return Move(place, "enable", old_k, k, "replayed: gains with 95 % confidence", found)
+    return stay("no_change", "replayed: no gain with 95 % confidence")
 
 
 def _place(one: ReplayResult, verdict: Verdict) -> Place:

@@ -95,7 +95,14 @@ def judge(
     if not verdict.applicable:
         return stay("insufficient", _lacking(place))
     if verdict.action == "route":
-        return Move(place, "route", old_k, 0, "no draft length keeps to the class's allowance", old)
+        return Move(
+            place,
+            "route",
+            old_k,
+            0,
+            "every draft length exceeds the latency limit of the class",
+            old,
+        )
     tables = tables or TablesThatRan()
     whole = verdict.segment.class_ is None and tables.by_class
     if verdict.action.gains and (verdict.k is None or whole):
@@ -207,7 +214,7 @@ def rest(move: Move, changed_at: int | None, new_pairs: int, now: int, rules: Ga
         return move
     hours = (now - changed_at) / HOUR_NS
     if hours < rules.dwell_h:
-        why = f"changed {hours:.0f} h ago, rests {rules.dwell_h:.0f} h"
+        why = f"changed {hours:.0f} h ago, frozen for {rules.dwell_h:.0f} h"
     elif hours < 24.0 * rules.flip_days:
         why = f"changed {hours / 24:.1f} days ago, changes once in {rules.flip_days:.0f} days"
     elif new_pairs < rules.new_pairs:
@@ -233,7 +240,7 @@ def _contrast(verdict: Verdict, new: str, old: str) -> Estimate | None:
 def _lacking(place: Place) -> str:
     verdict = place.verdict
     if verdict.flags:
-        return f"not to be believed: {', '.join(verdict.flags)}"
+        return f"not valid: {', '.join(verdict.flags)}"
     if verdict.pairs_needed:
         return f"{verdict.action}: {verdict.pairs} of about {verdict.pairs_needed} pairs"
     return f"{verdict.action}: low confidence"

@@ -92,7 +92,9 @@ def _untimed(move: Move) -> str:
     """Why nobody knows what a token of this traffic takes at each draft length."""
     verdict = move.place.verdict
     if verdict.grade == REPLAYED:
-        return f"{verdict.segment} rests on a replay, which tells a ratio and no time per token"
+        return (
+            f"{verdict.segment} is decided by a replay, which gives a ratio and no time per token"
+        )
     return f"{verdict.segment} is not decided"
 
 

@@ -55,7 +55,7 @@ def class_line(one: ClassTimes) -> str:
         + ("" if p95.low is None or p95.high is None else f" ({p95.low:.3g} to {p95.high:.3g})")
         for arm, p95 in one.tpot_p95_ms.items()
     )
-    return f"{one.class_}: ms a token (95th percentile of its requests): {times}"
+    return f"{one.class_}: ms per token (95th percentile of its requests): {times}"
 
 
 def crossover_lines(verdict: Verdict) -> list[str]:
@@ -86,7 +86,7 @@ def _cost_lines(verdict: Verdict, found: Recommendation) -> list[str]:
     lines = []
     for arm, cost in costs(verdict, found.assessment.of_hour).items():
         more = "" if cost.difference is None else f", {cost.difference:+.3f} against target-only"
-        lines.append(f"    {arm}: {cost.per_million:.3f} a million output tokens{more}")
+        lines.append(f"    {arm}: {cost.per_million:.3f} per million output tokens{more}")
     return lines
 
 

@@ -112,7 +112,7 @@ def status_line(seen: ExperimentProgress) -> str:
 def cost_line(cost: ExperimentCost) -> str:
     """What it has cost so far."""
     what = "cost" if cost.share >= 0 else "gained"
-    spent = "" if cost.spent is None else f", {abs(cost.spent):.1%} of the whole window's"
+    spent = "" if cost.spent is None else f", {abs(cost.spent):.1%} of that of the whole window"
     return f"its arms {what} {abs(cost.share):.1%} of capacity against {cost.against}{spent}"
 
 

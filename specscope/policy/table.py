@@ -58,7 +58,7 @@ class Basis:
         if self.primary:
             said.append(f"cause of the loss: {self.primary.replace('_', ' ')}")
         if self.tpot_ms is not None:
-            said.append(f"at most {self.tpot_ms:g} ms a token")
+            said.append(f"at most {self.tpot_ms:g} ms per token")
         if self.route:
             said.append("route to a pool of its own")
         return "; ".join(said)

@@ -22,7 +22,7 @@ def markdown(result: ReplayResult) -> str:
         f"{created:%Y-%m-%d %H:%M} UTC; {result.requests} requests, "
         f"trace {result.trace_sha256[:12]}",
         "",
-        f"| traffic | verdict | requests | {a} | {b} | {b} is so many times as good |",
+        f"| traffic | verdict | requests | {a} | {b} | {b} is faster by |",
         "|---|---|---|---|---|---|",
     ]
     for one in result.judged.verdicts:

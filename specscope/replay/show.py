@@ -36,7 +36,7 @@ class TimeLeft:
 
 
 def lines(result: ReplayResult) -> list[str]:
-    """A verdict a class with its reasons, then what holds of the whole."""
+    """A verdict per class with its reasons, then what holds for the whole replay."""
     said = []
     for one in result.judged.verdicts:
         said.append(_headline(one.verdict, result.arms))
@@ -74,7 +74,7 @@ def _counters(arm: str, counted: Counted | None) -> list[str]:
     if counted.mean_length is None:
         return [f"{arm} by its own counters: no drafts"]
     return [
-        f"{arm} by its own counters: {counted.mean_length:.2f} tokens a drafted round, "
+        f"{arm} by its own counters: {counted.mean_length:.2f} tokens per drafted round, "
         f"{counted.accepted} of {counted.proposed} proposals accepted"
     ]
 

@@ -104,7 +104,7 @@ def _changes(report: Report) -> Table:
 
 
 def _together(report: Report) -> Iterator[str]:
-    """Every arm over all traffic, in a line."""
+    """Every arm over all traffic, in one line."""
     if report.fleet:
         ratios = ", ".join(f"{row.arm} {number(row.standardised)}x" for row in report.fleet)
         yield f"all traffic together, at the fleet's mix: {ratios}"
@@ -129,10 +129,10 @@ def _on_the_page(report: Report) -> Iterator[str]:
 
 
 def _story(story: StoryRow) -> str:
-    """One switch for everyone against a gate, in a sentence."""
+    """One draft length for all against one per class, in a sentence."""
     switches = ", ".join(f"k = {one.k} {number(one.value)}x" for one in story.switches)
     table = ", ".join(f"{label} {k}" for label, k in story.table.items())
     return (
-        f"under {story.load} load, for everyone: {switches}; a gate per class ({table}) "
+        f"under {story.load} load, for all: {switches}; one draft length per class ({table}) "
         f"{number(story.gate.value)}x ({interval(story.gate.low, story.gate.high)})"
     )

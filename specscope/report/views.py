@@ -36,16 +36,23 @@ def headline(verdicts: Sequence[Verdict], fleet: FleetVerdict) -> str:
     empty = sum(not (v.pairs or v.action.settles) for v in verdicts)
     total = len(verdicts) - empty
     rest = total - gain - fail
-    undecided = f", {rest} undecided" if rest else ""
+    counts = [
+        f"{gain} {'gain' if gain != 1 else 'gains'}" if gain else "",
+        f"{fail} {'do' if fail != 1 else 'does'} not" if fail else "",
+        f"{rest} undecided" if rest else "",
+    ]
+    kinds = f"{total} kind{'s' if total != 1 else ''} of traffic"
     without = f" {empty} more {'have' if empty != 1 else 'has'} no pair yet." if empty else ""
     faults = sum(v.action is Action.ENGINE_FAULT for v in verdicts)
     so_far = gain and not fail and (rest or empty)
     answer = words.GAINS_SO_FAR if so_far else words.FLEET[fleet.action]
     return (
-        f"{answer} Of {total} kind{'s' if total != 1 else ''} of traffic "
-        f"{gain} {'gain' if gain != 1 else 'gains'}, {fail} "
-        f"{'do' if fail != 1 else 'does'} not{undecided}.{without}"
-        + (f" In {faults}, speculation changes outputs or counters cannot be." if faults else "")
+        f"{answer} {kinds}: {', '.join(filter(None, counts)) or 'none decided'}.{without}"
+        + (
+            f" In {faults}, speculation changes outputs or counters are impossible."
+            if faults
+            else ""
+        )
         + _thin([v for v in verdicts if v.action.gains or v.action.fails])
     )
 
@@ -56,8 +63,8 @@ def _thin(decided: Sequence[Verdict]) -> str:
     if not weak:
         return ""
     if weak == len(decided):
-        return " The evidence is too thin to change a gate."
-    return f" The evidence of {weak} of them is too thin to change a gate."
+        return " Confidence is too low to change a gate."
+    return f" For {weak} of them, confidence is too low to change a gate."
 
 
 def segment_row(

@@ -61,7 +61,7 @@ def painted(line: ScreenLine) -> str:
 def _table(replicas: Sequence[Replica], height: int) -> Iterator[ScreenLine]:
     yield ScreenLine(
         f"{'replica':{NAME_COLUMNS}} {'tokens/s':>9} {'rounds/s':>8} {'batch':>6} {'wait':>5} "
-        f"{'a round':>7} {'lost':>6} arm",
+        f"{'t/round':>7} {'lost':>6} arm",
         Style.FAINT,
     )
     shown = replicas[: max(1, height - 2)]
@@ -114,7 +114,7 @@ def _replica(one: Replica) -> Iterator[ScreenLine]:
         yield ScreenLine(f"  gpu       not seen: {one.no_devices}", Style.FAINT)
     if one.dropped:
         text = (
-            f"  lost      {one.dropped} records that a full ring refused: is the sidecar running?"
+            f"  lost      {one.dropped} records, because the ring was full: is the sidecar running?"
         )
         yield ScreenLine(text, Style.BAD)
 
@@ -132,11 +132,11 @@ def _figures(f: Figures, quiet_s: float) -> Iterator[ScreenLine]:
     yield ScreenLine(f"  policy    {policy}, arm {f.arm or 'none (no experiment)'}")
     for arm, one in f.by_arm.items():
         text = (
-            f"  arm       {arm}: {one.tokens_per_round:.2f} tokens a round, {one.round_ms:.2f} ms"
+            f"  arm       {arm}: {one.tokens_per_round:.2f} tokens per round, {one.round_ms:.2f} ms"
         )
         yield ScreenLine(text)
     if f.tokens_per_round is not None:
-        yield ScreenLine(f"  tokens    {f.tokens_per_round:.2f} a round")
+        yield ScreenLine(f"  tokens    {f.tokens_per_round:.2f} per round")
     if f.survival:
         yield ScreenLine("  survival  " + "  ".join(f"{share:.2f}" for share in f.survival))
     yield ScreenLine(
@@ -150,7 +150,7 @@ def _figures(f: Figures, quiet_s: float) -> Iterator[ScreenLine]:
     shown = ", ".join(f"{name} {tokens:.2f}" for name, tokens in named[:MOST_CLASSES])
     more = f" and {len(named) - MOST_CLASSES} more" if len(named) > MOST_CLASSES else ""
     if named:
-        yield ScreenLine(f"  classes   {shown}{more}  (tokens a round)")
+        yield ScreenLine(f"  classes   {shown}{more}  (tokens per round)")
 
 
 def _experiment(one: RunningExperiment) -> str:
@@ -158,7 +158,7 @@ def _experiment(one: RunningExperiment) -> str:
     if one.begins_s:
         return f"  pairs     policy {one.policy}: arms {arms}, begins in {_span(one.begins_s)}"
     pair = f"pair {one.pair}" + ("" if one.pairs is None else f" of {one.pairs}")
-    alone = "" if one.is_arm else ", this pair left alone"
+    alone = "" if one.is_arm else ", outside this pair"
     ends = "has no end" if one.left_s is None else f"ends in {_span(one.left_s)}"
     return (
         f"  pairs     {arms}; {pair}{alone}; block ends in {_span(one.block_s)}, experiment {ends}"

@@ -349,7 +349,7 @@ def test_router_and_hooks_number_the_same_blocks_where_nobody_says_how_long(unto
 def test_an_allowance_of_a_class_that_nobody_serves_is_named(untouched, capsys):
     _, out, _ = run(capsys, "recommend", "--store", untouched, "--tpot-ms", "sqll=40")
 
-    assert "nothing was held against the allowance of sqll: no block served that class" in out
+    assert "nothing was compared with the latency limit of sqll: no block served that class" in out
 
 
 def test_an_empty_store_has_nothing_to_say(tmp_path, capsys):

@@ -201,7 +201,7 @@ def history_with_change(hours_ago):
 @pytest.mark.parametrize(
     ("hours_ago", "rule", "why"),
     [
-        (5, "held", "rests 24 h"),
+        (5, "held", "frozen for 24 h"),
         (100, "held", "changes once in 7 days"),
         (200, "held", "new pairs since"),
         (999, "raise", "gains"),

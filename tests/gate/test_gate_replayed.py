@@ -139,7 +139,7 @@ def test_without_the_flag_a_replay_never_changes_the_table(files, capsys, tmp_pa
     (cell,) = [cell for cell in json.loads(with_it)["table"] if cell["class"] == "sql"]
     assert (cell["k"], cell["basis"]["grade"]) == (4, "replayed")
     assert code in (1, 2)
-    assert "1 of its cells rest on a replay" in refused
+    assert "1 of its cells are based on a replay" in refused
     assert len(refused.splitlines()) == 1
 
     code, out, _ = run(
@@ -158,7 +158,7 @@ def test_without_the_flag_a_replay_never_changes_the_table(files, capsys, tmp_pa
     [
         ({"arms": ("a", "b")}, "a gate needs a draft length"),
         ({"arms": ("k4", "k0")}, "a gate needs a draft length"),
-        ({"flags": ("FAILURES",)}, "not to be believed: FAILURES"),
+        ({"flags": ("FAILURES",)}, "not valid: FAILURES"),
     ],
 )
 def test_a_replay_that_says_nothing_about_a_gate_is_refused(files, capsys, spoil, said):

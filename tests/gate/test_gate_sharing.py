@@ -92,7 +92,7 @@ def test_what_each_class_got_under_each_arm_is_said_with_or_without_an_allowance
     assert set(times) == {"chat", "sql"}
     for (class_, arm), ms in WAITS.items():
         assert times[class_][arm]["value"] == pytest.approx(ms, rel=0.02)
-    assert "chat: ms a token (95th percentile of its requests): " in said
+    assert "chat: ms per token (95th percentile of its requests): " in said
 
 
 def test_a_router_is_told(dsn, capsys):

@@ -194,7 +194,7 @@ def test_a_replica_that_follows_another_policy_or_falls_silent_is_named(where):
 @pytest.mark.parametrize(
     ("arms", "line"),
     [
-        ((("k0", 3), ("k4", 4)), "r0 drafts 3.0 tokens a round under k = 0"),
+        ((("k0", 3), ("k4", 4)), "r0 drafts 3.0 tokens per round under k = 0"),
         ((("k0", 0), ("k4", 0)), "r0 drafted nothing under k = 4"),
     ],
 )
@@ -212,8 +212,8 @@ def test_an_engine_that_does_not_draft_as_its_arm_says_is_named(where, arms, lin
     ("k", "drafted", "line"),
     [
         (4, 0, "r0 drafted nothing under mine: has it traffic of the classes that draft?"),
-        (2, 4, "r0 drafts 4.0 tokens a round under mine, which allows 2"),
-        (0, 4, "r0 drafts 4.0 tokens a round under mine, which allows 0"),
+        (2, 4, "r0 drafts 4.0 tokens per round under mine, which allows 2"),
+        (0, 4, "r0 drafts 4.0 tokens per round under mine, which allows 0"),
         (4, 2, None),
     ],
 )

@@ -158,7 +158,7 @@ def test_the_first_thing_on_the_page_is_what_to_do():
     assert "switch speculation off: k = 4 to k = 0" in page
     assert "specscope gate apply" in page
     nothing = to_html(a_report())
-    assert "every kind of traffic runs what its evidence asks for" in nothing
+    assert "every kind of traffic already runs its best draft length" in nothing
 
 
 def test_a_worth_says_speed_delay_hours_and_money_with_their_intervals():
@@ -176,7 +176,7 @@ def test_a_worth_says_speed_delay_hours_and_money_with_their_intervals():
         "+25.0 % output tokens per second",
         "saves 10 (8 to 12) replica-hours a week",
     ]
-    assert worth_said(replace(CHANGE, worth=None)) == ["what it is worth was not measured"]
+    assert worth_said(replace(CHANGE, worth=None)) == ["its worth was not measured"]
 
 
 def test_a_worth_is_said_in_the_metric_that_decides():

@@ -68,9 +68,9 @@ def test_a_report_without_evidence_still_reads(tmp_path):
 @pytest.mark.parametrize(
     ("actions", "said"),
     [
-        (("keep", "inconclusive"), "pays for some of this traffic, the rest is undecided. Of 2"),
-        (("keep", "disable"), "pays for some of this traffic and not for all. Of 2"),
-        (("disable", "route"), "no kind of traffic measured here gains. Of 2"),
+        (("keep", "inconclusive"), "pays for some of this traffic, the rest is undecided. 2 kinds"),
+        (("keep", "disable"), "pays for some of this traffic and not for all. 2 kinds"),
+        (("disable", "route"), "no kind of traffic measured here gains. 2 kinds"),
     ],
 )
 def test_the_headline_takes_undecided_traffic_for_neither_gain_nor_loss(actions, said):
@@ -170,8 +170,8 @@ def test_a_speedup_at_equal_traffic_says_what_it_was_as_it_came():
     arm = an_arm(4, speedup=1.7, held_equal=held, unadjusted=1.66)
     segment = a_segment(reasons=[], arms=[an_arm(0), arm])
 
-    assert why(segment) == "requests of the block held equal, as it came 1.66"
-    assert "requests of the block held equal, as it came 1.66" in to_html(
+    assert why(segment) == "corrected for requests of the block; uncorrected 1.66"
+    assert "corrected for requests of the block; uncorrected 1.66" in to_html(
         replace(a_report(), segments=[segment])
     )
 
@@ -283,7 +283,7 @@ def test_delay_and_acceptance_are_views_of_each_arm_with_the_load_that_they_depe
     ]
     for text in (page, plain):
         section = text.split("What the arm itself changes")[1]
-        assert "never divide the traffic of a speedup" in " ".join(section.split())
+        assert "never used to group the traffic of a speedup" in " ".join(section.split())
         for value in ("61 %", "120 ms", "40 ms", "3.5", "0.5"):
             assert value in section
 
@@ -294,7 +294,7 @@ def test_delay_and_acceptance_are_views_of_each_arm_with_the_load_that_they_depe
         (None, "No output was compared"),
         ("equal", "Outputs are the same: 0 of 100"),
         ("as_twins", "no more than target-only differs from itself"),
-        ("undecided", "repeat requests within k0"),
+        ("undecided", "send some requests twice under k0"),
         ("differs", "Speculation changes outputs"),
     ],
 )
@@ -351,10 +351,10 @@ def test_what_is_needed_and_what_would_change_use_the_report_s_names():
     )
 
     assert tuple(map(words.need, fleet.still_needed)) == (
-        "about 40 pairs in all of a, light; b, light",
-        "blocks at k = 0 beside the others of c, light",
-        "a router that does not see the arm of d, light",
-        "pairs of k = 0 and another draft length that the engine follows of f, light",
+        "about 40 pairs in total for a, light; b, light",
+        "blocks at k = 0 beside the other blocks of c, light",
+        "a router that does not see the arm for d, light",
+        "pairs of k = 0 and another draft length, both followed by the engine, for f, light",
     )
     assert tuple(map(words.change, fleet.would_change)) == (
         "outputs that equal target-only's would make e, light pay",

@@ -50,7 +50,7 @@ def test_a_thin_week_promises_nothing(store):
 
     page = to_html(report)
 
-    assert report.headline.endswith("The evidence is too thin to change a gate.")
+    assert report.headline.endswith("Confidence is too low to change a gate.")
     assert "no change of the gate has enough evidence" in page
     assert 'class="verdict unsure"' in page
     assert 'class="verdict set_k"' not in page
@@ -64,7 +64,7 @@ def test_a_week_with_one_sure_verdict_and_one_thin_says_how_many(store):
 
     report = week(store, {"sql": WIN})
 
-    assert report.headline.endswith("The evidence of 1 of them is too thin to change a gate.")
+    assert report.headline.endswith("For 1 of them, confidence is too low to change a gate.")
 
 
 def test_a_broken_week_says_what_is_wrong_and_in_words(store):
@@ -85,7 +85,7 @@ def test_a_week_of_one_class_needs_no_grid_and_no_switch(store):
 
     page = to_html(report)
     assert "Speedup over context and load" not in page
-    assert "One switch for everyone" not in page
+    assert "One draft length for all" not in page
     assert 'class="verdict set_k"' in page
 
 

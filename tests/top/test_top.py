@@ -212,7 +212,7 @@ def test_one_look_is_printed_as_text_of_80_columns_and_as_json(folder, capsys):
     assert max(map(len, text.splitlines())) <= 80
     assert body["schema"] == "specscope.top/1"
     (replica,) = body["replicas"]
-    assert f"tokens    {replica['figures']['tokens_per_round']:.2f} a round" in text
+    assert f"tokens    {replica['figures']['tokens_per_round']:.2f} per round" in text
     assert "sql" in text
 
 

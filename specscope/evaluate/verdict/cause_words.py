@@ -15,12 +15,12 @@ NEVER = 1e6
 
 
 def _acceptance(n: Numbers) -> str:
-    text = f"{n['tokens']:.2f} tokens a round, "
+    text = f"{n['tokens']:.2f} tokens per round, "
     if n["break_even"] >= NEVER:
-        return text + "and prompts alone take as long as target-only"
+        return text + "and prefill alone takes as long as target-only decoding"
     text += f"break-even at {n['break_even']:.2f}"
     if n["reach"] < n["break_even"]:
-        text += f"; a draft with half the refusals would reach {n['reach']:.2f}"
+        text += f"; with half as many refusals it would reach {n['reach']:.2f}"
     return text + (f"; {n['past']:.2f} in an earlier epoch" if "past" in n else "")
 
 
@@ -39,7 +39,9 @@ def _draft(n: Numbers) -> str:
 
 
 def _prefill(n: Numbers) -> str:
-    text = f"prompts take {n['own_ms']:.3g} ms an output token, target-only {n['target_ms']:.3g} ms"
+    text = (
+        f"prefill takes {n['own_ms']:.3g} ms per output token, target-only {n['target_ms']:.3g} ms"
+    )
     if "hits" in n and "hits_before" in n and n["hits"] < n["hits_before"] / 1.1:
         text += f"; prefix hits fall from {n['hits_before']:.0%} to {n['hits']:.0%}"
     return text
@@ -63,7 +65,7 @@ EVIDENCE: Mapping[str, Callable[[Numbers], str]] = {
         f"{n['context']}"
     ),
     "draft_mismatch": lambda n: (
-        f"first position kept {n['first']:.2f}; a draft that fits keeps {n['least']:.2f} at least"
+        f"first position kept {n['first']:.2f}; a draft that fits keeps at least {n['least']:.2f}"
     ),
     "late_positions": lambda n: (
         f"positions up to {n['k']:.0f} are kept {n['before']:.2f}, the next one {n['after']:.2f}: "
@@ -72,8 +74,8 @@ EVIDENCE: Mapping[str, Callable[[Numbers], str]] = {
     "draft_cost": _draft,
     "draft_placement": lambda n: f"a draft step takes {n['floors']:.1f} times its floor",
     "short_output": lambda n: (
-        f"{n['tokens']:.0f} tokens a request: {n['starts']:.0%} of the time is the draft reading "
-        f"prompts, {n['behind_end']:.0%} of tokens fall behind the end"
+        f"{n['tokens']:.0f} tokens per request: {n['starts']:.0%} of the time is the drafter's "
+        f"prefill, {n['behind_end']:.0%} of tokens lie after the end of the text"
     ),
     "idle": lambda n: f"idle between the parts {n['share']:.0%} of the time",
     "host_sync": lambda n: (
@@ -84,14 +86,14 @@ EVIDENCE: Mapping[str, Callable[[Numbers], str]] = {
     ),
     "prefill_side_effect": _prefill,
     "memory_displacement": lambda n: (
-        f"{n['preempted']:.0f} requests put back into the queue, {n['preempted_before']:.0f} "
-        f"without; {n['batch']:.1f} at once, {n['batch_before']:.1f} without"
+        f"{n['preempted']:.0f} requests preempted, {n['preempted_before']:.0f} without "
+        f"speculation; {n['batch']:.1f} at once, {n['batch_before']:.1f} without"
     ),
     "verify_cost": lambda n: (
         f"a verify pass takes {n['ratio']:.2f} times a target-only step, {n['share']:.0%} of the "
         "time"
     ),
-    "padding": lambda n: f"{n['computed']:.2f} positions computed for each asked",
+    "padding": lambda n: f"{n['computed']:.2f} positions computed per position needed",
     "raggedness": lambda n: f"{n['share']:.0%} of positions pad short drafts to the longest",
     "staircase": lambda n: (
         f"a pass jumps from {n['before_ms']:.3g} to {n['after_ms']:.3g} ms between "
@@ -102,7 +104,8 @@ EVIDENCE: Mapping[str, Callable[[Numbers], str]] = {
         f"{n['context']:.0f} tokens of context"
     ),
     "expert_union": lambda n: (
-        f"batch {n['batch']:.0f} under {n['threshold']}: up to {n['woken']:.1f} times the experts"
+        f"batch {n['batch']:.0f}, below {n['threshold']}: up to {n['woken']:.1f} times "
+        "as many experts"
     ),
     "verify_compute_bound": lambda n: (
         f"{n['n_q']:.0f} query tokens beyond the ridge at {n['ridge']:.0f}, slope "
@@ -125,14 +128,14 @@ REMEDIES: Mapping[str, str] = {
     "idle": "a round without gaps",
     "host_sync": "a round that does not wait for the host",
     "sampling": "cheaper sampling",
-    "prefill_side_effect": "prompts at target-only's price",
+    "prefill_side_effect": "prefill as cheap as target-only's",
     "memory_displacement": "memory for as many requests as target-only runs",
     "verify_cost": "a cheaper verify pass",
     "padding": "batches without padding",
     "raggedness": "drafts of equal length in a batch",
     "staircase": "a draft length below the jump of the verify pass",
     "context_cost": "attention that reads the cache once for all draft tokens",
-    "expert_union": "a batch that wakes all experts anyway",
+    "expert_union": "a batch that uses all experts anyway",
     "verify_compute_bound": "a smaller batch or a shorter draft",
     "overhead_bound": "a verify pass with fewer launches",
 }
@@ -190,5 +193,5 @@ def rivals(numbers: Numbers, arm: str | None) -> str:
         causes.append(f"{name(cause)} ({share}{without})")
     text = f"cause of the loss of {arm}: {' or '.join(causes)}"
     if numbers["needs"]:
-        text += f"; to tell: {', '.join(map(need, numbers['needs']))}"
+        text += f"; to decide, collect: {', '.join(map(need, numbers['needs']))}"
     return text

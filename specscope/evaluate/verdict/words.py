@@ -57,21 +57,21 @@ class FlagWords(NamedTuple):
 FLAGS: Mapping[Flag, FlagWords] = {
     Flag.BASELINE_DRAFTS: FlagWords(
         "k0 spends time on drafts that it throws away, so every arm looks better than it is; "
-        "the baseline must not draft",
+        "use a baseline that does not draft",
         "a baseline that does not draft",
     ),
     Flag.INCONSISTENT_BASELINE: FlagWords(
-        "a verify pass took less time than a target-only step of the same batch, which cannot "
-        "be; compare the clocks",
+        "a verify pass took less time than a target-only step of the same batch, which is "
+        "impossible; compare the clocks",
         "phase times from one clock",
     ),
     Flag.IMPOSSIBLE_COUNTS: FlagWords(
-        "the engine counted more accepted or emitted tokens than can be; check the engine and "
-        "its hook",
+        "the engine counted more accepted or emitted tokens than is possible; check the engine "
+        "and its hook",
         "possible counters",
     ),
     Flag.OUTPUTS_DIFFER: FlagWords(
-        "speculation changes outputs more often than target-only changes its own; mend that first",
+        "speculation changes outputs more often than target-only changes its own; fix that first",
         "outputs that equal target-only's",
     ),
     Flag.SAMPLE_RATIO: FlagWords(
@@ -157,7 +157,7 @@ def estimate(one: Estimate) -> str:
     if one.raw is None:
         return text
     plain = "" if one.raw.low is None else f" ({one.raw.low:.3g} to {one.raw.high:.3g})"
-    return f"{text}, {one.held_equal} held equal; as it came {one.raw.value:.3f}{plain}"
+    return f"{text}, corrected for {one.held_equal}; uncorrected {one.raw.value:.3f}{plain}"
 
 
 def explain(verdict: Verdict) -> list[str]:
@@ -191,7 +191,7 @@ def reason_json(one: Reason) -> dict[str, Any]:
 def need(one: Reason) -> str:
     """What undecided traffic still needs, as a noun."""
     if one.code == Why.PAIRS_NEEDED:
-        return f"about {one['pairs']} pairs in all of {_of(one)}"
+        return f"about {one['pairs']} pairs in total for {_of(one)}"
     return reason(one)
 
 
@@ -248,12 +248,12 @@ def _replay_gain(one: Reason) -> str:
     )
     return (
         f"{one['metric']}: {one['baseline']} {one['a']:.4g}, {one.arm} {one['b']:.4g} "
-        f"{one['unit']}, {one['value']:.3f} times as good ({limits})"
+        f"{one['unit']}, {one['value']:.3f} times as fast ({limits})"
     )
 
 
 REASONS: Mapping[str, Callable[[Reason], str]] = {
-    Why.NO_BASELINE: lambda _: "no pair holds both a target-only block and a speculative one",
+    Why.NO_BASELINE: lambda _: "no pair has both a target-only block and a speculative one",
     Why.NO_ARM: lambda _: "no speculative arm ran",
     Why.TIME_UNKNOWN: lambda _: "the time per output token of requests is not known in both arms",
     Why.UNDECIDED: lambda r: f"not decided: {listed(r['arms']) or 'which arm to run'}",
@@ -263,7 +263,7 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
     Why.CURRENT_LOSES: lambda _: "no draft length wins, and the one in force loses to target-only",
     Why.NOT_IN_FORCE: lambda r: f"not decided yet, and not in force: {listed(r['arms'])}",
     Why.NONE_WITHIN_ALLOWANCE: lambda _: (
-        "every draft length that wins exceeds the class's latency limit, and target-only does not"
+        "every draft length that wins exceeds the latency limit of the class; target-only does not"
     ),
     Why.BEYOND_ALLOWANCE: lambda r: (
         f"{r.arm} takes {r['p95_ms']:.3g} ms per token (95th percentile); the limit is "
@@ -296,7 +296,7 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
     ),
     Why.BACKLOG: lambda r: (
         f"in {r['share']:.0%} of the pairs one arm's block leaves a queue that the other's drains, "
-        "so the speedup is not that of a steady state"
+        "so this is not the speedup of a steady state"
         + (
             ""
             if r["capacity_low"] is None
@@ -308,7 +308,7 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
         f"{r.arm} against {r['baseline']} includes the difference of the sides' hardware"
     ),
     Why.SWAP_NEXT: lambda _: (
-        "swap the configurations at the next deploy: then the hardware cancels"
+        "swap the configurations at the next deploy, so that the hardware cancels"
     ),
     Why.NO_CONTRAST: lambda _: "no two sides ran different configurations in two pairs or more",
     Why.IDLE_SPECULATION: lambda r: (
@@ -330,11 +330,11 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
     Why.REPLAY_GAIN: _replay_gain,
     Why.FEW_REQUESTS: lambda r: f"{r['have']} of {r['least']} requests",
     Why.FEW_PARTS: lambda r: f"low confidence: {r['have']} of {r['least']} parts",
-    Why.BASELINE_BLOCKS: lambda r: f"blocks at k = 0 beside the others of {_of(r)}",
+    Why.BASELINE_BLOCKS: lambda r: f"blocks at k = 0 beside the other blocks of {_of(r)}",
     Why.FOLLOWED_PAIRS: lambda r: (
-        f"pairs of k = 0 and another draft length that the engine follows of {_of(r)}"
+        f"pairs of k = 0 and another draft length, both followed by the engine, for {_of(r)}"
     ),
-    Why.REMEDY: lambda r: f"{FLAGS[r['flag']].remedy} of {_of(r)}",
+    Why.REMEDY: lambda r: f"{FLAGS[r['flag']].remedy} for {_of(r)}",
     Why.REPAIR: lambda r: f"{cause_words.remedy(r['causes'])} would make {_of(r)} pay",
     Why.BETTER_DRAFT: lambda r: (
         f"a draft that is cheaper and agrees more often with the target would make {_of(r)} pay"

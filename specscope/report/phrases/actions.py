@@ -41,7 +41,9 @@ def nothing_to_do(report: Report) -> str:
             "and specscope gate calibrate runs it."
         )
     if all(Action(one.action).settles and one.confidence == "high" for one in report.segments):
-        return "Nothing: every kind of traffic runs what its evidence asks for, or no change pays."
+        return (
+            "Nothing: every kind of traffic already runs its best draft length, or no change pays."
+        )
     return "Nothing yet: no change of the gate has enough evidence."
 
 
@@ -62,7 +64,7 @@ def worth_said(change: ChangeRow) -> list[str]:
     """What a change is worth, a line a quantity; the deciding one first."""
     worth = change.worth
     if worth is None:
-        return ["what it is worth was not measured"]
+        return ["its worth was not measured"]
     lines = [gain_said(worth)]
     before, after = worth.token_time_p95_ms
     if before is not None and after is not None:
@@ -161,6 +163,6 @@ def worth_trying(report: Report) -> list[str]:
         if row.worth == "worth_exploring":
             lengths.setdefault(row.segment, []).append(f"k = {row.k} {number(row.at_best)}x")
     return [
-        f"{segment}: untried, and at best {', '.join(said)} of target-only at its batch"
+        f"{segment}: never tried; at best {', '.join(said)} of target-only"
         for segment, said in sorted(lengths.items())
     ]

@@ -1,4 +1,4 @@
-"""The words of what the numbers rest on: outputs, devices."""
+"""The words for the evidence behind the numbers: outputs, devices, replicas."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def outputs_said(report: Report) -> str:
         "equal": f"Outputs are the same: {counts} between arms.",
         "as_twins": f"{counts} between arms, no more than target-only differs from itself.",
         "undecided": f"{counts} between arms; whether target-only differs from itself as often "
-        "is not known well enough: repeat requests within k0.",
+        "is not known well enough: send some requests twice under k0.",
         "differs": f"Speculation changes outputs: {counts}, more than target-only does by itself.",
     }[report.outputs_state]
 
@@ -51,11 +51,11 @@ def device_said(row: DeviceRow) -> tuple[str, str, float]:
 
 
 def without_devices(report: Report) -> str:
-    """Why there is no picture of the devices, in a sentence."""
+    """Why there are no figures of devices, in a sentence."""
     reasons = sorted({row.reason for row in report.devices if row.reason})
     if not reasons:
-        return "No device was sampled in this period: the sidecar sends samples where it sees GPUs."
-    return f"The sidecars saw no device that answers: {'; '.join(reasons)}."
+        return "No device was sampled in this period. The sidecar samples GPUs if it can see them."
+    return f"The sidecars could read no device: {'; '.join(reasons)}."
 
 
 MOST_NAMES = 3  # of replicas that are alike

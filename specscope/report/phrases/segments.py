@@ -57,7 +57,7 @@ def why(segment: SegmentRow, *, brief: bool = False) -> str:
         and (one.code not in ABOUT_ARMS or best is None or one.arm == best.arm)
     ]
     if best and best.held_equal and not brief:
-        sentences.append(f"{best.held_equal} held equal, as it came {number(best.unadjusted)}")
+        sentences.append(f"corrected for {best.held_equal}; uncorrected {number(best.unadjusted)}")
     return "; ".join(sentences)
 
 
@@ -119,7 +119,7 @@ def quality_said(segment: SegmentRow) -> str:
         weak.append(f"{100 * share:.2g} % of the records of its replicas are lost")
     if quality.tails:
         boots = "one of its boots" if quality.tails == 1 else f"{quality.tails} of its boots"
-        weak.append(f"{boots} ended without a word, so the last records may be missing")
+        weak.append(f"{boots} ended without closing the ring, so the last records may be missing")
     return "; ".join(weak)
 
 
