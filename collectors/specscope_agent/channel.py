@@ -17,6 +17,16 @@ from specscope_hook.errors import SettingsError
 
 SYSTEM = "system"
 
+_REMEDIES = {  # what gRPC writes when it finds no service, and what to do
+    "Connection refused": "nothing listens there; start the service, or correct the address",
+    "lookup failed": "no host has that name",
+    "CERTIFICATE_VERIFY_FAILED": "SPECSCOPE_TLS_CA holds no authority that signed its certificate",
+    "Hostname Verification": "its certificate is for another name",
+    "WRONG_VERSION_NUMBER": "it speaks no TLS; unset SPECSCOPE_TLS_CA",
+    "HTTP/2": "something else listens there; correct the address",
+    "Socket closed": "it closed the connection; if it asks for TLS, set SPECSCOPE_TLS_CA",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Security:
@@ -84,6 +94,16 @@ class Security:
         if not token or not all("!" <= letter <= "~" for letter in token):
             raise AgentError(f"{self.token} holds no token: one line of printable ASCII")
         return (("authorization", f"Bearer {token}"),)
+
+
+def refusal(address: str, code: str, details: str) -> str:
+    """Why a call to a service failed, in a line. code, details: gRPC's own."""
+    text = " ".join(details.split())
+    if not text.startswith(("failed to connect", "errors resolving")):
+        return f"the service at {address} answers {code}: {text}"
+    known = (remedy for sign, remedy in _REMEDIES.items() if sign in text)
+    last_clause = text.rpartition(": ")[2].strip(" ]")
+    return f"the service at {address} cannot be reached: {next(known, last_clause)}"
 
 
 def is_loopback(address: str) -> bool:

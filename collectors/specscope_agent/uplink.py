@@ -20,7 +20,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from specscope_agent import telemetry_pb2 as wire
-from specscope_agent.channel import Security
+from specscope_agent.channel import Security, refusal
 from specscope_agent.errors import AgentError, ProtocolError
 from specscope_agent.lane import MOST_UNACKNOWLEDGED
 from specscope_agent.sealed import intact, sealed
@@ -117,9 +117,7 @@ class Uplink:
                 failures = 1 if self.counts.acknowledged > acknowledged else failures + 1
                 if time.monotonic() - complained_at >= COMPLAINT_INTERVAL_S:
                     complained_at = time.monotonic()
-                    log.warning(
-                        "service %s: %s; batches stay in the spool", self._address, _why(error)
-                    )
+                    log.warning("%s; batches stay in the spool", _why(error, self._address))
             self.counts.connected = False
             if failures:
                 self._stop.wait(pause_s(failures, random.random()))
@@ -250,7 +248,8 @@ def _answer(raw: bytes) -> wire.FromService:
     return answer
 
 
-def _why(error: Exception) -> str:
+def _why(error: Exception, address: str) -> str:
     if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
-        return f"{error.code().name}: {error.details()}"
-    return str(error) if isinstance(error, AgentError) else repr(error)
+        return refusal(address, error.code().name, error.details() or "")
+    said = str(error) if isinstance(error, AgentError) else repr(error)
+    return f"service {address}: {said}"

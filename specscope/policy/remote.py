@@ -9,7 +9,7 @@ from typing import Any
 
 from specscope.errors import MissingExtra, NumberTaken, ServiceError, UsageError, install_command
 from specscope.settings import apply_token, host_and_port
-from specscope_agent.channel import Security
+from specscope_agent.channel import Security, refusal
 from specscope_agent.errors import AgentError
 from specscope_hook.errors import SettingsError
 
@@ -89,7 +89,7 @@ class Remote:
             case "INVALID_ARGUMENT":
                 return UsageError(said)
             case "UNAVAILABLE":
-                return ServiceError(f"the service at {self.address} cannot be reached: {said}")
+                return ServiceError(refusal(self.address, code, details))
             case "DEADLINE_EXCEEDED":
                 return ServiceError(
                     f"the service at {self.address} did not answer within {TIMEOUT_S:.0f} s: see "

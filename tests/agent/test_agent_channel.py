@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
+from ports import own_port
 
 from specscope_agent import telemetry_pb2 as wire
-from specscope_agent.channel import Security, is_loopback
+from specscope_agent.channel import Security, is_loopback, refusal
 from specscope_agent.errors import AgentError
 from specscope_agent.settings import AgentSettings
 from specscope_agent.uplink import Uplink
@@ -88,3 +91,40 @@ def test_a_file_without_a_token_is_named(tmp_path, text):
 
     with pytest.raises(AgentError, match=str(file)):
         Security(token=file).metadata()
+
+
+def failed(security, address):
+    """What a call to an address says of its failure."""
+    with security.channel(address) as channel, pytest.raises(grpc.RpcError) as raised:
+        channel.unary_unary("/specscope/None")(b"", timeout=10)
+    return refusal(address, raised.value.code().name, raised.value.details())
+
+
+def test_an_absent_service_is_said_in_one_line_with_a_remedy():
+    free_port = own_port()
+    nobody = failed(Security(), f"127.0.0.1:{free_port}")
+
+    assert nobody == (
+        f"the service at 127.0.0.1:{free_port} cannot be reached: nothing listens there; start the "
+        "service, or correct the address"
+    )
+    assert failed(Security(), "no-such-host.invalid:1").endswith("no host has that name")
+
+
+def test_a_service_without_tls_where_the_sidecar_expects_it():
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        assert failed(Security(system_ca=True), f"127.0.0.1:{port}").endswith(
+            "it speaks no TLS; unset SPECSCOPE_TLS_CA"
+        )
+        assert "answers UNIMPLEMENTED: " in failed(Security(), f"127.0.0.1:{port}")
+    finally:
+        server.stop(None)
+
+
+def test_an_unknown_failure_keeps_the_last_clause_of_its_text():
+    details = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:1: Odd"
+
+    assert refusal("a:1", "UNAVAILABLE", details) == "the service at a:1 cannot be reached: Odd"
