@@ -155,3 +155,9 @@ proposals: $(READY)
 # What was simulated stays, and another run goes on.
 autopilot: $(READY)
 	PYTHONPATH=tests $(BIN)/python tests/gate/autopilot_weeks.py $(ARGS)
+
+.PHONY: sides
+
+# Two sides behind a router: false winners between identical ones, and a planted 5 %: ten minutes.
+sides: $(READY)
+	PYTHONPATH=tests $(BIN)/python tests/gate/side_campaign.py $(ARGS)

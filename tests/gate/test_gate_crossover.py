@@ -185,9 +185,9 @@ def test_all_intervals_of_one_crossover_hold_together_however_many_there_are():
     (two,) = judge_crossovers(crossings(blocks(deploys[:2], 24), policies, boots))
     (three,) = judge_crossovers(crossings(blocks(deploys, 24), policies, boots))
 
-    assert all(one.level == pytest.approx(1 - 0.05 / 2) for one in two.joint.estimates)
+    assert all(one.level == pytest.approx(1 - 0.05) for one in two.joint.estimates)
     assert len(three.joint.estimates) == 3
-    assert all(one.level == pytest.approx(1 - 0.05 / 4) for one in three.joint.estimates)
+    assert all(one.level == pytest.approx(1 - 0.05 / 3) for one in three.joint.estimates)
 
 
 def test_a_stray_pair_at_a_deploy_s_edge_takes_no_confidence_away():

@@ -36,6 +36,8 @@ Floats = NDArray[np.float64]
 Side = Literal["left", "right"]
 CLEAN, HARDWARE = "clean", "hardware"
 CURRENT, SCHEDULE = "current", "schedule"
+# Pairs after which intervals are narrowest: two deploys of 20, the least that a verdict takes.
+TIGHTEST_AT = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +137,13 @@ def deploys_of(pairs: Sequence[SwapPair], objective: Objective) -> list[Deploy]:
 
 
 def crossover(
-    deploys: Sequence[Deploy], level: float = 0.95, looked_at_often: bool = False
+    deploys: Sequence[Deploy],
+    level: float = 0.95,
+    looked_at_often: bool = False,
+    hardware_level: float = 0.95,
 ) -> Crossover:
-    """Join deploys of two pairs or more. `level` is of each interval.
+    """Join deploys of two pairs or more. `level` is of each interval; `hardware_level` of that of
+    the hardware, which no verdict rests on.
 
     looked_at_often: intervals that hold at every look; where several deploys take part, each
     has its share of the error.
@@ -170,7 +176,9 @@ def crossover(
     side = _solve(used, design, np.eye(len(columns))[-1])
     return Crossover(
         estimates=tuple(estimates),
-        hardware=None if side is None else estimated(side, "left", "right"),
+        hardware=None
+        if side is None
+        else _estimate(used, side, "left", "right", hardware_level, looked_at_often),
         deploys=tuple(deploys),
         confounded=frozenset(confounded),
     )
@@ -209,7 +217,7 @@ def _half_width(
 ) -> float | None:
     if looked_at_often:
         parts = [(one.se and abs(w) * one.se, one.scores) for w, one in taking]
-        return sequential.half_width_of_sum(parts, 1.0 - level)
+        return sequential.half_width_of_sum(parts, 1.0 - level, TIGHTEST_AT)
     return ratio.welch_half_width(
         [(abs(w) * (one.se or 0.0), one.freedom) for w, one in taking], level
     )

@@ -54,14 +54,18 @@ def margin(pairs: float, alpha: float = 0.05, rho2: float | None = None) -> floa
     return math.sqrt(2.0 * scaled / (pairs**2 * rho) * (0.5 * math.log(scaled) - math.log(alpha)))
 
 
-def reach(length: float, alpha: float = 0.05, spent: int = 0) -> float:
+def reach(
+    length: float, alpha: float = 0.05, spent: int = 0, tightest_at: int = TIGHTEST_AT
+) -> float:
     """Half-width after `length` pairs, in their own estimate of the deviation of one.
 
     `margin`, times Student's t over the normal quantile of a fixed interval of 95 %. spent:
-    degrees of freedom that estimates beside the mean took.
+    degrees of freedom that estimates beside the mean took. tightest_at: pairs after which the
+    sequence is narrowest, chosen before any ran.
     """
     freedom = length - 1.0 - spent
-    return margin(length, alpha) * t_quantile(_USUAL, freedom) / t_quantile(_USUAL, math.inf)
+    half = margin(length, alpha, tightest_rho2(tightest_at, alpha))
+    return half * t_quantile(_USUAL, freedom) / t_quantile(_USUAL, math.inf)
 
 
 def interval(contrast: LogRatio, alpha: float = 0.05) -> tuple[float, float] | None:
@@ -89,12 +93,15 @@ def half_width(
     return se * math.sqrt(clusters) * reach(clusters, alpha, spent)
 
 
-def half_width_of_sum(parts: Sequence[tuple[float | None, Floats]], alpha: float) -> float | None:
+def half_width_of_sum(
+    parts: Sequence[tuple[float | None, Floats]], alpha: float, tightest_at: int = TIGHTEST_AT
+) -> float | None:
     """Half-width around a sum of independent estimates. None before they may be looked at.
 
     parts: se and scores of each, as for `half_width`. All pairs are one sequence, stacked: the
     variances add, and the sequence is as long as the pairs that such a variance is known from
-    (Satterthwaite). Each part needs five pairs, all together as many as one sequence.
+    (Satterthwaite). Each part needs five pairs, all together as many as one sequence. tightest_at:
+    as of `reach`.
     """
     if any(se is None or len(scores) < _FEWEST_OF_A_PART for se, scores in parts):
         return None
@@ -106,7 +113,7 @@ def half_width_of_sum(parts: Sequence[tuple[float | None, Floats]], alpha: float
         return 0.0
     spread = math.fsum(v**2 / len(scores) for v, (_, scores) in zip(variances, parts, strict=True))
     length = total**2 / spread
-    return math.sqrt(total * length) * reach(length, alpha)
+    return math.sqrt(total * length) * reach(length, alpha, tightest_at=tightest_at)
 
 
 def p_value(contrast: LogRatio) -> float:

@@ -103,7 +103,7 @@ def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> JudgedCrossov
     )
     deploys = deploys_of(pairs, objective)
     level = bonferroni(rules.level, _contrasts(both))
-    joint = crossover(deploys, level, looked_at_often=True)
+    joint = crossover(deploys, level, looked_at_often=True, hardware_level=rules.level)
     deciding = _deciding(joint)
     epoch = "+".join(sorted({block.epoch for block in crossing.blocks}))
     segment = _segment(both or crossing.blocks, epoch, closed_loop)
@@ -163,9 +163,9 @@ def _tradeoffs(
 
 
 def _contrasts(blocks: Sequence[BlockTime]) -> int:
-    """How many intervals must hold together: of each two configurations, and the hardware's."""
+    """How many intervals must hold together: of each two configurations."""
     ran = len({block.arm for block in blocks})
-    return ran * (ran - 1) // 2 + 1
+    return max(1, ran * (ran - 1) // 2)
 
 
 def _deciding(joint: Crossover) -> Estimate | None:
