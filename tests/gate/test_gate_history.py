@@ -166,6 +166,64 @@ def test_every_change_is_an_event_and_a_line_of_history(where, capsys, tmp_path)
     assert json.loads(plain)["policies"][0]["in_force"]
 
 
+def test_history_equals_the_policies_after_fifty_random_commands(where, capsys, tmp_path):
+    """Against a stack of tables, and against the rows of the store; experiments end on the way."""
+    draw, stack, expected = random.Random(12), [], []
+
+    def command(*words):
+        code, _, error = run(capsys, *words, "--store", where, "--author", "ada")
+        return code, error
+
+    def wrote(kind, table, **more):
+        expected.append({"policy": len(expected) + 1, "kind": kind, "table": table, **more})
+
+    for number in range(50):
+        choice = draw.choices(["apply", "rollback", "to", "detach"], [5, 4, 2, 1])[0]
+        told = [one for one in expected if one["table"] is not None]
+        if choice == "apply" or not told:
+            k = draw.choice([k for k in range(9) if not stack or k != stack[-1]])
+            path = tmp_path / f"{number}.json"
+            path.write_text(json.dumps(GateTable((Cell(k, "sql"),), 0).as_json()))
+            assert command("apply", str(path)) == (0, "")
+            wrote("policy", k)
+            stack.append(k)
+        elif choice == "rollback":
+            others = [place for place, k in enumerate(stack) if k != stack[-1]]
+            code, error = command("rollback")
+            if not others:
+                assert (code, "no table came before" in error) == (2, True)
+                continue
+            assert code == 0, error
+            stack = stack[: others[-1] + 1]
+            wrote("rollback", stack[-1])
+        elif choice == "to":
+            wanted = draw.choice(told)
+            assert command("rollback", "--to", str(wanted["policy"]))[0] == 0
+            wrote("rollback", wanted["table"], restores=wanted["policy"])
+            with Store.open(where) as store:
+                stack = [one.table.cells[0].k for one in standing(read_policies(store))]
+            assert stack[-1] == wanted["table"]
+        else:
+            assert command("detach", "--approve")[0] == 0
+            wrote("detach", stack[-1])
+            stack.append(stack[-1])
+    _, out, _ = run(capsys, "history", "--store", where, "--json", "--all")
+    told = json.loads(out)["policies"][::-1]
+    with Store.open(where) as store:
+        policies = read_policies(store)
+        events = store.rows(queries.events())
+
+    assert len(told) == len(policies) == len(expected) > 40
+    for one, policy, wanted, event in zip(told, policies, expected, events, strict=True):
+        assert one["policy"] == policy.number == wanted["policy"] == event["policy"]
+        assert one["kind"] == wanted["kind"] == event["kind"]
+        assert (one["author"], one["at"], one["note"]) == ("ada", policy.created_at, policy.note)
+        assert (one["restores"], one["stops"]) == (policy.restores, policy.stops)
+        assert wanted.get("restores", one["restores"]) == one["restores"]
+        assert policy.table.cells[0].k == wanted["table"]
+    assert [one["policy"] for one in told if one["in_force"]] == [expected[-1]["policy"]]
+
+
 def test_history_says_how_many_replicas_follow(where, capsys):
     with Store.open(where) as store:
         write_policy(store, next_table([], GateTable((), 4), now=NOW), "", NOW)
