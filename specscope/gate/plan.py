@@ -12,6 +12,7 @@ from specscope.evaluate.verdict.verdict import Verdict
 
 CAPACITY_BUDGET = 0.01
 DEFAULT_BLOCK_S = 120.0
+MOST_UNTRIED = 6  # draft lengths in one line
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +106,23 @@ def plan_lines(steps: Sequence[PlanStep]) -> list[str]:
 
 
 def untried_lines(found: Sequence[Untried]) -> list[str]:
-    """A line a segment: draft lengths that may be worth a trial, the most promising first."""
-    return [
-        f"{name}: untried, and at best "
-        + ", ".join(f"k = {one.k} {one.at_best:.2f}x" for one in lengths)
-        for name, lengths in worth_trying(found).items()
+    """One line of draft lengths that may be worth a trial, the most promising first; --json has
+    each segment's."""
+    at_best: dict[int, list[float]] = {}
+    for lengths in worth_trying(found).values():
+        for one in lengths:
+            at_best.setdefault(one.k, []).append(one.at_best)
+    if not at_best:
+        return []
+    ranked = sorted(at_best, key=lambda k: (-max(at_best[k]), k))
+    words = [
+        f"k = {k} {max(at_best[k]):.2f}x"
+        + (f" (in {len(at_best[k])} segments)" if len(at_best[k]) > 1 else "")
+        for k in ranked[:MOST_UNTRIED]
     ]
+    more = len(ranked) - len(words)
+    rest = f", and {more} more" if more else ""
+    return [f"untried, and at best: {', '.join(words)}{rest} of target-only"]
 
 
 def _pairs(count: int) -> str:

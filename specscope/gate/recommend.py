@@ -9,7 +9,7 @@ from itertools import pairwise
 from specscope.assess import Assessment, JudgedExperiment, assess_in_force
 from specscope.evaluate.experiment.objectives import exceeds
 from specscope.evaluate.verdict.shared_batch import ClassDelay, ClassTimes
-from specscope.evaluate.verdict.verdict import Action, Grade, Verdict
+from specscope.evaluate.verdict.verdict import Action, Confidence, Grade, Verdict
 from specscope.evidence.read import Evidence
 from specscope.gate.along_load import look_along_load
 from specscope.gate.places import lay_out
@@ -50,6 +50,19 @@ class Recommendation:
     def class_times(self) -> tuple[ClassTimes, ...]:
         """What requests of each class got in batches shared under the table, by arm."""
         return tuple(one for one in self.assessment.class_times if one.epoch == self.epoch)
+
+    @property
+    def ran_alone(self) -> bool:
+        """Whether its verdicts are of several classes, each of which ran alone: what they say of
+        a batch that these classes share is not sure."""
+        classes = {verdict.segment.class_ for verdict in self.verdicts}
+        return self.experiment is not None and self.experiment.kind == "cohort" and len(classes) > 1
+
+    def confidence(self, move: Move) -> Confidence:
+        """In a move: its verdict's, but medium for a change of one class that ran alone."""
+        verdict = move.place.verdict
+        known = verdict.grade is Grade.REPLAYED or not (self.ran_alone and move.changes)
+        return verdict.confidence if known else Confidence.MEDIUM
 
     @property
     def changes(self) -> list[Move]:

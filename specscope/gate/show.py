@@ -31,7 +31,7 @@ def recommendation_lines(found: Recommendation) -> list[str]:
     """Every place with its rule and evidence, then flags, routes and notes."""
     lines: list[str] = []
     for move in found.moves:
-        lines += _move_lines(move) + _cost_lines(move.place.verdict, found)
+        lines += _move_lines(move, found) + _cost_lines(move.place.verdict, found)
     judged = found.assessment
     for verdict in judged.crossovers:
         lines += crossover_lines(verdict) + _cost_lines(verdict, found)
@@ -66,13 +66,16 @@ def crossover_lines(verdict: Verdict) -> list[str]:
     return [*lines, *(f"    {line}" for line in words.explain(verdict))]
 
 
-def _move_lines(move: Move) -> list[str]:
+def _move_lines(move: Move, found: Recommendation) -> list[str]:
     verdict = move.place.verdict
     step = f"k = {move.old_k}" if not move.changes else f"k {move.old_k} -> {move.new_k}"
     if move.table is not None:
         every = f"k = {move.table.default_k} for all"
         step = f"the table of {verdict.arm}" if move.table.cells else every
-    lines = [f"{verdict.segment}: {move.rule}, {step} ({move.why})"]
+    graded = ""
+    if move.changes:
+        graded = f" [{verdict.grade}, {found.confidence(move)} confidence]"
+    lines = [f"{verdict.segment}: {move.rule}, {step} ({move.why}){graded}"]
     if move.evidence is not None:
         lines.append(f"    {words.estimate(move.evidence)}")
     lines += [
@@ -109,8 +112,8 @@ def _cell_lines(table: GateTable) -> list[str]:
     return [*lines, f"otherwise: k = {table.default_k}"]
 
 
-def move_json(move: Move, of_hour: Mapping[str, float]) -> Mapping[str, Any]:
-    """A move as plain values. of_hour: prices, by epoch."""
+def move_json(move: Move, found: Recommendation) -> Mapping[str, Any]:
+    """A move of a recommendation as plain values."""
     segment, one = move.place.verdict.segment, move.evidence
     return {
         "class": segment.class_,
@@ -124,9 +127,10 @@ def move_json(move: Move, of_hour: Mapping[str, float]) -> Mapping[str, Any]:
         "why": move.why,
         "pairs": move.place.verdict.pairs,
         "grade": move.place.verdict.grade,
+        "confidence": found.confidence(move),
         "primary": move.place.verdict.primary,
         "cause_odds": [asdict(one) for one in move.place.verdict.cause_odds],
-        "costs": _costs_json(move.place.verdict, of_hour),
+        "costs": _costs_json(move.place.verdict, found.assessment.of_hour),
         "evidence": None
         if one is None
         else {
@@ -149,7 +153,7 @@ def recommendation_json(found: Recommendation) -> Mapping[str, Any]:
         "epoch": found.epoch,
         "segments": segments_json(judged),
         **found.new.as_json(),
-        "moves": [move_json(move, judged.of_hour) for move in found.moves],
+        "moves": [move_json(move, found) for move in found.moves],
         "flags": list(found.flags),
         "routes": found.routes,
         "delays": [

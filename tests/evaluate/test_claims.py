@@ -73,6 +73,16 @@ def test_bets_on_signs_err_rarely_at_all_looks_together():
     assert randomisation.sign_e_value([]) == 1.0
 
 
+def test_claims_that_tie_have_one_level_in_whatever_order_they_come():
+    tied = [1e-4, 0.001, 0.001, 0.5]
+
+    levels = holm_levels(tied, 0.95)
+
+    assert levels == pytest.approx([1 - 0.05 / 4, 1 - 0.05 / 3, 1 - 0.05 / 3, 1 - 0.05])
+    assert holm_levels(tied[::-1], 0.95) == levels[::-1]
+    assert holm_levels([0.02, 0.02, 0.02], 0.95) == pytest.approx([1 - 0.05 / 3] * 3)
+
+
 def test_holm_rejects_what_its_levels_say():
     p_values = [0.01, 0.04, 0.001, 0.5]
 

@@ -92,6 +92,7 @@ def test_recommend_diff_apply_show_and_rollback(dsn, capsys, tmp_path):
     assert "prose 0-1k 65-256 at load 5-16: disable, k 4 -> 0" in out
     assert "sql 0-1k 65-256 at load 5-16: keep, k = 4" in out
     assert "these classes ran alone" in out
+    assert "[measured, medium confidence]" in out
 
     _, out, _ = run(capsys, "diff", "--store", dsn, "--default-k", "4", str(table))
     assert "+ prose" in out

@@ -237,7 +237,7 @@ def test_a_loss_names_its_cause_on_every_view(tmp_path):
     assert said.count(CAUSE) == 1
     assert "a cheaper draft would make prose, light pay" in said
     assert "Not ruled out: draft placement, overhead bound" in page
-    assert "gpu type of the boot" in page
+    assert "GPU type of the engine" in page
     (loss,) = json.loads(to_json(report))["segments"][1]["causes"]
     assert loss["primary"] == "draft_cost"
     assert loss["cause_odds"][0] == {

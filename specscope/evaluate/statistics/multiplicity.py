@@ -17,14 +17,17 @@ def holm_levels(p_values: Sequence[float], level: float) -> list[float]:
 
     A test at its level rejects exactly where Holm's procedure does: the j-th smallest p-value is
     held against alpha / (m - j + 1) until one fails, and all others against the limit that failed.
-    Holds however the tests depend on each other. Source: Holm 1979.
+    Tests of equal p-values have one level, the strictest of theirs, so their order says nothing;
+    they are rejected or kept together either way. Holds however the tests depend on each other.
+    Source: Holm 1979.
     """
     count = len(p_values)
     order = sorted(range(count), key=lambda i: p_values[i])
     levels = [level] * count
-    alpha, failed = 1.0 - level, None
+    limit, failed = 0.0, False
     for rank, i in enumerate(order):
-        if failed is None and p_values[i] > alpha / (count - rank):
-            failed = alpha / (count - rank)
-        levels[i] = 1.0 - (failed if failed is not None else alpha / (count - rank))
+        if not failed and (rank == 0 or p_values[i] > p_values[order[rank - 1]]):
+            limit = (1.0 - level) / (count - rank)
+            failed = p_values[i] > limit
+        levels[i] = 1.0 - limit
     return levels

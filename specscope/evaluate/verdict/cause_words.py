@@ -148,6 +148,23 @@ NEEDS: Mapping[str, str] = {
 }
 
 
+# The words of records and columns whose names are ours alone.
+RECORDS: Mapping[str, str] = {
+    "boot": "engine", "round": "rounds", "block_time": "rounds", "request": "requests",
+}  # fmt: skip
+COLUMNS_OF: Mapping[str, str] = {
+    "gpu_type": "GPU type",
+    "draft_us": "draft time",
+    "verify_us": "time of the verify pass",
+    "sample_us": "sampling time",
+    "idle_us": "idle time",
+    "prefill_us": "prefill time",
+    "model_bytes": "bytes that the model reads",
+    "invalid": "proposals that the grammar forbids",
+    "preempted": "preemptions",
+}
+
+
 def evidence(cause: str, numbers: Numbers) -> str:
     """What shows a cause; empty for a cause without a sentence."""
     write = EVIDENCE.get(cause)
@@ -164,7 +181,8 @@ def need(code: str) -> str:
     if code in NEEDS:
         return NEEDS[code]
     record, dot, column = code.rpartition(".")
-    return f"{name(column)} of the {record}" if dot else name(code)
+    what = COLUMNS_OF.get(column, name(column))
+    return f"{what} of the {RECORDS.get(record, record)}" if dot else what
 
 
 def remedy(causes: Sequence[str]) -> str:

@@ -63,7 +63,8 @@ class Grade(StrEnum):
 
 
 class Confidence(StrEnum):
-    """high: a gate may change on it. low: decided on thin evidence. none: not decided."""
+    """high: a gate may change on it. medium: it rests on something that nothing here tests. low:
+    decided on thin evidence. none: not decided."""
 
     HIGH = "high"
     MEDIUM = "medium"
