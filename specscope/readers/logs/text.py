@@ -6,17 +6,15 @@ from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from specscope.readers.logs.commands import Commands
-from specscope.readers.logs.counted_lines import CountedLines
 from specscope.readers.logs.lines import line_blocks, marked
 from specscope.readers.logs.llamacpp_log import LlamaCppLog
 from specscope.readers.logs.llamacpp_print import LlamaCppPrint
+from specscope.readers.logs.printed_figures import PrintedFigures
 from specscope.readers.logs.sglang_log import SglangLog
 from specscope.readers.logs.tabby_log import TabbyLog
 from specscope.readers.logs.trtllm_log import TrtllmLog
 from specscope.readers.logs.vllm_log import VllmLog
 from specscope.readers.records import Finding, Format, Record
-from specscope.readers.results.bench_text import BenchText
-from specscope.readers.results.spec_summary import SpecSummary
 from specscope.readers.scrapes.prometheus import Exposition
 from specscope.readers.source import Source
 
@@ -49,11 +47,9 @@ PARSERS = (
     LlamaCppPrint,
     TrtllmLog,
     Exposition,
-    BenchText,
-    SpecSummary,
+    PrintedFigures,
     TabbyLog,
     Commands,
-    CountedLines,
 )
 
 
