@@ -134,3 +134,15 @@ def test_positions_alone_say_how_many_were_accepted(tmp_path):
     assert actions(found) == ["collect_baseline"]
     assert found["totals"]["accepted"] == 1345
     assert found["totals"]["acceptance_rate"] is None
+
+
+def test_a_rule_of_single_dashes_is_no_header(tmp_path):
+    found = judge(
+        tmp_path,
+        "mode       k  p99 TPOT (ms)  tok/s (3 runs)         mean acceptance length\n"
+        "---------  -  -------------  ---------------------  ----------------------\n"
+        "reference  2  28.3           314.9 / 321.4 / 313.9  2.73\n"
+        "config B   7  145.8          59.9, 59.7, 62.6       4.10\n",
+    )
+
+    assert [w["mean_length"] for w in found["windows"]] == [2.73, 4.10]

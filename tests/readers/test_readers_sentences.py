@@ -59,6 +59,8 @@ def test_a_sentence_with_both_runs_gives_both_speeds(sentence, without, with_):
         "Enabling MTP and FP8: 31.9 → 52.8 tok/s",
         "After upgrading the driver, enabling MTP gives 31.9 → 52.8 tok/s",
         "We enabled MTP on an H200 after running on an H100: 31.9 → 52.8 tok/s",
+        "MTP off (llama.cpp) BF16: 52.4 tok/s MTP on (vLLM) FP8: 37.6 tok/s",  # another engine
+        "with EAGLE3: 1970 tps baseline (EAGLE3): 1168 tps",  # both speculate
         "Enabling MTP gives 40 to 70 tok/s.",  # a range
         "Without MTP 20-60 tok/s, with MTP 30-90 tok/s.",  # which is compared with which?
         "Is 41 tok/s with MTP against 30 tok/s without normal?",

@@ -31,6 +31,10 @@ _DRAFTERS_NAME = re.compile(r"\bdraft(?:er)?(?: model)?\W+\S+", re.IGNORECASE)
 """A drafter's own size says nothing of the model that it drafts for."""
 
 
+_SERIES = {"rtx", "dgx", "spark", "strix", "xeon", "epyc"}
+"""Series of machines, whose models follow."""
+
+
 def unlike(ours: str, theirs: str) -> list[str]:
     """What two names give differently: `engine`, `precision`, `hardware`, `size` of the model."""
     return [kind for kind, a, b in _attributes(ours, theirs) if a and b and not a & b]
@@ -45,7 +49,9 @@ def one_sided(ours: str, theirs: str) -> list[str]:
 
 def several(text: str) -> list[str]:
     """What a text gives two of: engines, precisions or machines."""
-    return [kind for kind, own, _ in _attributes(text, "") if len(own) > 1 and kind != "size"]
+    return [
+        kind for kind, own, _ in _attributes(text, "") if len(own - _SERIES) > 1 and kind != "size"
+    ]
 
 
 def _attributes(ours: str, theirs: str) -> Iterator[tuple[str, set[str], set[str]]]:

@@ -36,7 +36,7 @@ LONGEST_COMMAND = 40
 LONGEST_ROW = 8192
 _BOX = str.maketrans({"│": "|", "┃": "|", "║": "|", "¦": "|"})
 _GRID = re.compile(r"^[\s+|\-=:─━═┏┓┗┛┡┩┳┻╇┷┴┬├┤┼╋└┘┌┐╞╡╪╔╗╚╝╠╣╦╩╬┠┨┿┢┪┣┫]+$")
-_DASHES = re.compile(r"^\s*-{2,}(?:\s+-{2,})+\s*$")
+_DASHES = re.compile(r"^(?=.*-{3})\s*-+(?:\s+-+)+\s*$")
 _LONG_RULE = re.compile(r"^\s*[-=─━_]{8,}\s*$")
 _UNIT_IN_NAME = re.compile(r"\b(?:tok(?:en)?s?/s|t/s|tps)\b", re.IGNORECASE)
 _WORDS = re.compile(r"\S+(?: \S+)*")
@@ -213,6 +213,8 @@ def _spaced(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
     header = _columns(lines[place])
     if not 3 <= len(header) <= MOST_COLUMNS or any(quantity(cell) for cell in header):
         return None
+    if _GRID.match(lines[place]):
+        return None  # a rule names no columns
     end = place + 1
     ruled = end < len(lines) and bool(_LONG_RULE.match(lines[end]))
     rows: list[list[str]] = []

@@ -105,7 +105,7 @@ def speeds_in_sentence(sentence: str) -> list[tuple[str, str]]:
         sentence[second.end() :],
     )
     names = _names(*pieces)
-    if names is None or _unlike(*pieces):
+    if names is None or _unlike(sentence, *pieces):
         return []
     arms = [(name, f"{m.group('value')} {units[0]}") for name, m in zip(names, values, strict=True)]
     arms.sort(key=lambda arm: named(arm[0]).state == ON)
@@ -177,10 +177,11 @@ def switched_in(*texts: str) -> tuple[str, str] | None:
     return None
 
 
-def _unlike(before: str, between: str, after: str) -> list[str]:
-    """What else sets the values apart: an engine, a machine, a precision, a size of the model."""
+def _unlike(sentence: str, before: str, between: str, after: str) -> list[str]:
+    """What else may set the values apart: two engines, machines or precisions in the sentence, or a
+    size of the model."""
     head, *tail = _JOINT.split(between, maxsplit=1)
-    return unlike(f"{before} {head}", f"{' '.join(tail)} {after}")
+    return several(sentence) or unlike(f"{before} {head}", f"{' '.join(tail)} {after}")
 
 
 def _says_nothing(text: str) -> bool:
@@ -212,7 +213,10 @@ def _pair(first: str, second: str) -> tuple[str, str] | None:
 
 def _trimmed(text: str) -> str:
     found = re.search(r"\b(?:with|without|w/o?|no|using)\b.*", text, re.IGNORECASE | re.DOTALL)
-    name = (found.group() if found else text).partition(" (")[0].strip(" .,;:()[]-–—")
+    name, _, remark = (found.group() if found else text).partition(" (")
+    name = name.strip(" .,;:()[]-–—")
+    if is_drafter(remark):
+        name = f"{name} ({remark.partition(')')[0]})"
     while len(spoken := name.split()) > 1 and spoken[-1].lower() in _SAYS_NOTHING:
         name = " ".join(spoken[:-1])
     return name
