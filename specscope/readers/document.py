@@ -36,7 +36,7 @@ _FENCE = re.compile(r"^[ \t>]{0,40}(`{3,}|~{3,})[ \t]{0,8}([\w+-]*)")
 _FENCED = re.compile(rb"^[ \t>]{0,40}(?:```|~~~)", re.MULTILINE)
 _RULED = re.compile(
     rb"^[ \t>]{0,40}(?:\|[ \t]{0,40})?:?-{2,200}:?[ \t]{0,40}\|[-: |\t]{0,4000}\r?$"  # Markdown
-    rb"|^[ \t]{0,40}-{2,200}(?:[ \t]{1,40}-{2,200}){1,64}[ \t]{0,40}\r?$"  # aligned columns
+    rb"|^[ \t]{0,40}-{2,200}(?:[ \t]{1,40}-{1,200}){1,64}[ \t]{0,40}\r?$"  # aligned columns
     rb"|^[ \t]{0,40}\+[-=]{3}"  # a grid
     rb"|^[^\t\n]*\t[^\t\n]+\t[^\t\n]+",  # tabs
     re.MULTILINE,
