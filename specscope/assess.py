@@ -6,6 +6,7 @@ terminal show what `assess` returns and decide nothing by themselves.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +18,7 @@ from specscope.evaluate.experiment.estimate import Estimate
 from specscope.evaluate.experiment.paired import Paired, paired
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.outputs.copies import OutputCheck
+from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.crossover import judge_crossovers
 from specscope.evaluate.verdict.decide import judge
@@ -252,6 +254,40 @@ def deciding(verdict: Verdict) -> Estimate | None:
         if one.arm == verdict.arm or (verdict.k and one.k == verdict.k)
     ]
     return max(chosen or verdict.speedups, key=lambda one: one.value, default=None)
+
+
+def verdict_row(verdict: Verdict, design: str) -> dict[str, Any]:
+    """The columns of `assessment` that a verdict decides."""
+    one, segment = deciding(verdict), verdict.segment
+    return {
+        "epoch": verdict.epoch,
+        "design": design,
+        "class": segment.class_ or "",
+        "context": segment.context or "",
+        "output": segment.output or "",
+        "load": segment.load or "",
+        "action": verdict.action,
+        "k": verdict.k,
+        "arm": one.arm if one else None,
+        "baseline": one.baseline if one else None,
+        "grade": verdict.grade,
+        "confidence": verdict.confidence,
+        "metric": verdict.metric or None,
+        "speedup": one.value if one else None,
+        "low": one.low if one else None,
+        "high": one.high if one else None,
+        "pairs": verdict.pairs,
+        "pairs_needed": verdict.pairs_needed,
+        "cause": ", ".join(one.cause for one in verdict.cause_odds) or None,
+        "body": json.dumps(
+            {
+                "segment": asdict(answer(verdict)),
+                "flags": list(verdict.flags),
+                "reasons": [words.reason_json(reason) for reason in verdict.reasons],
+                "tradeoffs": [asdict(tradeoff) for tradeoff in verdict.tradeoffs],
+            }
+        ),
+    }
 
 
 def segments_json(assessment: Assessment) -> list[dict[str, Any]]:

@@ -44,6 +44,11 @@ class TelemetryStub:
                 request_serializer=specscope_dot_v1_dot_telemetry__pb2.Policy.SerializeToString,
                 response_deserializer=specscope_dot_v1_dot_telemetry__pb2.Applied.FromString,
                 _registered_method=True)
+        self.Keep = channel.unary_unary(
+                '/specscope.v1.Telemetry/Keep',
+                request_serializer=specscope_dot_v1_dot_telemetry__pb2.Replay.SerializeToString,
+                response_deserializer=specscope_dot_v1_dot_telemetry__pb2.Kept.FromString,
+                _registered_method=True)
 
 
 class TelemetryServicer:
@@ -63,6 +68,13 @@ class TelemetryServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Keep(self, request, context):
+        """An operator's finished replay, for the verdicts of grade `replayed`. The same token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TelemetryServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -75,6 +87,11 @@ def add_TelemetryServicer_to_server(servicer, server):
                     servicer.Apply,
                     request_deserializer=specscope_dot_v1_dot_telemetry__pb2.Policy.FromString,
                     response_serializer=specscope_dot_v1_dot_telemetry__pb2.Applied.SerializeToString,
+            ),
+            'Keep': grpc.unary_unary_rpc_method_handler(
+                    servicer.Keep,
+                    request_deserializer=specscope_dot_v1_dot_telemetry__pb2.Replay.FromString,
+                    response_serializer=specscope_dot_v1_dot_telemetry__pb2.Kept.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -131,6 +148,33 @@ class Telemetry:
             '/specscope.v1.Telemetry/Apply',
             specscope_dot_v1_dot_telemetry__pb2.Policy.SerializeToString,
             specscope_dot_v1_dot_telemetry__pb2.Applied.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Keep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/specscope.v1.Telemetry/Keep',
+            specscope_dot_v1_dot_telemetry__pb2.Replay.SerializeToString,
+            specscope_dot_v1_dot_telemetry__pb2.Kept.FromString,
             options,
             channel_credentials,
             insecure,

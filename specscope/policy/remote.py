@@ -57,16 +57,23 @@ class Remote:
         Raises NumberTaken where another came first, UsageError for a policy that cannot be
         followed, ServiceError where the service refuses or cannot be reached.
         """
-        try:
-            import grpc
-
-            from specscope_agent import telemetry_pb2 as wire
-            from specscope_agent.telemetry_pb2_grpc import TelemetryStub
-        except ModuleNotFoundError as error:
-            raise MissingExtra(
-                f"to apply through a service needs {error.name}: {install_command('agent')}"
-            ) from error
+        wire = _wire()
         policy = wire.Policy(number=body["policy"], json=json.dumps(body), note=note)
+        return int(self._call("Apply", policy).number)
+
+    def keep(self, replay: str) -> int:
+        """Store the verdicts of a replay, its result as JSON. Returns how many there are.
+
+        Raises UsageError for a result that is none, ServiceError where the service refuses or
+        cannot be reached.
+        """
+        return int(self._call("Keep", _wire().Replay(json=replay)).verdicts)
+
+    def _call(self, method: str, message: Any) -> Any:
+        import grpc
+
+        from specscope_agent.telemetry_pb2_grpc import TelemetryStub
+
         try:
             given = self.security.metadata()
             channel_ = self.security.channel(self.address)
@@ -76,10 +83,9 @@ class Remote:
         with channel_ as channel:
             stub: Any = TelemetryStub(channel)  # type: ignore[no-untyped-call]
             try:
-                answer = stub.Apply(policy, timeout=TIMEOUT_S, metadata=metadata)
+                return getattr(stub, method)(message, timeout=TIMEOUT_S, metadata=metadata)
             except grpc.RpcError as error:
                 raise self._refused(error.code().name, error.details() or "") from error
-        return int(answer.number)
 
     def _refused(self, code: str, details: str) -> Exception:
         said = " ".join(details.split())
@@ -96,5 +102,18 @@ class Remote:
                     "`specscope gate show` before you try again"
                 )
             case "UNIMPLEMENTED":
-                return ServiceError(f"the service at {self.address} knows no policies: update it")
+                return ServiceError(f"the service at {self.address} is too old for this: update it")
         return ServiceError(f"the service at {self.address} refuses: {said}")
+
+
+def _wire() -> Any:
+    """The messages. Raises MissingExtra without gRPC."""
+    try:
+        import grpc  # noqa: F401
+
+        from specscope_agent import telemetry_pb2
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"to write through a service needs {error.name}: {install_command('agent')}"
+        ) from error
+    return telemetry_pb2

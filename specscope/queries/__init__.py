@@ -5,7 +5,7 @@ of time differently, and returns the whole statement. Its docstring says the tab
 column of time that a condition can use, and ends its first paragraph with the unit.
 """
 
-from specscope.queries.assessments import evidence_state, verdict_history, verdicts
+from specscope.queries.assessments import evidence_state, replays, verdict_history, verdicts
 from specscope.queries.blocks import block_classes, block_parts, blocks, throughput_by_arm
 from specscope.queries.copies import output_count, outputs
 from specscope.queries.delivery import (
@@ -52,13 +52,55 @@ from specscope.queries.speculation import (
 )
 
 __all__ = [
-    "EVERYTHING", "PARTS", "acceptance_by_position", "acceptance_rate", "accepted_lengths",
-    "arms_drafted", "bandwidth", "batch_and_waiting", "block_classes", "block_count",
-    "block_parts", "blocks", "boots", "break_even", "classes", "context", "device",
-    "device_summary", "ended_requests", "endings", "events", "evidence_state", "guardrails",
-    "losses", "losses_by_minute", "output_count", "outputs", "policies", "policies_followed",
-    "pooled_blocks", "pooled_classes", "pooled_parts", "reconciliation", "replicas",
-    "request_latency", "residence", "round_shapes", "round_time", "round_time_by_k", "silence",
-    "starts", "stored_rounds", "stored_rows", "throttling", "throughput", "throughput_by_arm",
-    "tokens_by_class", "tokens_per_round", "verdict_history", "verdicts",
+    "EVERYTHING",
+    "PARTS",
+    "acceptance_by_position",
+    "acceptance_rate",
+    "accepted_lengths",
+    "arms_drafted",
+    "bandwidth",
+    "batch_and_waiting",
+    "block_classes",
+    "block_count",
+    "block_parts",
+    "blocks",
+    "boots",
+    "break_even",
+    "classes",
+    "context",
+    "device",
+    "device_summary",
+    "ended_requests",
+    "endings",
+    "events",
+    "evidence_state",
+    "guardrails",
+    "losses",
+    "losses_by_minute",
+    "output_count",
+    "outputs",
+    "policies",
+    "policies_followed",
+    "pooled_blocks",
+    "pooled_classes",
+    "pooled_parts",
+    "reconciliation",
+    "replays",
+    "replicas",
+    "request_latency",
+    "residence",
+    "round_shapes",
+    "round_time",
+    "round_time_by_k",
+    "silence",
+    "starts",
+    "stored_rounds",
+    "stored_rows",
+    "throttling",
+    "throughput",
+    "throughput_by_arm",
+    "tokens_by_class",
+    "tokens_per_round",
+    "verdict_history",
+    "verdicts",
 ]  # fmt: skip

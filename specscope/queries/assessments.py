@@ -11,13 +11,14 @@ def verdicts(where: str = EVERYTHING) -> str:
     Table `assessment`, time `assessed_at`. A verdict pools the replicas of its epoch, so no
     condition can name one. Speedup: of the arm that decides over its baseline.
     """
+    where = f"({where}) AND design != 'replay'"  # which has a time of its own
     return f"""
         SELECT if(class = '', 'mixed', class) AS label,
             if(context = '', 'mixed', context) AS context,
             if(output = '', 'mixed', output) AS output, if(load = '', 'unknown', load) AS load,
             action, k, speedup, low, high, pairs, pairs_needed, grade, confidence, cause, epoch
         FROM assessment FINAL
-        WHERE ({where}) AND assessed_at = (SELECT max(assessed_at) FROM assessment WHERE {where})
+        WHERE {where} AND assessed_at = (SELECT max(assessed_at) FROM assessment WHERE {where})
         ORDER BY design, epoch, label, context, output, load"""
 
 
@@ -38,10 +39,26 @@ def verdict_history(where: str = EVERYTHING) -> str:
         FROM (
             SELECT toDate(a.assessed_at) AS day, design, epoch, class, context, output, load,
                 max(a.assessed_at) AS at, argMax(tuple({", ".join(of_day)}), a.assessed_at) AS last
-            FROM (SELECT * FROM assessment FINAL WHERE {where}) AS a
+            FROM (SELECT * FROM assessment FINAL WHERE ({where}) AND design != 'replay') AS a
             GROUP BY day, design, epoch, class, context, output, load
         )
         ORDER BY assessed_at, design, epoch, class, context, output, load"""
+
+
+def replays(where: str = EVERYTHING) -> str:
+    """Verdicts of replays that were kept, the newest first, each as a row. [1]
+
+    Table `assessment`, time `assessed_at`, which comes out in ns since 1970. Speedup: of `arm`
+    over `baseline`, as a client saw it.
+    """
+    return f"""
+        SELECT toUnixTimestamp64Nano(assessed_at) AS at, epoch, class, arm, baseline, action, k,
+            grade, confidence, metric, speedup, low, high,
+            JSONExtractUInt(body, 'replay', 'requests') AS requests,
+            JSONExtractString(body, 'replay', 'trace_sha256') AS trace
+        FROM assessment FINAL
+        WHERE ({where}) AND design = 'replay'
+        ORDER BY at DESC, class = '', class"""
 
 
 def evidence_state(where: str = EVERYTHING) -> str:

@@ -11,5 +11,6 @@ counters   what the endpoints' own counters say of it
 contrast   ratios of the two endpoints by class, with intervals
 judge      a verdict a class
 page       the result as Markdown
+stored     the result's verdicts in a store
 result     the file that `specscope gate recommend --accept-replayed` reads
 """

@@ -85,6 +85,18 @@ def add_parser(subparsers: Any) -> None:
         "--out", type=Path, help="write the result to a file, for gate --accept-replayed"
     )
     parser.add_argument("--page", type=Path, help="write the result as Markdown")
+    parser.add_argument(
+        "--keep",
+        action="store_true",
+        help="write the verdicts into the store, for the report; with a result as TRACE and "
+        "without --a and --b, the verdicts of that result",
+    )
+    parser.add_argument(
+        "--service",
+        metavar="HOST:PORT",
+        help="service that owns the store, for --keep; needs SPECSCOPE_APPLY_TOKEN (default: "
+        "SPECSCOPE_SERVICE)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     write = parser.add_argument_group("write a trace")
     source = write.add_mutually_exclusive_group()
@@ -98,7 +110,7 @@ def add_parser(subparsers: Any) -> None:
         metavar="FILE",
         help="write a trace of these prompts: JSON lines, a ShareGPT file, or `bundled`",
     )
-    write.add_argument("--store", help="store to record from (default: SPECSCOPE_STORE)")
+    parser.add_argument("--store", help="store for --record and --keep (default: SPECSCOPE_STORE)")
     write.add_argument(
         "--since",
         type=period,
@@ -124,7 +136,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def named_address(text: str) -> tuple[str, str]:
-    """An arm's name, empty where none is given, and an address."""
+    """An arm's name, empty if none is given, and an address."""
     arm, equals, url = text.partition("=")
     if not equals or "/" in arm:
         arm, url = "", text
@@ -137,7 +149,20 @@ def run(args: Namespace) -> int:
     """Write a trace, or replay one, judge and print."""
     if args.record:
         return _record(args)
+    if args.keep and args.a is None and args.b is None:
+        return _keep(args)
     return _write_prompts(args) if args.prompts else _replay(args)
+
+
+def _keep(args: Namespace) -> int:
+    from specscope.replay import result as results
+    from specscope.replay.stored import keeper
+
+    keep = keeper(args.store, args.service)
+    verdicts = keep(results.read(args.trace))
+    said = f"{verdicts} verdicts of {args.trace} are in the store"
+    sys.stdout.write((json.dumps({"kept": verdicts}) if args.json else said) + "\n")
+    return 0
 
 
 def _write_prompts(args: Namespace) -> int:
@@ -181,10 +206,12 @@ def _replay(args: Namespace) -> int:
     from specscope.replay.play import PlayedPart, ReplayPace, play
     from specscope.replay.schedule import cut
     from specscope.replay.show import TimeLeft, lines
+    from specscope.replay.stored import keeper
     from specscope.replay.trace import read_trace
 
     if args.a is None or args.b is None:
         raise UsageError("two endpoints are compared: --a URL and --b URL")
+    keep = keeper(args.store, args.service) if args.keep else None
     trace = read_trace(args.trace)
     by_time = args.concurrency is None
     parts = cut(trace, args.parts, args.passes, args.seed, by_time=by_time)
@@ -231,6 +258,8 @@ def _replay(args: Namespace) -> int:
         args.page.write_text(markdown(result))
     plain = json.dumps(results.as_json(result), indent=1, allow_nan=False)
     sys.stdout.write((plain if args.json else "\n".join(lines(result))) + "\n")
+    if keep:
+        _aside(f"{keep(result)} verdicts are in the store")
     return ExitCode.of_answer(any(one.verdict.action.settles for one in result.judged.verdicts))
 
 

@@ -55,11 +55,20 @@ def write(path: Path, result: ReplayResult) -> None:
 def read(path: Path) -> ReplayResult:
     """A result that `write` wrote. Raises InputError with what is wrong with it."""
     try:
-        raw = json.loads(path.read_text())
+        text = path.read_text()
+    except ValueError as error:
+        raise InputError(f"{path} is not the result of a replay: {error}") from error
+    return parse(text, str(path))
+
+
+def parse(text: str, name: str) -> ReplayResult:
+    """A result from its text; name: for the error. Raises InputError with what is wrong with it."""
+    try:
+        raw = json.loads(text)
         if not isinstance(raw, dict) or "schema" not in raw:
-            raise InputError(f"{path} is not the result of a replay")
+            raise InputError(f"{name} is not the result of a replay")
         if raw["schema"] != SCHEMA:
-            raise InputError(f"{path}: a {raw['schema']!r}, not a {SCHEMA!r}")
+            raise InputError(f"{name}: a {raw['schema']!r}, not a {SCHEMA!r}")
         arms = (str(raw["arms"][0]), str(raw["arms"][1]))
         flags = tuple(Flag(flag) for flag in raw["flags"])
         judged = JudgedReplay(
@@ -83,8 +92,10 @@ def read(path: Path) -> ReplayResult:
             how=dict(raw["how"]),
             judged=judged,
         )
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise InputError(f"{path} is not the result of a replay: {error}") from error
+    except (
+        ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError,
+    ) as error:  # fmt: skip
+        raise InputError(f"{name} is not the result of a replay: {error}") from error
 
 
 def _verdict_json(one: Replayed) -> dict[str, Any]:

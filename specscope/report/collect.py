@@ -24,7 +24,14 @@ from specscope.policy.stored import history
 from specscope.queries.period import since_condition
 from specscope.report import model
 from specscope.report.actions import change_rows, how, tokens_a_week
-from specscope.report.past import WEEK_NS, WEEKS, event_rows, promise_rows, trend_rows
+from specscope.report.past import (
+    WEEK_NS,
+    WEEKS,
+    event_rows,
+    kept_replay_rows,
+    promise_rows,
+    trend_rows,
+)
 from specscope.report.phrases.segments import first_number
 from specscope.report.quality import Records, boots_of, device_rows
 from specscope.report.views import (
@@ -121,6 +128,9 @@ def collect(
         how=how(advised, [boot["engine"] for boot in measured]),
         promises=promise_rows(judged, past, names, now),
         trend=trend_rows(past, names),
+        kept_replays=kept_replay_rows(
+            store.rows(queries.replays(since_condition("assessed_at", since)))
+        ),
         events=event_rows(store.rows(changed)),
         findings=turned_around(judged.ratios),
         notes=[*notes, *judged.notes, *unlabelled(store, since)],

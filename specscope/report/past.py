@@ -61,6 +61,27 @@ def trend_rows(past: Sequence[PastVerdict], names: Mapping[str, str]) -> list[mo
     return [model.TrendRow(name, of_kind) for name, of_kind in sorted(points.items())]
 
 
+def kept_replay_rows(rows: Sequence[Mapping[str, Any]]) -> list[model.KeptReplayRow]:
+    """Replays that were kept. rows: of `queries.replays`."""
+    return [
+        model.KeptReplayRow(
+            at=_moment(row["at"]),
+            label=row["class"],
+            arm=row["arm"] or "",
+            baseline=row["baseline"] or "",
+            speedup=None
+            if row["speedup"] is None
+            else model.Interval(row["speedup"], row["low"], row["high"]),
+            metric=row["metric"] or "",
+            **{
+                name: row[name]
+                for name in ("action", "k", "grade", "confidence", "requests", "trace", "epoch")
+            },
+        )
+        for row in rows
+    ]
+
+
 def event_rows(rows: Sequence[Mapping[str, Any]]) -> list[model.EventRow]:
     """Events, those of one kind, day and note as one, oldest first. rows: of `queries.events`."""
     alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)

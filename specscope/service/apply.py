@@ -1,4 +1,4 @@
-"""An operator's new policy: who may, whether it can be followed, whether it is the next one."""
+"""What an operator writes through the service: the next policy, or a replay's verdicts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from specscope.errors import NumberTaken, StoreError
+from specscope.errors import InputError, NumberTaken, StoreError
 from specscope.service.access import APPLY, Access
 from specscope.service.calls import Refused, granted
 from specscope.service.policies import Newest, proposed
@@ -19,8 +19,8 @@ from specscope_hook.errors import PolicyError
 log = logging.getLogger(__name__)
 
 NOT_TAKEN = (
-    "this service takes no policies: start it with SPECSCOPE_APPLY_TOKEN, or with a token of the "
-    "right apply in SPECSCOPE_TOKENS"
+    "this service takes nothing from operators: start it with SPECSCOPE_APPLY_TOKEN, or with a "
+    "token of the right apply in SPECSCOPE_TOKENS"
 )
 
 
@@ -42,3 +42,26 @@ async def applied(policy: Any, context: Any, writer: Writer, access: Access) -> 
     note = " ".join(policy.note.split())[:200] or "no note"
     log.info("policy %d is in force, by %s: %s", newest.number, grant.name, note)
     return newest
+
+
+async def kept(replay: Any, context: Any, writer: Writer, access: Access) -> int:
+    """How many verdicts of a call's replay the store has now. Raises Refused, with a sentence."""
+    if not access.takes_policies:
+        raise Refused(grpc.StatusCode.FAILED_PRECONDITION, NOT_TAKEN)
+    grant = granted(access, APPLY, context)
+    try:
+        # numpy and scipy take a second to load; a service without reports lacks them.
+        from specscope.replay.result import parse
+        from specscope.replay.stored import add_rows, verdict_rows
+
+        rows = await asyncio.to_thread(lambda: verdict_rows(parse(replay.json, "the result")))
+        await asyncio.wrap_future(writer.ask(lambda store: add_rows(store, rows)))
+    except ImportError as error:
+        text = f"the service was installed without {error.name}"
+        raise Refused(grpc.StatusCode.UNIMPLEMENTED, text) from error
+    except InputError as error:
+        raise Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+    except StoreError as error:
+        raise Refused(grpc.StatusCode.INTERNAL, str(error)) from error
+    log.info("%d verdicts of a replay are kept, by %s", len(rows), grant.name)
+    return len(rows)

@@ -5,9 +5,7 @@ Dashboards read these rows, so they show what `specscope report` and `gate recom
 
 from __future__ import annotations
 
-import json
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -52,7 +50,7 @@ class Assessor:
 
     def _judge(self, now: int) -> list[dict[str, Any]]:
         # numpy and scipy take a second to load; a service that never judges does without.
-        from specscope.assess import assess_in_force
+        from specscope.assess import assess_in_force, verdict_row
         from specscope.evidence.read import read
 
         since = now - PERIOD_NS
@@ -69,40 +67,3 @@ class Assessor:
             }
             for verdict, design in judged.by_design
         ]
-
-
-def verdict_row(verdict: Any, design: str) -> dict[str, Any]:
-    """The columns of `assessment` that a verdict decides."""
-    from specscope.assess import answer, deciding
-    from specscope.evaluate.verdict import words
-
-    one, segment = deciding(verdict), verdict.segment
-    return {
-        "epoch": verdict.epoch,
-        "design": design,
-        "class": segment.class_ or "",
-        "context": segment.context or "",
-        "output": segment.output or "",
-        "load": segment.load or "",
-        "action": verdict.action,
-        "k": verdict.k,
-        "arm": one.arm if one else None,
-        "baseline": one.baseline if one else None,
-        "grade": verdict.grade,
-        "confidence": verdict.confidence,
-        "metric": verdict.metric or None,
-        "speedup": one.value if one else None,
-        "low": one.low if one else None,
-        "high": one.high if one else None,
-        "pairs": verdict.pairs,
-        "pairs_needed": verdict.pairs_needed,
-        "cause": ", ".join(one.cause for one in verdict.cause_odds) or None,
-        "body": json.dumps(
-            {
-                "segment": asdict(answer(verdict)),
-                "flags": list(verdict.flags),
-                "reasons": [words.reason_json(reason) for reason in verdict.reasons],
-                "tradeoffs": [asdict(tradeoff) for tradeoff in verdict.tradeoffs],
-            }
-        ),
-    }

@@ -16,7 +16,7 @@ import grpc
 from specscope.errors import StoreError
 from specscope.service.access import PUBLISH, Access, Grant
 from specscope.service.admission import Admission
-from specscope.service.apply import applied
+from specscope.service.apply import applied, kept
 from specscope.service.calls import Refused, granted, named, parsed, plausible
 from specscope.service.decode import claims
 from specscope.service.intake import Admitted
@@ -164,15 +164,22 @@ class Ingest:
 
     async def Apply(self, request: bytes, context: Any) -> Any:  # noqa: N802
         """See telemetry.proto."""
-        try:
-            policy = parsed(wire.Policy, request)
-            newest = await applied(policy, context, self._writer, self._access)
-        except Refused as error:
-            self._metrics.refused_calls.labels(code=error.code.name).inc()
-            complaints.warn(error.code.name, f"{context.peer()} may not apply: {error}")
-            await context.abort(error.code, str(error))
+        newest = await self._operated(wire.Policy, request, context, applied)
         self.push(newest.number, newest.json)
         return wire.Applied(number=newest.number)
+
+    async def Keep(self, request: bytes, context: Any) -> Any:  # noqa: N802
+        """See telemetry.proto."""
+        return wire.Kept(verdicts=await self._operated(wire.Replay, request, context, kept))
+
+    async def _operated(self, kind: Any, request: bytes, context: Any, do: Any) -> Any:
+        """An operator's call, done or refused in a line."""
+        try:
+            return await do(parsed(kind, request), context, self._writer, self._access)
+        except Refused as error:
+            self._metrics.refused_calls.labels(code=error.code.name).inc()
+            complaints.warn(error.code.name, f"{context.peer()} is refused: {error}")
+            await context.abort(error.code, str(error))
 
     def push(self, number: int, json: str) -> None:
         """Send a policy to every sidecar, now and when one connects; numbers only rise."""

@@ -64,6 +64,7 @@ async def listen(ingest: Ingest, address: str, certificates: Certificates | None
         "Apply": grpc.unary_unary_rpc_method_handler(
             ingest.Apply, None, wire.Applied.SerializeToString
         ),
+        "Keep": grpc.unary_unary_rpc_method_handler(ingest.Keep, None, wire.Kept.SerializeToString),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(NAME, methods),))
     health_ = health.aio.HealthServicer()

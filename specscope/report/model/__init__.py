@@ -8,6 +8,7 @@ from specscope.report.model.actions import (
     EventRow,
     HowRow,
     Interval,
+    KeptReplayRow,
     PromiseRow,
     TrendPoint,
     TrendRow,
@@ -40,8 +41,8 @@ SCHEMA = "specscope.report/1"
 
 __all__ = [
     "SCHEMA", "Accounting", "ArmRow", "CauseOddsRow", "CauseRow", "ChangeRow", "DeviceRow",
-    "EventRow", "FlagRow", "FleetRow", "HowRow", "Interval", "LossCauses", "LossRow",
-    "OutputRow", "Percentile", "PromiseRow", "Quality", "RatioRow", "ReasonRow", "ReplicaRow",
-    "Report", "SegmentRow", "StoryRow", "ThrottlingRow", "TradeoffRow", "TrendPoint",
+    "EventRow", "FlagRow", "FleetRow", "HowRow", "Interval", "KeptReplayRow", "LossCauses",
+    "LossRow", "OutputRow", "Percentile", "PromiseRow", "Quality", "RatioRow", "ReasonRow",
+    "ReplicaRow", "Report", "SegmentRow", "StoryRow", "ThrottlingRow", "TradeoffRow", "TrendPoint",
     "TrendRow", "UntriedRow", "Worth",
 ]  # fmt: skip

@@ -111,6 +111,28 @@ class TrendRow:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptReplayRow:
+    """What a kept replay says of one class, or of all traffic: empty. grade: replayed, or none.
+
+    speedup: of `arm` over `baseline`, as a client saw it. trace: digest of what was sent.
+    """
+
+    at: datetime
+    label: str
+    arm: str
+    baseline: str
+    action: str
+    k: int | None
+    grade: str
+    confidence: str
+    speedup: Interval | None
+    metric: str
+    requests: int
+    trace: str
+    epoch: str
+
+
+@dataclass(frozen=True, slots=True)
 class EventRow:
     """A change of the gate, a deploy, a guardrail or an experiment.
 

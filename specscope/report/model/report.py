@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from specscope.report.model.actions import ChangeRow, EventRow, HowRow, PromiseRow, TrendRow
+from specscope.report.model.actions import (
+    ChangeRow,
+    EventRow,
+    HowRow,
+    KeptReplayRow,
+    PromiseRow,
+    TrendRow,
+)
 from specscope.report.model.fleet import FleetRow, StoryRow, UntriedRow
 from specscope.report.model.segments import OutputRow, SegmentRow
 
@@ -101,6 +108,7 @@ class Report:
     how: HowRow | None = None
     promises: list[PromiseRow] = field(default_factory=list)
     trend: list[TrendRow] = field(default_factory=list)
+    kept_replays: list[KeptReplayRow] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -12,6 +12,7 @@ from specscope.report.model import (
     ChangeRow,
     EventRow,
     Interval,
+    KeptReplayRow,
     PromiseRow,
     Report,
     Worth,
@@ -136,6 +137,12 @@ def kept_said(report: Report) -> str:
         f"later pairs measured {again} again: {counts['held']} held, {counts['more']} gave more, "
         f"{counts['less']} gave less, {counts['open']} need more pairs"
     )
+
+
+def replay_said(row: KeptReplayRow) -> str:
+    """The verdict of a kept replay, in words."""
+    said = words.action(Action(row.action), row.k, row.arm)
+    return said if row.grade == "none" else f"{said} ({row.grade}, confidence {row.confidence})"
 
 
 EVENTS = {
