@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+import time
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from specscope.errors import ExitCode, SpecscopeError, install_command, version
 
@@ -50,13 +51,55 @@ ERROR_ROOTS = {"SpecscopeError", "HookError", "AgentError", "EngineError"}
 """Named errors of every zone; matched by name, so that no zone is imported just to catch it."""
 
 
+CLEAR_LINE = "\r\x1b[K"
+
+
+class ProgressLine:
+    """How far long work is: one line on standard error, if that is a terminal. Else silent."""
+
+    def __init__(
+        self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """stream: standard error by default. clock: in seconds."""
+        self._stream = sys.stderr if stream is None else stream
+        self._clock = clock
+        self._name, self._began, self._done_before = "", 0.0, 0
+        self._shown = False
+
+    def __call__(self, name: str, done: int, of: int) -> None:
+        """So many of so many are done. Call it with those done before the first one, too.
+
+        The time left assumes that each takes as long as those since the first call of this name.
+        """
+        if name != self._name:
+            self._name, self._began, self._done_before = name, self._clock(), done
+        counted = done - self._done_before
+        left = ""
+        if counted > 0 and done < of:
+            seconds = (self._clock() - self._began) / counted * (of - done)
+            left = f", about {round(seconds) // 60}:{round(seconds) % 60:02d} left"
+        self.stage(f"{name}: {done} of {of}{left}" if done < of else "")
+
+    def stage(self, text: str) -> None:
+        """What goes on now; an empty text removes the line."""
+        if (text or self._shown) and self._stream.isatty():
+            self._stream.write(CLEAR_LINE + text)
+            self._stream.flush()
+            self._shown = bool(text)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb. Returns an ExitCode; argparse itself exits with 2 on usage."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     verb = next((word for word in arguments if not word.startswith("-")), None)
+    progress = ProgressLine()
     try:
         args = build_parser(verb).parse_args(arguments)
-        return int(args.run(args) or ExitCode.DONE)
+        args.progress = progress
+        try:
+            return int(args.run(args) or ExitCode.DONE)
+        finally:
+            progress.stage("")
     except ModuleNotFoundError as error:
         if verb not in VERBS or not VERBS[verb].extra or _ours(error.name):
             raise

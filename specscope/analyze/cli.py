@@ -68,8 +68,8 @@ def run(args: Namespace) -> ExitCode:
         raise UsageError("one URL at a time, without files")
     if urls and not 0 < args.every <= args.seconds:
         raise UsageError("--every must be above 0 and at most --seconds")
-    if urls and sys.stderr.isatty():
-        sys.stderr.write(f"polling {urls[0]} for {args.seconds:g} s\n")
+    if urls:
+        args.progress.stage(f"polling {urls[0]} for {args.seconds:g} s\n")
     analysis = watch(urls[0], args.seconds, args.every) if urls else analyze(args.paths)
     if args.json:
         sys.stdout.write(json.dumps(analysis.as_json(), indent=1, allow_nan=False) + "\n")

@@ -54,7 +54,7 @@ def bench(args: Namespace) -> int:
         tuple(args.batch), tuple(args.context), tuple(args.k), tuple(args.drafter or pair.drafters),
         tuple(args.label), args.tokens, args.temperature, args.repeats,
     )  # fmt: skip
-    result = measure(pair, plan, args.device, args.graphs)
+    result = measure(pair, plan, args.device, args.graphs, args.progress)
     if args.out:
         args.out.write_text(json.dumps(result, indent=2) + "\n")
     _print(json.dumps(result) if args.json else table(result))
@@ -69,7 +69,8 @@ def _bench_acceptance(args: Namespace) -> int:
     from specscope.engine.pair import bundled_prompts
 
     pair, cells = _pair(args), []
-    for label in args.label:
+    for done, label in enumerate(args.label):
+        args.progress("classes", done, len(args.label))
         prompts = [prompt for prompt in bundled_prompts() if prompt.label == label]
         if not prompts:
             raise BadSetting(f"unknown class {label!r}")
@@ -77,6 +78,7 @@ def _bench_acceptance(args: Namespace) -> int:
             if drafter == "none":
                 continue
             cells += measure(pair, prompts[: max(args.batch)], args.k, drafter)
+    args.progress("classes", len(args.label), len(args.label))
     result = [asdict(cell) for cell in cells]
     if args.out:
         args.out.write_text(json.dumps(result, indent=2) + "\n")

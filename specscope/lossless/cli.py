@@ -80,14 +80,8 @@ def run(args: Namespace) -> int:
         speculative_model=args.speculative_model or args.model,
         timeout_s=args.timeout_s,
     )
-    asked = ask(plan, read_prompts(args.prompts, args.most), _progress)
+    asked = ask(plan, read_prompts(args.prompts, args.most), args.progress)
     found = judge(asked.compared, args.logit_error)
     text = json.dumps(as_json(plan, asked, found), indent=1, allow_nan=False)
     sys.stdout.write((text if args.json else "\n".join(lines(plan, asked, found))) + "\n")
     return ExitCode.of_answer(found.state not in ("differs", "undecided"))
-
-
-def _progress(name: str, done: int, of: int) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"\r\x1b[K{name}: {done} of {of}" + ("\r\x1b[K" if done == of else ""))
-        sys.stderr.flush()

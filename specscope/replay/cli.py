@@ -205,7 +205,7 @@ def _replay(args: Namespace) -> int:
     from specscope.replay.page import markdown
     from specscope.replay.play import PlayedPart, ReplayPace, play
     from specscope.replay.schedule import cut
-    from specscope.replay.show import TimeLeft, lines
+    from specscope.replay.show import lines
     from specscope.replay.stored import keeper
     from specscope.replay.trace import read_trace
 
@@ -232,11 +232,11 @@ def _replay(args: Namespace) -> int:
     left = [part for part in parts if part.number not in {one.number for one in journal.parts}]
     if journal.parts:
         _aside(f"goes on after {len(journal.parts)} of {len(parts)} parts")
-    progress = TimeLeft(len(parts), len(left), time.monotonic, _aside)
+    args.progress("parts", len(journal.parts), len(parts))
 
     def played(part: PlayedPart) -> None:
         journal.add(part)
-        progress.step()
+        args.progress("parts", len(journal.parts), len(parts))
 
     play(urls, left, pace, model=args.model, played=played)
     outcomes = [outcome for part in journal.parts for outcome in part.outcomes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.verdict import Action, Grade, Verdict
@@ -14,25 +14,6 @@ PAYS: Mapping[Action, str] = {
     Action.SET_K: "k = {k} pays",
     Action.DISABLE: "{arm} loses",
 }
-
-
-class TimeLeft:
-    """Says after each part how far a replay is, and how long the rest will take."""
-
-    def __init__(
-        self, parts: int, left: int, clock: Callable[[], float], say: Callable[[str], object]
-    ) -> None:
-        """parts: of the whole replay; left: of these, still to be played. clock: in seconds."""
-        self._parts, self._left, self._all_left = parts, left, left
-        self._clock, self._began, self._say = clock, clock(), say
-
-    def step(self) -> None:
-        """A part is done."""
-        self._left -= 1
-        done = f"part {self._parts - self._left} of {self._parts}"
-        each_s = (self._clock() - self._began) / (self._all_left - self._left)
-        minutes, seconds = divmod(round(each_s * self._left), 60)
-        self._say(f"{done}, about {minutes}:{seconds:02d} left" if self._left else done)
 
 
 def lines(result: ReplayResult) -> list[str]:

@@ -63,6 +63,7 @@ def run(args: Namespace) -> int:
     webhook = args.send or os.environ.get("SPECSCOPE_REPORT_SEND")
     if webhook:
         webhook_host(webhook)  # said before minutes of work
+    args.progress.stage("reading and judging the evidence")
     with Store.open(store_dsn(os.environ, args.store), create=False) as store:
         report = collect(
             store,
@@ -73,7 +74,9 @@ def run(args: Namespace) -> int:
             closed_loop=args.closed_loop,
             price_per_hour=args.price_per_hour,
         )
+    args.progress.stage("drawing the report")
     page = write(report, args.out)
+    args.progress.stage("")
     console = Console()
     if args.json:
         console.file.write((args.out / "report.json").read_text())

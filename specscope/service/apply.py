@@ -19,8 +19,8 @@ from specscope_hook.errors import PolicyError
 log = logging.getLogger(__name__)
 
 NOT_TAKEN = (
-    "this service takes nothing from operators: start it with SPECSCOPE_APPLY_TOKEN, or with a "
-    "token of the right apply in SPECSCOPE_TOKENS"
+    "this service takes no policies: start it with SPECSCOPE_APPLY_TOKEN, or with a token of the "
+    "right apply in SPECSCOPE_TOKENS"
 )
 
 

@@ -4,8 +4,9 @@ Speedups are ratios to target-only decoding in the same run, with the same promp
 
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 
 import torch
 
@@ -103,11 +104,16 @@ class Cell:
 
 
 def bench(
-    pair: Pair, plan: Plan, device: str = "cpu", graphs: bool | None = None
+    pair: Pair,
+    plan: Plan,
+    device: str = "cpu",
+    graphs: bool | None = None,
+    told: Callable[[str, int, int], object] | None = None,
 ) -> dict[str, object]:
     """Measure every cell of `plan`; a dictionary fit for JSON.
 
-    graphs: see Engine. With graphs each cell is rehearsed, so that none is captured while it is
+    told: called with "rows", how many rows of the table are measured, and of how many. graphs: see
+    Engine. With graphs each cell is rehearsed, so that none is captured while it is
     measured.
 
     Raises BadSetting where the plan names a drafter that is not there.
@@ -115,11 +121,14 @@ def bench(
     check_plan(plan, pair)
     where = Where(device, graphs)
     copy = copy_bandwidth(device)
-    cells = []
-    for label in plan.labels:
-        for batch in plan.batches:
-            for context in plan.contexts:
-                cells += _row(pair, plan, where, (label, batch, context), copy)
+    cells: list[Cell] = []
+    rows = list(product(plan.labels, plan.batches, plan.contexts))
+    for done, row in enumerate(rows):
+        if told:
+            told("rows", done, len(rows))
+        cells += _row(pair, plan, where, row, copy)
+    if told:
+        told("rows", len(rows), len(rows))
     return {
         "schema": "specscope.engine.bench.bench/1",
         "pair": pair.name,

@@ -23,7 +23,7 @@ from specscope.engine.decode.engine import Engine
 from specscope.engine.model.config import ModelConfig
 from specscope.engine.model.decoder import Decoder, EagleHead
 from specscope.engine.model.layers import Attention, rotate
-from specscope.engine.train.training import MIX, Say, Tokens, optimizers, rate_at
+from specscope.engine.train.training import MIX, Say, Tokens, optimizers, rate_at, time_left
 
 WIDTH, BATCH = 256, 8
 UNROLLED = 4
@@ -98,8 +98,8 @@ def train_head(
             own = {name: value.clone() for name, value in head.state_dict().items()}
             states = [*states, own][-AVERAGED:]
             _save(partial, states, trained, recipe, step)
-            left = (time.perf_counter() - began) / (step - first) * (recipe.steps - step)
-            say(f"head step {step}/{recipe.steps} loss {smooth:.3f}, {left / 60:.0f} min left")
+            left = time_left(began, step - first, recipe.steps - first)
+            say(f"head step {step}/{recipe.steps} loss {smooth:.3f}, {left}")
     if states:
         mean = {name: sum(own[name] for own in states) / len(states) for name in states[0]}
         head.load_state_dict(mean)

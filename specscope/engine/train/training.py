@@ -81,9 +81,15 @@ def train(recipe: Recipe, tokens: Tokens, say: Say) -> Decoder:
                 optimizer.zero_grad(set_to_none=True)
         smooth = loss.item() if step == 0 else 0.95 * smooth + 0.05 * loss.item()
         if step % 25 == 24:
-            elapsed = time.perf_counter() - began
-            say(f"{recipe.name} step {step + 1}/{recipe.steps} loss {smooth:.3f} {elapsed:.0f} s")
+            left = time_left(began, step + 1, recipe.steps)
+            say(f"{recipe.name} step {step + 1}/{recipe.steps} loss {smooth:.3f}, {left}")
     return model
+
+
+def time_left(began: float, done: int, of: int) -> str:
+    """In words, if the rest goes on like the steps since `began`, a time of perf_counter."""
+    left_s = (time.perf_counter() - began) / done * (of - done)
+    return f"about {left_s / 60:.0f} min left"
 
 
 @torch.no_grad()
