@@ -30,6 +30,10 @@ MUTANTS = {
     "service_refuses_uncounted": Mutant(kinds("step_engine"), 8),
     "service_changes_a_value": Mutant(kinds("cut")),
     "service_skips_the_ledger": Mutant(kinds("kill_service", "kill_agent"), 5, pace_s=3.0),
+    "service_drops_requests_uncounted": Mutant(kinds("cut")),
+    "service_counts_lost_the_requests_it_stores": Mutant(
+        kinds("kill_service", "cut_spool", "damage_spool"), 24, pace_s=2.0
+    ),
     "agent_loses_a_batch": Mutant(kinds("cut")),
     "agent_deletes_what_it_sends": Mutant(kinds("cut", "kill_service"), 6, pace_s=3.0),
     "agent_hides_gaps": Mutant(kinds("cut_ring"), 6, pace_s=2.0),
@@ -160,6 +164,41 @@ def service_skips_the_ledger():
         if table != "batch" or seen.count("batch") % 2:
             insert(self, table, rows, token)
 
+    Store.insert = inserted
+
+
+def service_drops_requests_uncounted():
+    """The first request record of a batch is neither stored nor counted."""
+    from specscope.service.writer import Writer
+
+    offer = Writer.offer
+
+    def offered(self, batch, answer):
+        if "request" in batch.tables:
+            batch.tables["request"] = batch.tables["request"].slice(1)
+        offer(self, batch, answer)
+
+    Writer.offer = offered
+
+
+def service_counts_lost_the_requests_it_stores():
+    """A loss is cut to what is missing of rounds alone. Kills come between rows and ledger."""
+    import time
+
+    from specscope.service import overlap
+    from specscope.store.connection import Store
+
+    between, insert = overlap._between, Store.insert
+
+    def without_requests(*values):
+        return [run for run in between(*values) if run.get("table") != "request"]
+
+    def inserted(self, table, rows, token=""):
+        if table == "batch":
+            time.sleep(3.0)
+        insert(self, table, rows, token)
+
+    overlap._between = without_requests
     Store.insert = inserted
 
 
