@@ -12,7 +12,7 @@ from specscope.analyze.result import Speedup
 from specscope.readers.records import Finding
 from specscope.readers.tables import headers
 from specscope.readers.tables.attributes import one_sided, unlike
-from specscope.readers.tables.command_lines import is_command, options_apart
+from specscope.readers.tables.command_lines import MODEL, is_command, options_apart
 from specscope.readers.tables.names import is_drafter
 
 BAND = 0.02
@@ -46,6 +46,8 @@ def unlike_arms(arm: Trials, base: Trials) -> Finding | None:
         for t in (arm, base)
     )
     both, one = unlike(ours, theirs), one_sided(ours, theirs)
+    if is_command(arm.name) and is_command(base.name):
+        both += ["model"] if MODEL & set(options_apart(arm.name, base.name)) else []
     both += [n for n in headers.MACHINE if _differ(arm.settings.get(n), base.settings.get(n))]
     if not both and not one:
         return None

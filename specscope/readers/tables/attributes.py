@@ -1,4 +1,4 @@
-"""The engine, precision, machine and size of model that a text gives."""
+"""The engine, precision, machine, load and size of model that a text gives."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ _ATTRIBUTES = {
         r"|v100|p100|gb\d{2,3}|gh200|rtx|[2345]0[5-9]0(?: ?ti)?|mi\d{3}x?|m[1-5](?: "
         r"(?:max|ultra|pro))?"
         r"|tpu|dgx|spark|strix|xeon|epyc|910b|gaudi\d?)(?![a-z0-9])"
+    ),
+    "load": re.compile(
+        r"\b(?:tp|ep|bs|batch(?: size)?|conc(?:urrency)?|ctx|context|isl|osl)\s?[=:]?\s?\d+k?\b"
+        r"|\b\d+k?\s?(?:ctx|context|users|streams|clients|concurrent|gpus?)\b"
     ),
     "size": re.compile(r"(?<![a-z0-9.])(\d{1,4}(?:\.\d{1,2})?)b(?![a-z0-9])"),
 }
@@ -62,6 +66,16 @@ def _attributes(ours: str, theirs: str) -> Iterator[tuple[str, set[str], set[str
             set(pattern.findall(text.lower().replace("_", " " if kind != "precision" else "_")))
             for text in (ours, theirs)
         )
+        if kind == "load":  # of which they give different values
+            shared = set(map(_dimension, a - b)) & set(map(_dimension, b - a))
+            a, b = ({one for one in own if _dimension(one) in shared} for own in (a - b, b - a))
         if kind == "size":
             a, b = ({max(found, key=float)} if found else set() for found in (a, b))
         yield kind, a, b
+
+
+def _dimension(load: str) -> str:
+    """`bs` of `bs=8`; `batch size` is another word for it."""
+    word = re.sub(r"[\W\d]|(?<=\d)k\b", "", load)
+    return {"batch": "bs", "batchsize": "bs", "context": "ctx", "concurrency": "conc",
+            "concurrent": "conc", "gpus": "gpu"}.get(word, word)  # fmt: skip

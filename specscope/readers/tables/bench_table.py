@@ -58,6 +58,13 @@ _VALUE = re.compile(
 _AMBIGUOUS_K = {"draft_tokens", "num_draft_tokens", "steps"}
 """Names of k that also count: proposed tokens, or steps, of a whole run."""
 
+_FAILED = re.compile(
+    r"(?<!no )(?<!not )(?<!without )\b(?:crash(?:ed|es)?|oom|out of memory|garbage|gibberish"
+    r"|segfault|hangs?|hung|wrong output|incorrect|corrupt\w*|fail(?:ed|s)?|repeats forever)\b",
+    re.IGNORECASE,
+)
+"""What ran and did not answer, or not with the same text."""
+
 _ABOUT_DRAFTERS = re.compile(r"\b(?:drafters|draft(?:er)? models|different draft)", re.IGNORECASE)
 _COMMIT = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b")
 
@@ -121,7 +128,9 @@ def records(
     unfolded, planned = _ran(long_rows(table), table)
     if planned:
         yield Finding(
-            "NOT_RUN", f"{', '.join(planned[:4])}: marked as not run, left out", {"rows": planned}
+            "NOT_RUN",
+            f"{', '.join(planned[:4])}: marked as not run or failed, left out",
+            {"rows": planned},
         )
     names = list(dict.fromkeys(name for row in unfolded for name in row))
     schema = resolve(names, unfolded)
@@ -167,7 +176,7 @@ def _ran(unfolded: list[dict[str, str]], table: Table) -> tuple[list[dict[str, s
     kept, planned = [], []
     for row in unfolded:
         name = next((cell for cell in row.values() if cell), "")
-        if any(is_planned(cell) for cell in row.values()):
+        if any(is_planned(cell) or _FAILED.search(cell) for cell in row.values()):
             planned.append(name[:60])
         else:
             kept.append(row)
@@ -195,7 +204,8 @@ class _Rows:
         about = any(map(_ABOUT_DRAFTERS.search, [table.caption, *table.context[:3]]))
         bases = any(named(arm).state in (OFF, WORD) or is_blank(arm) for arm in arms)
         # Under a line about drafters, models beside a row without one are what drafted.
-        models = schema.arm == "model" and about and bases
+        added = all(arm.startswith(("+", "with ", "w/")) for arm in arms if not named(arm).state)
+        models = schema.arm == "model" and about and bases and added
         self._drafters = schema.arm in headers.DRAFTER or models
         self._models_draft = models
         states = {named(arm).state for arm in arms}

@@ -14,6 +14,10 @@ _PROGRAM = re.compile(
     r"|sglang serve|trtllm-serve|mlx_lm\S*|\S*/speculative)\b"
 )
 _OPTIONS = re.compile(r"(?<!\S)(--?[A-Za-z][\w-]*)(?:[= ](?!-)('[^']*'|\"[^\"]*\"|\S+))?")
+_SERVED = re.compile(r"\bserve\s+([^\s-]\S*)")
+MODEL = {"-m", "--model", "--model-path", "-hf", "--hf-repo", "-hfr", "model"}
+"""Options that another model stands behind."""
+
 _OF_SPECULATION = re.compile(
     r"spec|draft|mtp|lookup|lookahead|eagle|ngram|^-(?:md|hfd|hfrd|ngld|devd|cd|td|tbd|ctkd|ctvd|otd)$"
     r"|^--(?:port|host|alias|log\w*|verbose|api-key)$|^-v$"
@@ -45,6 +49,8 @@ def options_apart(ours: str, theirs: str) -> list[str]:
         for text in (ours, theirs)
     )
     names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    models = {match.group(1) for text in (ours, theirs) if (match := _SERVED.search(text))}
+    names += ["model"] if len(models) > 1 else []
     return [name for name in names if not _OF_SPECULATION.search(name)]
 
 

@@ -109,7 +109,7 @@ SPEEDS = {*HIGHER, *LOWER}
 _RATE = re.compile(
     r"(?:^|_)(?:tok|toks|tk|token|tokens|t)(?:_per)?_(?:s|sec|secs|second|seconds)(?:_|$)"
 )
-_OTHER_TOKENS = {
+OTHER_TOKENS = {
     "input", "prompt", "prefill", "pp", "total", "peak", "accepted", "drafted", "draft", "max",
     "min", "std", "stdev", "user", "gpu", "request", "requests", "req", "cached", "proposed",
 }  # fmt: skip
@@ -189,7 +189,7 @@ def metric_of(name: str) -> str | None:
         "qps",
     }:
         return "request_s"
-    if (_RATE.search(name) or found & {"tps", "throughput"}) and not found & _OTHER_TOKENS:
+    if (_RATE.search(name) or found & {"tps", "throughput"}) and not found & OTHER_TOKENS:
         return "throughput_tok_s"
     return None
 

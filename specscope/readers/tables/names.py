@@ -81,6 +81,9 @@ _PASSED = {
 }  # fmt: skip
 """Words between a drafter and what is said of it."""
 
+_KINDS = {"adaptive", "dynamic", "auto", "async", "parallel", "tree", "overlapped", "batched"}
+"""Kinds of speculation, before its name: without them it may still speculate."""
+
 _UNSPECULATED = {"autoregressive", "vanilla", "ar", "greedyar", "nodraft", "stp"}
 _BASELINE = {
     "baseline", "base", "target", "plain", "clean", "reference", "control", "original", "standard",
@@ -138,6 +141,16 @@ _OPTION = re.compile(
 def words(text: str) -> tuple[str, ...]:
     """The words of a text, for lists of names."""
     return tuple(text.split())
+
+
+_FEATURES = set(
+    words(
+        "quantization quantized quant kv cache reuse tree kernel kernels graph graphs patch fix "
+        "sampling overlap tuning padding sync pruning compile verification batching embedding "
+        "sharing fusion offload warmup"
+    )
+)
+"""Words of what works on a drafter, behind its name."""
 
 
 class Name(NamedTuple):
@@ -270,17 +283,27 @@ def _normalised(text: str) -> str:
 
 
 def _negated(tokens: Sequence[str], place: int) -> bool:
+    """Whether a drafter is said to be off; of what only works on it ("no draft quantization",
+    "adaptive speculation disabled", "EAGLE no tree"), it is not."""
+    ahead = [token for token in tokens[place + 1 :] if not _is_passed(token)]
+    feature = (ahead[:1] and ahead[0] in _FEATURES) or (
+        tokens[place - 1 : place] and (tokens[place - 1] in _KINDS)
+    )
     for token in reversed(tokens[max(place - 4, 0) : place]):
         if token in _NEGATIONS:
-            return True
-        if token not in _PASSED and not _DRAFTER.match(token):
+            return not feature
+        if not _is_passed(token):
             break
-    for token in tokens[place + 1 : place + 5]:
+    for number, token in enumerate(tokens[place + 1 : place + 5], start=place + 2):
         if token in _OFF:
-            return True
-        if token not in _PASSED and not _DRAFTER.match(token):
+            return not feature and (token != "no" or all(map(_is_passed, tokens[number:])))
+        if not _is_passed(token):
             break
     return False
+
+
+def _is_passed(token: str) -> bool:
+    return token in _PASSED or bool(_DRAFTER.match(token))
 
 
 def _rest(text: str) -> str:

@@ -151,7 +151,9 @@ def measured(
             if stated is None:
                 continue
             scale = stated
-        elif metric != "acceptance_rate" and cell.unit.startswith("%"):
+        elif (metric != "acceptance_rate" and cell.unit.startswith("%")) or (
+            metric in headers.HIGHER and cell.unit in headers.OTHER_TOKENS
+        ):
             continue
         elif metric == "acceptance_rate":
             counts = cell.unit.startswith(("tok", "accepted", "draft")) and max(cell.values) > 1

@@ -37,6 +37,7 @@ _UNITLESS = re.compile(r"\s*\(?(?:(?:with|without|w/|w/o)\b|(?:->|→)\s?~?\d)",
 _NOT_MEASURED = re.compile(
     r"\?|\b(?:would|could|should|might|may|up to|at (?:least|most|best)|claim\w*|advertis\w*"
     r"|hop(?:e|ed|ing)|want\w*|imagine|suppose\w*|maybe|aim\w*|prefill|prompt processing|ttft"
+    r"|prompt (?:speed|eval\w*|rate|throughput|tok\w*)|competitors?|someone|others|they|their"
     r"|peak|between|on average \d+ of|compared? (?:with|to) (?:vllm|sglang|llama|ollama))\b",
     re.IGNORECASE,
 )
@@ -105,7 +106,8 @@ def speeds_in_sentence(sentence: str) -> list[tuple[str, str]]:
         sentence[second.end() :],
     )
     names = _names(*pieces)
-    if names is None or _unlike(sentence, *pieces):
+    versioned = names and any(named(name).versioned for name in names)
+    if names is None or versioned or _unlike(sentence, *pieces):
         return []
     arms = [(name, f"{m.group('value')} {units[0]}") for name, m in zip(names, values, strict=True)]
     arms.sort(key=lambda arm: named(arm[0]).state == ON)

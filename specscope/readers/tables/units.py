@@ -19,6 +19,14 @@ _BASELINE_SAID = re.compile(
     r"|target[- ]only|non-spec)|(?:^|_)(?:ar|none|baseline|base)(?:[_ ]|$)",
     re.IGNORECASE,
 )
+_SPEEDUP = re.compile(r"speed-?up|gain|boost|uplift|faster|(?:^|_)vs_", re.IGNORECASE)
+_OTHER_SPEEDUP = re.compile(
+    r"prefill|prompt|kernel|ttft|first token|memory|attention|training|load(?:ing)? time"
+    r"|draft(?:er|ing)? (?:time|speed|forward)|theor|expected|ideal|upper bound",
+    re.IGNORECASE,
+)
+"""Speedups of something else than the output."""
+
 _OVER = re.compile(
     r"(?:\b|_)(?:over|vs|versus|against|(?:relative|compared) (?:to|with))(?:_|\b)", re.IGNORECASE
 )
@@ -90,7 +98,9 @@ def speedup_over_baseline(schema: Schema, table: Table) -> str | None:
     texts = [schema.speedup or "", *table.context]
     reference = " ".join(texts)
     over = [_OVER.split(text, maxsplit=1)[1] for text in texts if _OVER.search(text)]
-    if any(named(text).state == ON for text in over):  # over another drafter
+    about = [text for text in [table.caption, *texts[:2]] if _SPEEDUP.search(text)]
+    other = any(map(_OTHER_SPEEDUP.search, about))
+    if other or any(named(text).state == ON for text in over):  # or over another drafter
         return None
     return schema.speedup if _BASELINE_SAID.search(reference) else None
 
