@@ -161,3 +161,10 @@ autopilot: $(READY)
 # Two sides behind a router: false winners between identical ones, and a planted 5 %: ten minutes.
 sides: $(READY)
 	PYTHONPATH=tests $(BIN)/python tests/gate/side_campaign.py $(ARGS)
+
+.PHONY: gate-kills
+
+# Calibrate, apply and roll back on a served engine in real time, while command, service and sidecar
+# are killed at random: a hundred faults in a quarter of an hour.
+gate-kills: $(READY)
+	PYTHONPATH=tests:tests/walk $(BIN)/python tests/walk/gate_kills.py $(ARGS)

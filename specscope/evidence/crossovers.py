@@ -1,7 +1,7 @@
 """The sides of a crossover by router: which replica stood on which, and what it ran.
 
 Its policy has one arm, `current`, so that a hook numbers the blocks and changes nothing; it names
-the replicas of both sides. What a replica ran follows from its Boot and from what it proposed: an
+the replicas of each side. What a replica ran follows from its Boot and from what it proposed: an
 engine that takes its draft length from the policy runs less than it could.
 """
 
@@ -10,12 +10,20 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from specscope.evaluate.experiment.blocks import BASELINE, BlockTime, LeftOut
-from specscope.evaluate.experiment.crossover import CLEAN, CURRENT, SCHEDULE, Side, kind_of
+from specscope.evaluate.experiment.crossover import (
+    CLEAN,
+    CURRENT,
+    SCHEDULE,
+    SIDES,
+    Side,
+    kind_of,
+)
 from specscope.evaluate.verdict.crossover import Crossing
-from specscope.evidence.differences import columns_of, declared, suffix, undeclared
+from specscope.evidence.differences import columns_of, declared, lossy, suffix, undeclared
 from specscope.policy.stored import says_closed_loop
 
 Policies = Mapping[int, Mapping[str, Any]]
@@ -40,7 +48,7 @@ def sides_of(policies: Policies) -> dict[int, dict[str, Side]]:
         named = body.get("crossover")
         if isinstance(named, dict):
             sides: dict[str, Side] = {}
-            for side in ("left", "right"):
+            for side in SIDES:
                 for replica in named.get(side) or ():
                     sides[str(replica)] = side
             found[number] = sides
@@ -64,13 +72,13 @@ def crossings(
     by_boot = {(boot["replica"], boot["boot"]): boot for boot in boots}
     sides, same = sides_of(policies), dict[frozenset[frozenset[str]], int]()
     for number in sorted(sides):
-        same.setdefault(_two(sides[number]), number)
+        same.setdefault(_groups(sides[number]), number)
     found: dict[int, dict[Start, list[BlockTime]]] = {}
     for block in dict.fromkeys(blocks):
         mine = sides.get(block.policy, {})
         if block.replica in mine and (block.replica, block.boot) in by_boot:
             start = block.policy, block.replica, block.boot
-            found.setdefault(same[_two(mine)], defaultdict(list))[start].append(block)
+            found.setdefault(same[_groups(mine)], defaultdict(list))[start].append(block)
     return [
         _crossing(starts, sides[first], policies, by_boot)
         for first in sorted(found)
@@ -86,7 +94,7 @@ def _by_kind(
 ) -> list[Mapping[Start, list[BlockTime]]]:
     """The starts of each kind of engine.
 
-    Those of policies under which no kind ran on both sides come together at the end, so that what
+    Those of policies under which no kind ran on all sides come together at the end, so that what
     the sides differ in can be named.
     """
     kinds: dict[int, dict[str, list[Start]]] = defaultdict(lambda: defaultdict(list))
@@ -98,18 +106,17 @@ def _by_kind(
     alike: dict[str, dict[Start, list[BlockTime]]] = defaultdict(dict)
     apart: dict[Start, list[BlockTime]] = {}
     for by_kind in kinds.values():
-        both = [{sides[start[1]] for start in group} for group in by_kind.values()]
-        met = any(len(one) > 1 for one in both) or len(set().union(*both)) < 2
+        stood = [{sides[start[1]] for start in group} for group in by_kind.values()]
+        met = any(one == set().union(*stood) for one in stood)
         for kind, group in by_kind.items():
             (alike[kind] if met else apart).update((start, starts[start]) for start in group)
     return [*(alike[kind] for kind in sorted(alike)), *([apart] if apart else [])]
 
 
-def _two(sides: Mapping[str, Side]) -> frozenset[frozenset[str]]:
+def _groups(sides: Mapping[str, Side]) -> frozenset[frozenset[str]]:
     """Which replicas stand together, whatever their side is called."""
     return frozenset(
-        frozenset(replica for replica, one in sides.items() if one == side)
-        for side in ("left", "right")
+        frozenset(replica for replica, one in sides.items() if one == side) for side in SIDES
     )
 
 
@@ -150,6 +157,7 @@ def _crossing(
         ambiguous=ambiguous,
         cache=_cache(ran, by_boot),
         undeclared=hidden,
+        lossy={name: rule for start, name in ran.items() if (rule := lossy(by_boot[start[1:]]))},
         closed_loop=any(says_closed_loop(policies[start[0]]) for start in ran),
     )
 
@@ -164,12 +172,11 @@ def _undeclared(
         by_policy[start[0]].append(start)
     for number, starts in by_policy.items():
         # A boot at a time: what a side ran before a deploy never met the other side's later one.
-        left, right = (
-            [by_boot[start[1:]] for start in starts if sides[start[1]] == side]
-            for side in ("left", "right")
-        )
-        if left and right:
-            found |= undeclared(left, right, declared(policies[number]))
+        stood = [
+            [by_boot[start[1:]] for start in starts if sides[start[1]] == side] for side in SIDES
+        ]
+        for one, other in combinations(filter(None, stood), 2):
+            found |= undeclared(one, other, declared(policies[number]))
     return found
 
 

@@ -30,6 +30,13 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 CONFIGURATION = "configuration."
 """Before the name of a key of the Boot's configuration, such as configuration.graphs."""
 
+LOSSY = "lossy"
+LOSSY_RULES = frozenset({"fly", "lenient", "synthetic", "typical", "typical_acceptance_sampler"})
+"""Rules of acceptance that change what requests get."""
+# Where an engine's configuration names its rule (vLLM, TensorRT-LLM), and SGLang's thresholds.
+_ACCEPTANCE = re.compile(r"(.*\.)?speculative.*(rejection|accept).*")
+_THRESHOLD = re.compile(r"(.*\.)?speculative_accept_threshold_(single|acc)")
+
 _OF_SPECULATION = ("drafter", "controller")
 _COLUMNS_OF_BOOT = BootRecord.__dataclass_fields__
 # Keys of a configuration that one of the parts above already tells, or that are a draft length.
@@ -73,7 +80,8 @@ def undeclared(
 def suffix(boot: Boot, boots: Sequence[Boot], declared_parts: Iterable[str]) -> str:
     """What tells a boot's configuration from others by what was declared: ` drafter=eagle`.
 
-    boots: all of the crossover. Empty for parts that are the same in all of them.
+    boots: all of the crossover. Empty for parts that are the same in all of them. A boot that
+    accepts tokens by a lossy rule is called so, whatever was declared.
     """
     words = []
     for part in declared_parts:
@@ -81,7 +89,30 @@ def suffix(boot: Boot, boots: Sequence[Boot], declared_parts: Iterable[str]) -> 
         (own, *_) = [*_values([boot], part), ""]
         if part != "controller" and len(values) > 1 and own:
             words.append(f"{part}={own}")
+    if lossy(boot):
+        words.append(LOSSY)
     return f" {','.join(words)}" if words else ""
+
+
+def lossy(boot: Boot) -> str:
+    """The rule by which an engine accepts tokens, if it is known not to leave the target's
+    distribution as it is, such as rejection_sample_method=fly; empty otherwise."""
+    if not speculates(boot):
+        return ""
+    for key, text in sorted(_flat(boot).items()):
+        name, value = key.rpartition(".")[2], text.strip('"')
+        if _ACCEPTANCE.fullmatch(key) and value.lower() in LOSSY_RULES:
+            return f"{name}={value}"
+        if _THRESHOLD.fullmatch(key) and _below_one(value):
+            return f"{name}={value}"
+    return ""
+
+
+def _below_one(text: str) -> bool:
+    try:
+        return float(text) < 1.0
+    except ValueError:
+        return False
 
 
 def speculates(boot: Boot) -> bool:

@@ -34,6 +34,7 @@ from specscope.policy.table import GateTable
 AUTHOR = "autopilot"
 LARGEST_SHARE = 0.2  # of the pairs: most of the traffic is always served by the table in force
 GROWTH = 0.1  # by which the blocks grow between two looks
+FEWEST = 4  # blocks between them
 RECENT = 20  # pairs that are held against those before them
 DRIFT_Z = 4.5  # standard errors between the two; it is looked for after every pair
 REST_DAYS = 7.0  # after which it starts again, whatever the pairs of its rest say
@@ -130,7 +131,7 @@ def next_step(
 
 def worth_a_look(state: AutopilotState, window_over: bool, blocks: int, looked_at: int) -> bool:
     """Whether anything can have changed since a look at so many blocks."""
-    more = NEWS if state.rests else max(8, GROWTH * looked_at)
+    more = NEWS if state.rests else max(FEWEST, GROWTH * looked_at)
     return window_over or blocks > looked_at + more
 
 

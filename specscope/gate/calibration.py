@@ -56,8 +56,8 @@ def describe(window: Window) -> list[str]:
     """What would run, and whether it is enough."""
     arms = ", ".join(map(arm_words, window.arms))
     how = (
-        f"the router swaps two streams between {', '.join(window.swap.left)} and "
-        f"{', '.join(window.swap.right)}"
+        f"the router swaps {len(window.swap.sides)} streams between "
+        + " and ".join(", ".join(side) for side in window.swap.sides)
         if window.swap
         else f"blocks run {arms}"
     )

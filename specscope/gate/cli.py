@@ -88,11 +88,11 @@ def _plan(verbs: Any) -> None:
 def _crossover(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--crossover",
-        nargs=2,
+        nargs="+",
         type=replicas,
-        metavar=("LEFT", "RIGHT"),
-        help="replicas of two sides, such as r0,r1 r2,r3, whose traffic a router swaps; for "
-        "engines that cannot change k while they run",
+        metavar="SIDE",
+        help="replicas of two or three sides, such as r0,r1 r2,r3, whose traffic a router swaps; "
+        "for engines that cannot change k while they run",
     )
     parser.add_argument(
         "--seed", type=int, default=1, help="seed of the crossover's order (default: %(default)s)"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import time
 from argparse import Namespace
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -72,42 +73,51 @@ def _plan_crossover(args: Namespace) -> int:
         )
     slots = swaps.schedule(swap, swap.first_block(time.time_ns()), args.hours)
     addresses = dict(args.address)
-    if stray := sorted(set(addresses) - {*swap.left, *swap.right}):
-        raise UsageError(f"an address of {stray[0]}, which is on neither side")
+    if stray := sorted(set(addresses) - {name for side in swap.sides for name in side}):
+        raise UsageError(f"an address of {stray[0]}, which is on no side")
     text = (
         swaps.haproxy(swap, addresses) if args.router == "haproxy" else swaps.nginx(swap, addresses)
     )
     if args.out:
-        _write_router(args.out, ROUTER_FILES[args.router], text, swaps.swap_map(slots))
-    lines = [
-        f"block {slot.block} from {slot.begins}: stream 0 {slot.stream_0}, stream 1 {slot.stream_1}"
-        for slot in slots
-    ]
+        _write_router(
+            args.out,
+            {
+                ROUTER_FILES[args.router]: text,
+                swaps.MAP: swaps.swap_map(slots),
+                swaps.SIDES_MAP: swaps.sides_map(swap),
+            },
+        )
+    lines = [*map(str, slots)]
     lines += [
         f"{len(slots) // 2} pairs in {args.hours:g} hours; a verdict takes 20 of each deploy",
-        "swap the configurations of the sides half-way: only then does their hardware cancel",
+        "swap the configurations of the sides half-way: only then does their hardware cancel"
+        if len(swap.sides) == 2
+        else "start three deploys, each configuration on each side once: then hardware cancels",
         "", text,
     ]  # fmt: skip
     plain = {"slots": [asdict(slot) for slot in slots], "router": text, **asdict(swap)}
     return say(args, lines, plain)
 
 
-def _write_router(folder: Path, name: str, text: str, swap_map: str) -> None:
+def _write_router(folder: Path, files: Mapping[str, str]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-        (folder / swaps.MAP).write_text(swap_map)
+        for name, text in files.items():
+            (folder / name).write_text(text)
     except OSError as error:
         raise UsageError(f"cannot write to {folder}: {error}") from error
 
 
 def _swap(args: Namespace) -> swaps.Swap:
     """The same for `plan` and `calibrate`, so that router and hooks number the same blocks."""
-    left, right = args.crossover
+    if len(args.crossover) not in (2, 3):
+        raise UsageError(f"{len(args.crossover)} sides; a crossover has two or three")
+    left, right, *more = args.crossover
     block_s = args.block_s or swaps.BLOCK_S
     if block_s != round(block_s):
         raise UsageError(f"a router swaps on whole seconds, not every {block_s:g} s")
-    return swaps.Swap(left, right, round(block_s), args.seed, tuple(args.differs or ()))
+    differs, third = tuple(args.differs or ()), more[0] if more else ()
+    return swaps.Swap(left, right, round(block_s), args.seed, differs, third)
 
 
 def calibrate(args: Namespace) -> int:

@@ -11,6 +11,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scipy import special
+
 from specscope.evaluate.experiment import objectives
 from specscope.evaluate.experiment.blocks import BASELINE, IN_FORCE
 from specscope.evaluate.experiment.estimate import Estimate
@@ -25,6 +27,8 @@ from specscope.policy.table import GateTable
 
 GAIN = GateRules().up  # an arm that cannot gain as much never changes the table
 STOP_ALPHA = 0.05  # chance that an arm is stopped wrongly, of each arm and each way to stop
+SHARES = (0.4, 0.2, 0.4)  # of it: of the signs, of Student's test, of the sequence
+FIRST_T = 4  # pairs from which Student's test speaks
 FEW = 5  # pairs of a kind of traffic, below which its point estimate keeps no arm
 
 
@@ -109,31 +113,31 @@ def reason_to_stop(contrasts: Sequence[LogRatio], rival: str = "the table in for
         return ""
     alpha = STOP_ALPHA / len(contrasts)  # that it loses in one kind of several
     hopes = any(one.delta > 0.0 and one.pairs >= FEW for one in contrasts)
-    if not hopes and any(surely_loses(one, alpha) for one in contrasts):
+    if not hopes and any(surely_below(one, 0.0, alpha) for one in contrasts):
         least = min(contrasts, key=lambda one: one.delta)
         return f"it surely loses, {least.ratio:.3f} of {rival}"
-    limits = [upper_limit(one, STOP_ALPHA) for one in contrasts]
-    if max(limits) < math.log1p(GAIN):
-        most = math.exp(max(limits))
-        return f"it cannot gain {GAIN:.0%}, {most:.3f} of {rival} at most"
+    if all(surely_below(one, math.log1p(GAIN), STOP_ALPHA) for one in contrasts):
+        most = max(contrasts, key=lambda one: one.delta)
+        return f"it cannot gain {GAIN:.0%}, {most.ratio:.3f} of {rival}"
     return ""
 
 
-def surely_loses(contrast: LogRatio, alpha: float) -> bool:
-    """Whether an arm is slower, one-sided, at any look.
+def surely_below(contrast: LogRatio, edge: float, alpha: float) -> bool:
+    """Whether an arm's log ratio lies below an edge, one-sided, at any look.
 
-    Half of alpha is for the signs of pairs, which speak from the first pair on, and half for the
-    sequence, which takes 20.
+    Three tests share alpha: of the signs of pairs around the edge, from the first pair on;
+    Student's at each look before a sequence may be read, which finds what is far worse; and the
+    sequence from 20 pairs on.
     """
-    if randomisation.loss_e_value(contrast.own) >= 2.0 / alpha:
+    by_signs, by_student, by_sequence = (share * alpha for share in SHARES)
+    if randomisation.loss_e_value(contrast.own - edge) >= 1.0 / by_signs:
         return True
-    return upper_limit(contrast, alpha / 2.0) < 0.0
-
-
-def upper_limit(contrast: LogRatio, alpha: float) -> float:
-    """One-sided limit of the log ratio, true at all looks; infinite before the first look."""
-    limits = sequential.interval(contrast, 2.0 * alpha)
-    return math.inf if limits is None else limits[1]
+    looks = range(FIRST_T, sequential.FIRST_LOOK)
+    if contrast.pairs in looks and contrast.se:
+        t = (contrast.delta - edge) / contrast.se
+        return bool(special.stdtr(contrast.freedom, t) < by_student / len(looks))
+    limits = sequential.interval(contrast, 2.0 * by_sequence)  # each of its sides has half of it
+    return limits is not None and limits[1] < edge
 
 
 def _lost_at_most(name: str, incumbent: str, verdicts: Sequence[Verdict], worst: float) -> float:

@@ -2,7 +2,8 @@
 
 Blocks are numbered by time since 1970, as the hook numbers them, so a router that can divide the
 time by a block's length needs nobody to tell it when to swap. Which stream begins a pair on the
-left is a fair coin, drawn from the seed and the pair's number, known before the pair begins.
+left is a fair coin, drawn from the seed and the pair's number, known before the pair begins. Of
+three sides each pair swaps two, by turns; the third keeps its stream.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import combinations
 from typing import Any
 
 from specscope.errors import UsageError
+from specscope.evaluate.experiment.crossover import SIDES, swapping
 from specscope.evidence.differences import (
     COLUMNS,
     CONFIGURATION,
@@ -25,7 +28,7 @@ from specscope.evidence.differences import (
 )
 from specscope.policy.stored import StoredPolicy, checked, next_table, table_in_force, until
 
-MAP = "specscope-swap.map"
+MAP, SIDES_MAP = "specscope-swap.map", "specscope-sides.map"
 BLOCK_S = 240  # of a block, where nobody says otherwise
 
 
@@ -33,7 +36,8 @@ BLOCK_S = 240  # of a block, where nobody says otherwise
 class Swap:
     """A crossover to be run. left, right: replicas; block_s: length of a block, whole seconds.
 
-    differs: the parts in which the sides are meant to differ, besides speculation and its length.
+    third: replicas of a third side; empty for two sides. differs: the parts in which the sides are
+    meant to differ, besides speculation and its length.
     """
 
     left: tuple[str, ...]
@@ -41,21 +45,47 @@ class Swap:
     block_s: int
     seed: int = 1
     differs: tuple[str, ...] = ()
+    third: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.left or not self.right or set(self.left) & set(self.right):
-            raise UsageError("a crossover needs replicas on both sides, none on both")
+        every = [replica for side in self.sides for replica in side]
+        if not self.left or not self.right or len(set(every)) < len(every):
+            raise UsageError("a crossover needs replicas on each side, none on two")
         if wrong := [part for part in self.differs if not declarable(part)]:
             raise UsageError(
                 f"{wrong[0]!r} is nothing that sides may differ in: {', '.join(COLUMNS)}, or "
                 f"{CONFIGURATION}KEY"
             )
 
-    def swapped(self, block: int) -> bool:
-        """Whether stream 0 goes to the right in a block; in the next of its pair it does not."""
+    @property
+    def sides(self) -> tuple[tuple[str, ...], ...]:
+        """The replicas of each side, two or three."""
+        return tuple(filter(None, (self.left, self.right, self.third)))
+
+    @property
+    def arrangements(self) -> list[tuple[int, ...]]:
+        """Every way in which streams may lie on sides: the first as they are numbered, then two
+        of them swapped. Each is the side of stream 0, of stream 1 and so on."""
+        plain = list(range(len(self.sides)))
+        swaps = [tuple(plain)]
+        for one, other in combinations(plain, 2):
+            swapped = plain.copy()
+            swapped[one], swapped[other] = other, one
+            swaps.append(tuple(swapped))
+        return swaps
+
+    def arrangement(self, block: int) -> int:
+        """Which of them holds in a block; the other block of a pair has the other one."""
         pair, half = divmod(block, 2)
         drawn = hashlib.blake2b(f"{self.seed}/{pair}".encode(), digest_size=1).digest()[0] & 1
-        return bool(drawn ^ half)
+        if not drawn ^ half:
+            return 0
+        one, other = (SIDES.index(side) for side in swapping(pair, len(self.sides)))
+        return 1 + list(combinations(range(len(self.sides)), 2)).index((one, other))
+
+    def side_of(self, block: int, stream: int) -> int:
+        """The side, from 0, that serves a stream in a block."""
+        return self.arrangements[self.arrangement(block)][stream]
 
     def first_block(self, now: int) -> int:
         """The first block of a pair that begins two blocks or more after a time. [ns since 1970]"""
@@ -66,12 +96,17 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One block: when it begins, and where stream 0 and stream 1 go."""
+    """One block: when it begins, how streams lie on sides, and the side of each stream."""
 
     block: int
     begins: str
-    stream_0: str
-    stream_1: str
+    arrangement: int
+    streams: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The block as a line."""
+        where = ", ".join(f"stream {n} {side}" for n, side in enumerate(self.streams))
+        return f"block {self.block} from {self.begins}: {where}"
 
 
 def schedule(swap: Swap, first: int, hours: float) -> list[Slot]:
@@ -80,8 +115,8 @@ def schedule(swap: Swap, first: int, hours: float) -> list[Slot]:
     slots = []
     for block in range(first, first + count):
         at = datetime.fromtimestamp(block * swap.block_s, UTC).isoformat()
-        sides = ("right", "left") if swap.swapped(block) else ("left", "right")
-        slots.append(Slot(block, at, *sides))
+        sides = tuple(SIDES[swap.side_of(block, n)] for n in range(len(swap.sides)))
+        slots.append(Slot(block, at, swap.arrangement(block), sides))
     return slots
 
 
@@ -122,6 +157,7 @@ def crossover_policy(
             "crossover": {
                 "left": list(swap.left),
                 "right": list(swap.right),
+                **({"third": list(swap.third)} if swap.third else {}),
                 "seed": swap.seed,
                 "differs": list(swap.differs),
             },
@@ -132,20 +168,19 @@ def crossover_policy(
 def check_sides(swap: Swap, boots: Iterable[Boot]) -> list[str]:
     """What to know before a crossover begins. boots: rows of `boot`.
 
-    Raises UsageError if the newest starts of the two sides differ in an undeclared part.
+    Raises UsageError if the newest starts of two sides differ in an undeclared part.
     """
     newest: dict[str, Boot] = {}
     for boot in sorted(boots, key=lambda boot: boot["started_at"]):
         newest[boot["replica"]] = boot
-    left, right = (
-        [newest[name] for name in side if name in newest] for side in (swap.left, swap.right)
-    )
-    for part, values in undeclared(left, right, swap.differs).items():
-        raise UsageError(
-            f"the sides differ in {part}, {' and '.join(values)}: declare it with --differs "
-            f"{part}, or start both sides alike"
-        )
-    if left and right and all(map(speculates, [*left, *right])):
+    stood = [[newest[name] for name in side if name in newest] for side in swap.sides]
+    for one, other in combinations(stood, 2):
+        for part, values in undeclared(one, other, swap.differs).items():
+            raise UsageError(
+                f"the sides differ in {part}, {' and '.join(values)}: declare it with --differs "
+                f"{part}, or start them alike"
+            )
+    if all(stood) and all(speculates(boot) for side in stood for boot in side):
         return [
             "no side decodes target-only: a verdict needs a deploy in which one does, started "
             "without speculation"
@@ -154,46 +189,74 @@ def check_sides(swap: Swap, boots: Iterable[Boot]) -> list[str]:
 
 
 def swap_map(slots: Sequence[Slot]) -> str:
-    """HAProxy's map: of each block, the side of stream 0; 0 is left."""
-    return "".join(f"{slot.block} {int(slot.stream_0 == 'right')}\n" for slot in slots)
+    """HAProxy's map: of each block, how streams lie on sides."""
+    return "".join(f"{slot.block} {slot.arrangement}\n" for slot in slots)
+
+
+def sides_map(swap: Swap) -> str:
+    """HAProxy's other map: of each arrangement and stream, the side; 0 is left."""
+    return "".join(
+        f"{len(swap.sides) * number + stream} {side}\n"
+        for number, sides in enumerate(swap.arrangements)
+        for stream, side in enumerate(sides)
+    )
 
 
 def haproxy(swap: Swap, addresses: Mapping[str, str], folder: str = "/etc/haproxy") -> str:
     """A configuration that swaps by the clock. addresses: of replicas, host:port where known."""
+    count = len(swap.sides)
+    backends = "\n".join(
+        _backend(f"specscope_{side}", replicas, addresses)
+        for side, replicas in zip(SIDES, swap.sides, strict=False)
+    )
+    uses = "".join(
+        f"    use_backend specscope_{side} if {{ var(txn.side) -m int {number} }}\n"
+        for number, side in enumerate(SIDES[: count - 1])
+    )
     return f"""\
 frontend specscope_crossover
     mode http
     bind :8000
-    # A stream is half of the clients, or of the sessions where they name one.
-    http-request set-var(txn.stream) src,crc32(1),mod(2)
-    http-request set-var(txn.stream) req.hdr(x-session-id),crc32(1),mod(2) \
+    # A stream is a part of the clients, or of the sessions where they name one.
+    http-request set-var(txn.stream) src,crc32(1),mod({count})
+    http-request set-var(txn.stream) req.hdr(x-session-id),crc32(1),mod({count}) \
 if {{ req.hdr(x-session-id) -m found }}
-    # Blocks are numbered by time; the map says where stream 0 goes.
+    # Blocks are numbered by time; the maps say where each stream goes.
     http-request set-var(txn.swap) date,div({swap.block_s}),map_int_int({folder}/{MAP},0)
-    http-request set-var(txn.side) var(txn.swap),add(txn.stream),mod(2)
-    use_backend specscope_left if {{ var(txn.side) -m int 0 }}
-    default_backend specscope_right
+    http-request set-var(txn.place) var(txn.swap),mul({count}),add(txn.stream)
+    http-request set-var(txn.side) var(txn.place),map_int_int({folder}/{SIDES_MAP},0)
+{uses}    default_backend specscope_{SIDES[count - 1]}
 
-{_backend("specscope_left", swap.left, addresses)}
-{_backend("specscope_right", swap.right, addresses)}"""
+{backends}"""
 
 
 def nginx(swap: Swap, addresses: Mapping[str, str]) -> str:
     """A configuration without a clock: another file in place of `specscope-swap.conf` and a reload
     at each block's beginning swap the streams."""
+    names = SIDES[: len(swap.sides)]
+    shares = {2: "50% 0; * 1;", 3: "33.4% 0; 33.3% 1; * 2;"}[len(names)]
+    choices = "".join(
+        f'#   map "" $specscope_swap {{ default {number}; }}     '
+        + ", ".join(f"stream {n} {names[side]}" for n, side in enumerate(sides))
+        + "\n"
+        for number, sides in enumerate(swap.arrangements)
+    )
+    places = "".join(
+        f"    {stream}{number} specscope_{names[side]};\n"
+        for number, sides in enumerate(swap.arrangements)
+        for stream, side in enumerate(sides)
+    )
+    upstreams = "\n".join(
+        _upstream(f"specscope_{side}", replicas, addresses)
+        for side, replicas in zip(SIDES, swap.sides, strict=False)
+    )
     return f"""\
 # In http {{}}. specscope-swap.conf is one line, by the schedule:
-#   map "" $specscope_swap {{ default 0; }}     stream 0 goes left
-#   map "" $specscope_swap {{ default 1; }}     stream 0 goes right
-include specscope-swap.conf;
-split_clients "$remote_addr $http_x_session_id" $specscope_stream {{ 50% 0; * 1; }}
+{choices}include specscope-swap.conf;
+split_clients "$remote_addr $http_x_session_id" $specscope_stream {{ {shares} }}
 map "$specscope_stream$specscope_swap" $specscope_side {{
-    00 specscope_left;
-    11 specscope_left;
-    default specscope_right;
-}}
-{_upstream("specscope_left", swap.left, addresses)}
-{_upstream("specscope_right", swap.right, addresses)}
+{places}}}
+{upstreams}
 server {{
     listen 8000;
     location / {{ proxy_pass http://$specscope_side; proxy_buffering off; }}

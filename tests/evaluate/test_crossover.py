@@ -59,14 +59,14 @@ def test_streams_and_time_cancel_and_a_swap_takes_the_hardware_out():
     one = found(blocks(SWAPPED, noise=0.0, drift=0.5, streams=1.0, hardware=0.3, pairs=400))
 
     assert one.of("k4", "clean").value == pytest.approx(1.3, rel=0.03)
-    assert one.hardware.value == pytest.approx(math.exp(0.3), rel=0.03)
+    assert one.hardware[0].value == pytest.approx(math.exp(0.3), rel=0.03)
     assert one.confounded == frozenset()
 
 
 def test_one_deploy_alone_holds_the_hardware_and_says_so():
     one = found(blocks([("k4", "clean")], noise=0.001, drift=0.0, streams=0.0, hardware=0.3))
 
-    assert one.hardware is None
+    assert one.hardware == ()
     assert one.confounded == {("k4", "clean")}
     assert one.of("k4", "clean").value == pytest.approx(1.3 * math.exp(0.3), rel=0.02)
 
@@ -184,3 +184,71 @@ def test_replicas_of_a_side_are_added_up():
 def test_nothing_and_single_pairs_give_nothing():
     assert found([]).estimates == ()
     assert found(blocks(SWAPPED, pairs=1)).estimates == ()
+
+
+# --- three sides ---------------------------------------------------------------------------
+
+THREE_SIDES = {"r0": "left", "r1": "right", "r2": "third"}
+ROTATED = [("clean", "a", "b"), ("a", "b", "clean"), ("b", "clean", "a")]
+SPEEDS = {"clean": 0.0, "a": math.log(1.2), "b": math.log(1.3)}
+MACHINES = (0.1, 0.0, -0.15)  # log speed of the sides' hardware
+
+
+def three(pairs, seed=0, noise=0.03, deploys=ROTATED):
+    """Blocks of three sides: each pair swaps the streams of two, and the third keeps its own."""
+    random = np.random.default_rng(seed)
+    made = []
+    for deploy, arms in enumerate(deploys):
+        for pair in range(deploy * pairs, (deploy + 1) * pairs):
+            one, other = ((0, 1), (0, 2), (1, 2))[pair % 3]
+            first = int(random.integers(2))
+            for half in (0, 1):
+                streams = [0, 1, 2]
+                if half ^ first:
+                    streams[one], streams[other] = other, one
+                shared = random.normal(0, 0.2)
+                for side, arm in enumerate(arms):
+                    slow = shared + random.normal(0, noise) + 0.3 * streams[side]
+                    speed = SPEEDS[arm] + MACHINES[side] - slow
+                    made.append(block(arm, side, 2 * pair + half, math.exp(speed), random))
+    return made
+
+
+def test_three_sides_tell_each_two_configurations_and_each_machine_apart():
+    pairs, left_out = swap_pairs(three(60), THREE_SIDES)
+    one = crossover(deploys_of(pairs, "throughput"))
+
+    assert left_out == {}
+    assert [pair.sides for pair in pairs[:3]] == [
+        ("left", "right"), ("left", "third"), ("right", "third"),
+    ]  # fmt: skip
+    assert one.confounded == frozenset()
+    for arm, baseline in (("a", "clean"), ("b", "clean"), ("b", "a")):
+        truth = math.exp(SPEEDS[arm] - SPEEDS[baseline])
+        found_ = one.of(arm, baseline)
+        assert found_.low < truth < found_.high
+        assert found_.wins
+    for side in one.hardware:
+        one_, other = (("left", "right", "third").index(n) for n in (side.arm, side.baseline))
+        assert side.low < math.exp(MACHINES[one_] - MACHINES[other]) < side.high
+    assert len(one.hardware) == 3
+
+
+def test_three_sides_before_they_were_exchanged_hold_the_hardware():
+    pairs, _ = swap_pairs(three(30, deploys=ROTATED[:1]), THREE_SIDES)
+    one = crossover(deploys_of(pairs, "throughput"))
+
+    assert one.confounded == {("a", "clean"), ("b", "clean"), ("b", "a")}
+    assert one.hardware == ()
+
+
+def test_intervals_of_three_sides_hold_the_truth_as_often_as_they_say():
+    held = []
+    for seed in range(120):
+        pairs, _ = swap_pairs(three(12, seed, noise=0.05), THREE_SIDES)
+        one = crossover(deploys_of(pairs, "throughput"))
+        for arm, baseline in (("a", "clean"), ("b", "clean"), ("b", "a")):
+            truth = math.exp(SPEEDS[arm] - SPEEDS[baseline])
+            held.append(one.of(arm, baseline).low < truth < one.of(arm, baseline).high)
+
+    assert 0.92 <= np.mean(held) <= 0.98

@@ -246,7 +246,7 @@ def _run(scenario, gate, replica, pair, now, random, run, blocks, parts, policy)
         k = in_force if name == "current" else int(name[1:])
         rate = scenario.rate(k, hour)
         run.lost_s += BLOCK_S * max(0.0, 1.0 - rate / scenario.rate(in_force, hour))
-        run.blocks += name != "current"
+        run.blocks += k != in_force
         seconds = 0.7 * BLOCK_S
         tokens = 2000.0 * rate * seconds * drift * np.exp(random.normal(0, scenario.noise))
         where = {

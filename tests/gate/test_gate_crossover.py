@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +14,19 @@ from gate.test_gate_commands import put_rows, run
 from specscope.cli import main
 from specscope.errors import UsageError
 from specscope.evaluate.experiment.blocks import BlockTime
+from specscope.evaluate.experiment.crossover import SIDES, swapping
 from specscope.evaluate.verdict.crossover import judge_crossovers
 from specscope.evidence.crossovers import crossings
 from specscope.gate import calibration
-from specscope.gate.swap import Swap, crossover_policy, haproxy, nginx, schedule, swap_map
+from specscope.gate.swap import (
+    Swap,
+    crossover_policy,
+    haproxy,
+    nginx,
+    schedule,
+    sides_map,
+    swap_map,
+)
 from specscope.policy.stored import next_table, read_policies, write_policy
 from specscope.policy.table import GateTable
 from specscope.store.connection import Store
@@ -208,10 +218,32 @@ def test_each_stream_meets_both_sides_in_each_pair_and_a_coin_says_where_it_begi
 
     assert len(slots) == 6000
     pairs = list(zip(slots[::2], slots[1::2], strict=True))
-    assert all(one.stream_0 == other.stream_1 != one.stream_1 for one, other in pairs)
+    assert all(one.streams == other.streams[::-1] for one, other in pairs)
+    assert {one.streams for one, _ in pairs} == {("left", "right"), ("right", "left")}
     assert all(one.block % 2 == 0 for one, _ in pairs)
-    left_first = sum(one.stream_0 == "left" for one, _ in pairs)
+    left_first = sum(one.streams[0] == "left" for one, _ in pairs)
     assert abs(left_first - 1500) < 3 * math.sqrt(3000 / 4)
+
+
+def test_of_three_sides_each_pair_swaps_two_by_turns():
+    swap = Swap(("r0",), ("r1",), 120, third=("r2",))
+    slots = schedule(swap, swap.first_block(NOW), 100.0)
+
+    pairs = list(zip(slots[::2], slots[1::2], strict=True))
+    met = Counter()
+    for one, other in pairs:
+        moved = {n for n in range(3) if one.streams[n] != other.streams[n]}
+        assert sorted(one.streams) == sorted(other.streams) == ["left", "right", "third"]
+        assert {SIDES[n] for n in moved} == set(swapping(one.block // 2, 3))
+        met[tuple(sorted(moved))] += 1
+    assert set(met.values()) == {500}
+    assert crossover_policy([], swap, now=NOW, default_k=3)["crossover"]["third"] == ["r2"]
+    text = haproxy(swap, {})
+    assert "use_backend specscope_right if { var(txn.side) -m int 1 }" in text
+    assert "default_backend specscope_third" in text
+    assert len(sides_map(swap).splitlines()) == 12
+    assert "22 specscope_left;" in nginx(swap, {})
+    assert "20 specscope_third;" in nginx(swap, {})
 
 
 def test_the_hook_numbers_the_blocks_as_the_router_does():
@@ -232,7 +264,8 @@ def test_a_router_gets_the_side_of_each_block():
     text = haproxy(SWAP, {"r0": "10.0.0.1:8000"})
 
     assert [int(block) for block, _ in lines] == list(range(100, 130))
-    assert all(int(side) == SWAP.swapped(int(block)) for block, side in lines)
+    assert all(int(side) == SWAP.side_of(int(block), 0) for block, side in lines)
+    assert sides_map(SWAP) == "0 0\n1 1\n2 1\n3 0\n"
     assert "date,div(120),map_int_int(/etc/haproxy/specscope-swap.map,0)" in text
     assert "server r0 10.0.0.1:8000" in text
     assert "upstream specscope_left { random; server r0:8000; }" in nginx(SWAP, {})
@@ -276,7 +309,7 @@ def dsn_free(tmp_path):
 
 @pytest.mark.parametrize("sides", [((), ("r1",)), (("r0",), ("r0", "r1"))])
 def test_sides_that_are_none_are_refused(sides):
-    with pytest.raises(UsageError, match="replicas on both sides"):
+    with pytest.raises(UsageError, match="replicas on each side"):
         Swap(*sides, 120)
 
 

@@ -11,9 +11,12 @@ from gate.test_gate_crossover import NOW, SWAP, SWAPPED, blocks, boot_of, stored
 
 from specscope.cli import main
 from specscope.evaluate.experiment.blocks import LeftOut
+from specscope.evaluate.outputs.copies import OutputCheck
+from specscope.evaluate.outputs.states import DIFFERS
 from specscope.evaluate.verdict.crossover import judge_crossovers
 from specscope.evaluate.verdict.verdict import Metric
 from specscope.evidence.crossovers import Crossing, crossings
+from specscope.evidence.differences import lossy
 from specscope.gate.show import crossover_lines
 from specscope.gate.swap import Swap, check_sides, crossover_policy
 from specscope.store.connection import Store
@@ -212,6 +215,46 @@ def test_a_difference_that_was_not_declared_is_refused_by_name(part):
     assert f"--differs {part}" in "\n".join(crossover_lines(refused[0]))
 
 
+def test_a_lossy_rule_is_labelled_and_its_outputs_differ_by_declaration():
+    part = "configuration.speculative.rejection"
+    made, boots = differing(part)
+
+    (verdict,) = judged_parts(made, boots, (part,))
+
+    labelled = [name for name in names(verdict) if name.endswith(",lossy")]
+    assert labelled == ['k4 configuration.speculative.rejection="lenient",lossy']
+    assert numbers(verdict, "lossy", labelled[0]) == {"rule": "rejection=lenient"}
+    changed = OutputCheck(
+        epoch=verdict.epoch, class_="sql", arm=labelled[0], state=DIFFERS, compared=50,
+        differing=20, twins=50, twins_differing=0, excess=0.4, low=0.3, high=0.5, p_value=0.0,
+    )  # fmt: skip
+    body = crossover_policy([], dataclasses.replace(SWAP, differs=(part,)), now=NOW, default_k=4)
+    (crossing,) = crossings(made, dict.fromkeys(range(1, 7), body), boots)
+    for arm, flags in ((labelled[0], ()), ('k4 configuration.speculative.rejection="strict"', ())):
+        judged = judge_crossovers(
+            [dataclasses.replace(crossing, outputs=(dataclasses.replace(changed, arm=arm),))]
+        )
+        assert (judged[0].verdict.flags == flags) or arm in judged[0].verdict.best
+
+
+@pytest.mark.parametrize(
+    ("configuration", "rule"),
+    [
+        ({"speculative": {"rejection_sample_method": "fly"}}, "rejection_sample_method=fly"),
+        ({"speculative": {"rejection_sample_method": "block"}}, ""),
+        ({"x": {"speculative_accept_threshold_single": 0.9}},
+         "speculative_accept_threshold_single=0.9"),
+        ({"x": {"speculative_accept_threshold_acc": 1.0}}, ""),
+        ({}, ""),
+    ],
+)  # fmt: skip
+def test_lossy_rules_of_engines_are_known_by_name(configuration, rule):
+    boot = boot_of(0, "k4") | {"configuration": json.dumps(configuration)}
+
+    assert lossy(boot) == rule
+    assert lossy(boot | {"method": "none"}) == ""
+
+
 def test_drafters_that_never_met_target_only_decide_nothing():
     made, boots = differing("drafter")
     only = [block for block in made if block.policy > 4]
@@ -238,7 +281,7 @@ def test_two_calibrations_of_the_same_sides_are_one_crossover_however_they_are_c
 
     assert [one.policies for one in found] == [(1, 3), (5,)]
     assert (both.verdict.action, both.verdict.grade, both.verdict.pairs) == ("keep", "measured", 48)
-    assert both.joint.hardware.value == pytest.approx(1.1, rel=0.02)
+    assert both.joint.hardware[0].value == pytest.approx(1.1, rel=0.02)
     assert alone.verdict.flags == ("NOT_SWAPPED",)
 
 

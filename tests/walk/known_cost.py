@@ -202,9 +202,10 @@ class HookedEngine:
         slots: int,
         capacity: int,
         deploy: str = "",
+        draft: str | None = None,
     ) -> None:
         """name: of the replica, and with the deploy of an epoch of its own. k_max: 0 for an engine
-        without speculation."""
+        without speculation. draft: what its Boot calls the drafter."""
         self.clock, self.drafter = clock, drafter
         start = {"SPECSCOPE_RINGS": str(rings), "SPECSCOPE_REPLICA": name, "SPECSCOPE_SALT": "walk"}
         with patch.dict(os.environ, start):
@@ -214,7 +215,7 @@ class HookedEngine:
         self.boot = new_boot(
             settings, boot=blake2b(epoch.encode(), digest_size=8).hexdigest(), engine="reference",
             engine_version="test", target="test", method="draft_model" if k_max else "none",
-            k_max=k_max, epoch=epoch,
+            k_max=k_max, epoch=epoch, draft=draft,
         )  # fmt: skip
         self.ring, self.recorder = attach(settings, self.boot, clock)
         self.gate = fixed_gate(0)
@@ -277,6 +278,7 @@ class CostedEngine(HookedEngine):
         slots: int,
         capacity: int,
         deploy: str = "",
+        draft: str | None = None,
         began: int | None = None,
     ) -> None:
         """rates: conditional acceptance by position, for each class."""
@@ -284,7 +286,7 @@ class CostedEngine(HookedEngine):
         drafter = ReplayDrafter({}, rates, SHAPE.vocab, delay_us=cost.draft, wait=clock.advance)
         super().__init__(
             rings, name, costed_model(clock, cost), drafter, clock,
-            k_max=k_max, slots=slots, capacity=capacity, deploy=deploy,
+            k_max=k_max, slots=slots, capacity=capacity, deploy=deploy, draft=draft,
         )  # fmt: skip
 
     def ask(self, sequences, waiting):

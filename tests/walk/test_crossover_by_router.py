@@ -69,8 +69,9 @@ def test_the_gain_and_the_hardware_are_told_apart_once_the_sides_were_swapped(ju
     assert (gain.arm, gain.baseline) == (f"k{K}", "clean")
     assert holds(gain, TRUTH)
     assert gain.high / gain.low < 1.2
-    assert holds(joint.hardware, HARDWARE)
-    assert not holds(joint.hardware, 1.0)
+    (hardware,) = joint.hardware
+    assert holds(hardware, HARDWARE)
+    assert not holds(hardware, 1.0)
     assert not joint.confounded
 
 
@@ -81,7 +82,7 @@ def test_before_the_swap_the_hardware_is_in_the_gain_and_nothing_is_decided(judg
     assert (verdict.action, verdict.grade, verdict.flags) == (
         "not_comparable", "none", ("NOT_SWAPPED",),
     )  # fmt: skip
-    assert joint.hardware is None
+    assert joint.hardware == ()
     assert joint.confounded == {(f"k{K}", "clean")}
     assert holds(mixed, TRUTH / HARDWARE)  # the side that drafts stands on the slower machine
 

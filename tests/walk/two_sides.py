@@ -1,4 +1,4 @@
-"""Two engines that cannot change k, and a router that swaps two streams of clients between them.
+"""Engines that cannot change k, and a router that swaps streams of clients between two of them.
 
 Each side is the real engine on a clock of known cost, behind a ring of its own. Its hook numbers
 the blocks as that of any engine that keeps its own draft length; the router goes by what the policy
@@ -17,6 +17,7 @@ import numpy as np
 from known_cost import Cost, CostedEngine, Machine, Replay, greedy, prompt
 
 from specscope.engine.api import RequestEnd
+from specscope.evaluate.experiment.crossover import SIDES
 from specscope.gate.swap import Swap
 from specscope.policy.stored import StoredPolicy, read_policies
 from specscope.store.connection import Store
@@ -40,13 +41,14 @@ class CostedSide(CostedEngine):
 
     def __init__(
         self, rings: Path, name: str, deploy: str, cost: Cost, rates: Mapping[str, float], k: int,
-        clients: int,
+        clients: int, draft: str | None = None,
     ) -> None:  # fmt: skip
         machine = Shared(f"{name}{deploy}", drift=0.0, noise=0.05, block=0.0)
         machine.side = self
         super().__init__(
             rings, name, cost, {label: [rate] * max(1, k) for label, rate in rates.items()},
             machine, k_max=k, slots=clients, capacity=PROMPT + OUTPUT, deploy=deploy,
+            draft=draft,
         )  # fmt: skip
         blocks = Blocks(self.ring, self.recorder, name, self.boot.boot, self.clock, follows=False)
 
@@ -66,7 +68,10 @@ class Router:
     def __init__(self, policy: StoredPolicy, sides: Mapping[str, CostedSide]) -> None:
         said = policy.body["crossover"]
         block_s = policy.body["block_ms"] // 1000
-        self.swap = Swap(tuple(said["left"]), tuple(said["right"]), block_s, said["seed"])
+        third = tuple(said.get("third", ()))
+        self.swap = Swap(
+            tuple(said["left"]), tuple(said["right"]), block_s, said["seed"], third=third
+        )
         self.sides, self.labels = sides, list[str]()
         self.asked, self.now = 0, 0
         for side in sides.values():
@@ -82,8 +87,7 @@ class Router:
 
     def _ask(self, label: str) -> None:
         block = self.now // (self.swap.block_s * 10**9)
-        right = self.swap.swapped(block) != (self.labels.index(label) == 1)
-        side = self.sides["right" if right else "left"]
+        side = self.sides[SIDES[self.swap.side_of(block, self.labels.index(label))]]
         self.asked += 1
         number = self.asked % 3
         id_ = f"{side.boot.epoch}/{self.asked}"
@@ -117,16 +121,19 @@ class Router:
 def deploy(
     rings: Path, store: Store, name: str, costs: Mapping[str, Cost], ks: Mapping[str, int],
     rates: Mapping[str, float], clients: Mapping[str, int], begins: int, pairs: int,
+    drafts: Mapping[str, tuple[str, Mapping[str, float]]] | None = None,
 ) -> int:  # fmt: skip
-    """Both sides from their start to their end, whole pairs between; when it ended, ns since 1970.
+    """All sides from their start to their end, whole pairs between; when it ended, ns since 1970.
 
-    ks: what each side runs. begins: ns since 1970; pairs before it are cut.
+    ks: what each side runs. begins: ns since 1970; pairs before it are cut. drafts: of sides whose
+    drafter has a name, the name and the rates at which its proposals are kept.
     """
     policy = read_policies(store)[-1]
     both = sum(clients.values())
     sides = {
-        side: CostedSide(rings, side, name, costs[side], rates, ks[side], both)
-        for side in ("left", "right")
+        side: CostedSide(rings, side, name, costs[side], own, ks[side], both, draft)
+        for side in ks
+        for draft, own in [(drafts or {}).get(side, (None, rates))]
     }
     for side in sides.values():
         side.clock.ns = begins - side.clock.began

@@ -1,4 +1,4 @@
-"""Engines that cannot change k while they run: two sides, and a router that swaps their traffic.
+"""Engines that cannot change k while they run: sides, and a router that swaps their traffic.
 
 Each side keeps one configuration for a whole deploy: an engine without speculation (`clean`), one
 at k = 0 (`k0`), one that drafts (`k4`), or one whose draft length follows a table (`current`, the
@@ -8,6 +8,9 @@ both streams at the same times: streams and time cancel. What is left in the dif
 is their configurations and their hardware. The hardware cancels between deploys that differ: the
 configurations swapped, or both alike. Where there is none, nothing is called measured.
 
+Three sides take turns: each pair swaps the streams of two of them, so every pair is one contrast
+and pairs stay independent.
+
 Deploys are joined by least squares, weighted by their pairs, so that k over k0, k0 over clean and
 k over clean come from all of them. Source: Jones & Kenward, Design and Analysis of Cross-Over
 Trials.
@@ -15,6 +18,7 @@ Trials.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,8 +37,9 @@ from specscope.evaluate.statistics import ratio, sequential
 from specscope.evaluate.statistics.ratio import LogRatio
 
 Floats = NDArray[np.float64]
-Side = Literal["left", "right"]
-CLEAN, HARDWARE = "clean", "hardware"
+Side = Literal["left", "right", "third"]
+SIDES: tuple[Side, ...] = ("left", "right", "third")
+CLEAN = "clean"
 CURRENT, SCHEDULE = "current", "schedule"
 # Pairs after which intervals are narrowest: two deploys of 20, the least that a verdict takes.
 TIGHTEST_AT = 40
@@ -42,33 +47,38 @@ TIGHTEST_AT = 40
 
 @dataclass(frozen=True, slots=True)
 class SwapPair:
-    """Two adjacent blocks in which both sides served both streams; a block a side, summed."""
+    """Two adjacent blocks in which two sides served both streams; a block a side, summed.
+
+    sides: which two, where the first is called left.
+    """
 
     key: tuple[int, int]  # policy, number
     left: BlockTime
     right: BlockTime
+    sides: tuple[Side, Side] = ("left", "right")
 
 
 @dataclass(frozen=True, slots=True)
 class Deploy:
-    """All pairs in which the sides ran these configurations. contrast: left over right."""
+    """All pairs in which two sides ran these configurations. contrast: left over right."""
 
     left: str
     right: str
     contrast: LogRatio
+    sides: tuple[Side, Side] = ("left", "right")
 
 
 @dataclass(frozen=True, slots=True)
 class Crossover:
     """What the deploys say together.
 
-    estimates: of every configuration over every simpler one. hardware: left over right at equal
-    configurations; None where no deploy tells it. confounded: estimates, by arm and baseline,
+    estimates: of every configuration over every simpler one. hardware: of each side over another
+    at equal configurations, as far as deploys tell it. confounded: estimates, by arm and baseline,
     that hold the difference of the hardware, because no deploy takes it out.
     """
 
     estimates: tuple[Estimate, ...]
-    hardware: Estimate | None
+    hardware: tuple[Estimate, ...]
     deploys: tuple[Deploy, ...]
     confounded: frozenset[tuple[str, str]]
 
@@ -76,6 +86,14 @@ class Crossover:
         """One estimate; None where the deploys do not connect the two."""
         matching = (e for e in self.estimates if (e.arm, e.baseline) == (arm, baseline))
         return next(matching, None)
+
+
+def swapping(pair: int, sides: int) -> tuple[Side, Side]:
+    """The sides whose streams a pair swaps; of three sides each two by turns.
+
+    pair: its number. sides: 2 or 3.
+    """
+    return list(itertools.combinations(SIDES[:sides], 2))[pair % (1 if sides < 3 else 3)]
 
 
 def swap_pairs(
@@ -87,22 +105,22 @@ def swap_pairs(
     sides: of each replica; others are no part of it.
     """
     by_pair: dict[tuple[int, int], dict[Side, dict[int, list[BlockTime]]]] = defaultdict(
-        lambda: {"left": defaultdict(list), "right": defaultdict(list)}
+        lambda: {side: defaultdict(list) for side in SIDES}
     )
+    count = max(2, len(set(sides.values())))
     for block in dict.fromkeys(known(block) for block in blocks):
         if (side := sides.get(block.replica)) is not None:
             by_pair[block.policy, block.pair // 2][side][block.pair % 2].append(block)
     pairs, left_out = [], Counter[LeftOut]()
     for key in sorted(by_pair):
-        merged = {side: _whole(halves) for side, halves in by_pair[key].items()}
-        reasons = [one for one in merged.values() if isinstance(one, LeftOut)]
-        if reasons:
-            left_out[reasons[0]] += 1
+        two = swapping(key[1], count)
+        left, right = (_whole(by_pair[key][side]) for side in two)
+        if isinstance(left, LeftOut):
+            left_out[left] += 1
+        elif isinstance(right, LeftOut):
+            left_out[right] += 1
         else:
-            left, right = merged["left"], merged["right"]
-            assert isinstance(left, BlockTime)
-            assert isinstance(right, BlockTime)
-            pairs.append(SwapPair(key, left, right))
+            pairs.append(SwapPair(key, left, right, two))
     return pairs, dict(left_out)
 
 
@@ -124,16 +142,17 @@ def _whole(halves: Mapping[int, Sequence[BlockTime]]) -> BlockTime | LeftOut:
 
 def deploys_of(pairs: Sequence[SwapPair], objective: Objective) -> list[Deploy]:
     """Contrasts of the sides by what they ran, over the pairs that know the objective."""
-    by_arms: dict[tuple[str, str], list[tuple[BlockTime, BlockTime]]] = defaultdict(list)
+    by_arms: dict[tuple[str, str, tuple[Side, Side]], list[tuple[BlockTime, BlockTime]]]
+    by_arms = defaultdict(list)
     for pair in pairs:
         if all(objectives.knows(side, objective) for side in (pair.left, pair.right)):
-            by_arms[pair.left.arm, pair.right.arm].append((pair.left, pair.right))
-    contrasts = ((arms, objectives.contrast_of(rows, objective)) for arms, rows in by_arms.items())
-    return [
-        Deploy(*arms, one)
-        for arms, one in sorted(contrasts, key=lambda item: item[0])
-        if one is not None
-    ]
+            by_arms[pair.left.arm, pair.right.arm, pair.sides].append((pair.left, pair.right))
+    deploys = []
+    for (left, right, two), rows in sorted(by_arms.items(), key=lambda item: item[0]):
+        contrast = objectives.contrast_of(rows, objective)
+        if contrast is not None:
+            deploys.append(Deploy(left, right, contrast, two))
+    return deploys
 
 
 def crossover(
@@ -150,35 +169,40 @@ def crossover(
     """
     used = [deploy for deploy in deploys if deploy.contrast.se is not None]
     names = sorted({arm for deploy in used for arm in (deploy.left, deploy.right)}, key=_order)
-    columns = [*names, HARDWARE]
+    sides = [side for side in SIDES if any(side in deploy.sides for deploy in used)]
+    columns = [*names, *sides]
     design = np.zeros((len(used), len(columns)))
     for row, deploy in enumerate(used):
-        design[row, columns.index(deploy.left)] += 1.0
-        design[row, columns.index(deploy.right)] -= 1.0
-        design[row, -1] = 1.0
+        for ahead, behind in ((deploy.left, deploy.right), deploy.sides):
+            design[row, columns.index(ahead)] += 1.0
+            design[row, columns.index(behind)] -= 1.0
     blind = design.copy()  # as if the sides' hardware were the same
-    blind[:, -1] = 0.0
+    blind[:, len(names) :] = 0.0
 
-    def estimated(weights: Floats, arm: str, baseline: str) -> Estimate:
-        return _estimate(used, weights, arm, baseline, level, looked_at_often)
+    def between(ahead: str, behind: str) -> Floats:
+        wanted = np.zeros(len(columns))
+        wanted[columns.index(ahead)], wanted[columns.index(behind)] = 1.0, -1.0
+        return wanted
 
     estimates, confounded = [], set()
     for place, arm in enumerate(names):
         for baseline in names[:place]:
-            wanted = np.zeros(len(columns))
-            wanted[columns.index(arm)], wanted[columns.index(baseline)] = 1.0, -1.0
-            weights = _solve(used, design, wanted)
+            weights = _solve(used, design, between(arm, baseline))
             if weights is None:
-                weights = _solve(used, blind, wanted)
+                weights = _solve(used, blind, between(arm, baseline))
                 confounded.add((arm, baseline))
             if weights is not None:
-                estimates.append(estimated(weights, arm, baseline))
-    side = _solve(used, design, np.eye(len(columns))[-1])
+                estimates.append(_estimate(used, weights, arm, baseline, level, looked_at_often))
+    hardware = []
+    for ahead, behind in itertools.combinations(sides, 2):
+        weights = _solve(used, design, between(ahead, behind))
+        if weights is not None:
+            hardware.append(
+                _estimate(used, weights, ahead, behind, hardware_level, looked_at_often)
+            )
     return Crossover(
         estimates=tuple(estimates),
-        hardware=None
-        if side is None
-        else _estimate(used, side, "left", "right", hardware_level, looked_at_often),
+        hardware=tuple(hardware),
         deploys=tuple(deploys),
         confounded=frozenset(confounded),
     )

@@ -25,6 +25,8 @@ ENUMERATED = 14
 EXACT_FROM = 20
 # Bets of the e-value, in root mean squares of a pair's contrast: weak effects to overwhelming ones.
 _BETS = np.geomspace(0.05, 6.0, 14)
+# The same of a test that only stops what is worse: few bets, so that the worst stops early.
+_LOSS_BETS = np.geomspace(0.25, 4.0, 5)
 
 
 def sign_flip_p(scores: ArrayLike) -> float:
@@ -94,7 +96,7 @@ def loss_e_value(contrasts: ArrayLike) -> float:
     If the arm is faster and the noise of a pair symmetric around that with one peak, a loss of any
     size is rarer than a gain of the same size, so the capital shrinks in the mean.
     """
-    return _capital(contrasts, -_BETS)
+    return _capital(contrasts, -_LOSS_BETS)
 
 
 def _capital(contrasts: ArrayLike, sizes: Floats) -> float:

@@ -52,7 +52,8 @@ class Crossing:
     boot. outputs: of the configurations, compared. ambiguous: names that cover two
     configurations, with these; their blocks are void. undeclared: parts in which the sides differ
     and which nobody declared, each with its values; then all blocks are void. cache: tokens that
-    the key-value cache of a configuration holds, if its boots agree on one number. closed_loop:
+    the key-value cache of a configuration holds, if its boots agree on one number. lossy: by
+    configuration, the rule by which it accepts tokens and changes what requests get. closed_loop:
     clients wait for their answers, so the faster side rightly serves more.
     """
 
@@ -63,6 +64,7 @@ class Crossing:
     outputs: tuple[OutputCheck, ...] = ()
     ambiguous: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     cache: Mapping[str, int] = field(default_factory=dict)
+    lossy: Mapping[str, str] = field(default_factory=dict)
     undeclared: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     closed_loop: bool = False
 
@@ -110,7 +112,11 @@ def _judge(crossing: Crossing, rules: Rules, closed_loop: bool) -> JudgedCrossov
     rows = tuple(_row(pair, epoch, segment) for pair in pairs)
     names = sorted({block.arm for block in both})
     arms = tuple(summary for name in names if (summary := summarise(rows, name)))
-    outputs = [one for one in crossing.outputs if segment.class_ in (None, one.class_)]
+    outputs = [
+        one
+        for one in crossing.outputs
+        if segment.class_ in (None, one.class_) and one.arm not in crossing.lossy
+    ]
     flags = side_flags(pairs, rows, joint, deciding, level, outputs, closed_loop)
     chosen, k = _action(deciding, rules)
     if crossing.undeclared:
@@ -201,16 +207,17 @@ def _reasons(
     pairs: int,
 ) -> list[Reason]:
     reasons = [because(Why.CROSSOVER)]
+    reasons += [because(Why.LOSSY, arm, rule=rule) for arm, rule in sorted(crossing.lossy.items())]
     reasons += [of_outputs(one) for one in outputs if one.state in (DIFFERS, UNDECIDED)]
     reasons += [
         because(Why.HARDWARE_INCLUDED, one.arm, baseline=one.baseline)
         for one in joint.estimates
         if (one.arm, one.baseline) in joint.confounded
     ]
-    side = joint.hardware
-    if side is not None:
-        reasons.append(because(Why.HARDWARE, value=side.value, low=side.low, high=side.high))
-    elif joint.estimates:
+    for side in joint.hardware:
+        limits = {"value": side.value, "low": side.low, "high": side.high}
+        reasons.append(because(Why.HARDWARE, side.arm, baseline=side.baseline, **limits))
+    if joint.estimates and not joint.hardware:
         reasons.append(because(Why.SWAP_NEXT))
     if not joint.estimates:
         reasons.append(because(Why.NO_CONTRAST))

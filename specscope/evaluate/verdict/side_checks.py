@@ -53,10 +53,10 @@ def _uneven(pairs: Sequence[SwapPair]) -> bool:
     """
     groups: dict[tuple[str, ...], list[tuple[BlockTime, BlockTime]]] = {}
     for pair in pairs:
-        groups.setdefault((), []).append((pair.left, pair.right))
+        groups.setdefault(pair.sides, []).append((pair.left, pair.right))
         one, other = sorted((pair.left, pair.right), key=lambda side: side.arm)
         if one.arm != other.arm:
-            groups.setdefault((one.arm, other.arm), []).append((one, other))
+            groups.setdefault(("", one.arm, other.arm), []).append((one, other))
     return any(_favoured(group) for group in groups.values())
 
 

@@ -166,6 +166,7 @@ class Why(StrEnum):
     BACKLOG = "backlog"
     CROSSING = "crossing"
     CROSSOVER = "crossover"
+    LOSSY = "lossy"
     HARDWARE = "hardware"
     HARDWARE_INCLUDED = "hardware_included"
     SWAP_NEXT = "swap_next"

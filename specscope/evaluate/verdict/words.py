@@ -235,7 +235,8 @@ def _worsens(one: Reason) -> str:
 
 
 def _hardware(one: Reason) -> str:
-    return f"the sides' hardware alone: left runs at {one['value']:.3f} of right" + (
+    two = f"{one.arm} runs at {one['value']:.3f} of {one['baseline']}"
+    return f"the sides' hardware alone: {two}" + (
         "" if one["low"] is None else f" ({one['low']:.3g} to {one['high']:.3g})"
     )
 
@@ -302,6 +303,9 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
             if r["capacity_low"] is None
             else f"; at saturation {r.arm} serves at least {r['capacity_low']:.3g} times the tokens"
         )
+    ),
+    Why.LOSSY: lambda r: (
+        f"{r.arm} is lossy ({r['rule']}): requests get other outputs, so its speedup is not free"
     ),
     Why.HARDWARE: _hardware,
     Why.HARDWARE_INCLUDED: lambda r: (
