@@ -5,8 +5,8 @@ their answers. The engine starts once; all that reaches it are policies on its c
 commands of the product decide:
 
 1. single draft lengths and one table of unequal ones run in blocks by turns;
-2. `gate propose` ranks all tables by the rounds of these blocks;
-3. its table runs as an arm, beside the arms that it has to beat;
+2. `gate propose` ranks all tables by the rounds of these blocks, or asks for more of them;
+3. its table runs as an arm, beside the arms that it has to beat, until a cell changes;
 4. `gate recommend` and `gate apply` put a table in force, or leave it;
 5. that table runs in blocks by turns with every single draft length.
 
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import sys
 import tempfile
@@ -62,6 +63,8 @@ from specscope.store.roll import roll
 from specscope_agent.loss import rows_table
 
 PROMPT, SHORTEST, LONGEST, CLIENTS = 48, 20, 32, 16
+LEARN_AGAIN = 3  # times that the first arms run at most, until the engine is known
+PART = 12  # pairs between two looks at the proposed table
 
 
 def bundled_site(rings: Path, store: Store, arms: list[int], seed: int) -> Site:
@@ -88,11 +91,14 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     arguments.add_argument("--arms", default="0,1,2,4", help="draft lengths, 0 among them")
     arguments.add_argument(
-        "--learn", type=int, default=12, help="pairs that the model is fitted to"
+        "--learn",
+        type=int,
+        default=12,
+        help="pairs between two proposals, of which there are three",
     )
-    arguments.add_argument("--prove", type=int, default=48, help="pairs of the proposed table")
+    arguments.add_argument("--prove", type=int, default=48, help="most pairs of the proposed table")
     arguments.add_argument("--confirm", type=int, default=48, help="pairs of the table in force")
-    arguments.add_argument("--block-s", type=float, default=1.2)
+    arguments.add_argument("--block-s", type=float, default=1.6)
     arguments.add_argument("--allowance", type=float, default=1.25, help="times the wait at k = 0")
     arguments.add_argument("--seed", type=int, default=1)
     args = arguments.parse_args()
@@ -106,9 +112,7 @@ def main() -> int:
             site = bundled_site(Path("rings").resolve(), store, arms, args.seed)
             store.insert("boot", rows_table("boot", [dict(site.hooked.reader.boot)]))
             Path("unequal.json").write_text(json.dumps(unequal(site.labels, max(arms))))
-            words = [f"k{k}" for k in arms]
-            serve(site, [*words, "unequal.json"], args.learn, args.block_s)
-        decide_by_product(site, where, args)
+        decide_by_product(site, where, [*(f"k{k}" for k in arms), "unequal.json"], args)
         with Store.open(where) as site.store:
             table = table_in_force(read_policies(site.store), time.time_ns(), 0)
             print("in force:", *table_lines(table), sep="\n    ")
@@ -133,20 +137,40 @@ def serve(site: Site, words: Sequence[str], pairs: int, block_s: float) -> None:
     roll(site.store, everything=True)
 
 
-def decide_by_product(site: Site, where: str, args: argparse.Namespace) -> None:
-    """`gate propose`, its experiment, `gate recommend` and `gate apply`; each prints its lines."""
-    gate(where, "propose", "--out", "proposed.json")
-    arms = json.loads(Path("proposed.json").read_text())["proposal"]["arms"]
-    with Store.open(where) as site.store:
-        serve(site, arms, args.prove, args.block_s)
+def decide_by_product(
+    site: Site, where: str, first: Sequence[str], args: argparse.Namespace
+) -> None:
+    """The first arms, `gate propose`, its experiment, `gate recommend` and `gate apply`.
+
+    Each prints its lines. As an operator would, it runs the first arms again while the proposal
+    says that more pairs are needed, and the experiment until a cell changes.
+    """
+    for _ in range(LEARN_AGAIN):
+        with Store.open(where) as site.store:
+            serve(site, first, args.learn, args.block_s)
+        gate(where, "propose", "--out", "proposed.json")
+        proposal = json.loads(Path("proposed.json").read_text())["proposal"]
+        if proposal is not None and proposal["settled"]:
+            break
+    assert proposal is not None
+    for done in range(0, args.prove, PART):
+        with Store.open(where) as site.store:
+            serve(site, proposal["arms"], min(PART, args.prove - done), args.block_s)
+        gate(where, "recommend", "--closed-loop", "--out", "advice.json", shown=False)
+        moves = json.loads(Path("advice.json").read_text())["moves"]
+        if any(move["rule"] == "adopt" or move["new_k"] != move["old_k"] for move in moves):
+            break
     gate(where, "recommend", "--closed-loop", "--out", "advice.json")
     gate(where, "apply", "advice.json")
 
 
-def gate(where: str, *words: str) -> None:
-    """A command of the product, on a store."""
-    print("$ specscope gate", *words)
-    command(["gate", *words, "--store", where])
+def gate(where: str, *words: str, shown: bool = True) -> None:
+    """A command of the product, on a store. shown: whether its lines are printed."""
+    if shown:
+        print("$ specscope gate", *words)
+    with contextlib.redirect_stdout(sys.stdout if shown else io.StringIO()):
+        command(["gate", *words, "--store", where])
+    sys.stdout.flush()
 
 
 def throughput(store: Store, policy: int, single: tuple[str, ...]) -> bool:

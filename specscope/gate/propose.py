@@ -120,12 +120,27 @@ def proposal_lines(proposed: ProposedArms, file: Path, *, written: bool) -> list
         f"composition: {composition(one)}",
         f"the model is off by {largest_error(one.measured_off):.1%} on arm {worst}, its worst",
     ]
+    if not settled(one) and one.padding is not None:
+        lines.append(
+            "more pairs settle it: run the same arms again, a table of unequal lengths among them, "
+            "and propose again"
+        )
     if not proposed.worth:
         lines.append(_not_worth(proposed))
         return [*lines, *_next_step(proposed.arms(file))]
     if not written:
         lines.append(f"write it with `--out {file}`, then let it run as an arm:")
     return [*lines, *_next_step(proposed.arms(file))]
+
+
+def settled(one: Proposal) -> bool:
+    """Whether it is known how the engine composes rows of unequal drafts: packed, padded or partly.
+
+    A table that tells classes apart pays on some of these alone."""
+    if one.padding is None:
+        return False
+    low, high = one.padding_range or (one.padding, one.padding)
+    return high <= PACKED or low >= PADDED or (low > PACKED and high < PADDED)
 
 
 def composition(one: Proposal) -> str:
@@ -142,7 +157,7 @@ def composition(one: Proposal) -> str:
         return f"packed, {source}: rows that draft less save it"
     if low >= PADDED:
         return f"padded, {source}: rows that draft less save nothing"
-    if low > PACKED and high < PADDED:
+    if settled(one):
         return f"partly padded ({one.padding:.0%}), {source}"
     return (
         f"not settled by {one.pairs} pairs: {source}, the engine computes {low:.0%} to {high:.0%} "
@@ -161,6 +176,7 @@ def proposal_json(proposed: ProposedArms, file: Path) -> dict[str, Any]:
             "grade": "modelled",
             "epoch": proposed.epoch,
             "composition": composition(one),
+            "settled": settled(one),
             "worth": proposed.worth,
             "arms": list(proposed.arms(file)),
         },
