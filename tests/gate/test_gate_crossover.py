@@ -344,7 +344,7 @@ def test_calibrate_takes_draft_lengths_or_sides_and_not_both(dsn_free, capsys):
 
     assert (neither, both, code) == (2, 2, 0)
     assert "--k" in said
-    assert "the router swaps two streams between r0 and r1" in out
+    assert "the router swaps 2 streams between r0 and r1" in out
     assert "nothing is started" in out
 
 
