@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
+from weakref import WeakValueDictionary
 
 import grpc
 
@@ -115,7 +116,10 @@ class Ingest:
         self._ledger, self._metrics = ledger, metrics
         self._writer, self._admission = writer, admission
         self._access = access or Access()
-        self._one_at_a_time = asyncio.Lock()
+        self._turn = asyncio.Lock()
+        """To ask for positions, which one session does. Of each token one Hello waits for it, and
+        the others wait for that: however many a tenant says, one of another's waits for one."""
+        self._turn_of: WeakValueDictionary[Grant, asyncio.Lock] = WeakValueDictionary()
         self._room = ByteRoom(ROOM_BYTES, metrics)
         self._stored: dict[Source, Position] = {}
         self._streams: set[Stream] = set()
@@ -247,7 +251,8 @@ class Ingest:
         sources = named(hello.sources, stream.grant)
         self._bind(stream, sources)  # from here on the stream before hands nothing to the writer
         await self._written(sources)
-        async with self._one_at_a_time:
+        of_token = self._turn_of.setdefault(stream.grant, asyncio.Lock())
+        async with of_token, self._turn:
             found = await asyncio.to_thread(positions, self._ledger, sources)
         self._stored.update({s: at for s, at in found.items() if self._shipping.get(s) is stream})
         stream.down.put_nowait(

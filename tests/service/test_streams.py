@@ -11,6 +11,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
@@ -239,6 +240,45 @@ def test_a_stream_ends_if_the_service_s_clock_is_set_and_no_row_is_refused(
 
     assert raised.value.code().name == "ABORTED"
     assert stored == {"round": len(traffic.rounds), "loss": 0}
+
+
+def test_hellos_of_one_tenant_do_not_hold_up_another_s(tmp_path, monkeypatch):
+    """However many wait, the one of another tenant waits for one of them."""
+    tokens = write_tokens(tmp_path / "tokens.toml", red="a: publish", blue="b: publish")
+    begun, go_on, asked = threading.Event(), threading.Event(), []
+    positions, bound, named = ingest_.positions, threading.Semaphore(0), ingest_.named
+
+    def slow(ledger, sources):
+        asked.append(sources[0].replica)
+        begun.set()
+        go_on.wait(PATIENCE_S)
+        return positions(ledger, sources)
+
+    def counted(sources, grant):
+        bound.release()
+        return named(sources, grant)
+
+    monkeypatch.setattr(ingest_, "positions", slow)
+    monkeypatch.setattr(ingest_, "named", counted)
+    with (
+        service(f"chdb://{tmp_path}/store", told={"tokens": tokens}) as running,
+        ThreadPoolExecutor(21) as pool,
+    ):
+
+        def greet(replica, token):
+            return exchange(running.port, [], sources=[(replica, "b")], token=token)
+
+        work = [pool.submit(greet, f"a-{i}", "red") for i in range(20)]
+        assert begun.wait(PATIENCE_S)
+        for _ in range(20):
+            assert bound.acquire(timeout=PATIENCE_S)
+        work.append(pool.submit(greet, "b-0", "blue"))
+        assert bound.acquire(timeout=PATIENCE_S)
+        go_on.set()
+        assert all(resume(one.result(timeout=PATIENCE_S)) for one in work)
+
+    assert asked.index("b-0") <= 2
+    assert len(asked) == 21
 
 
 def test_a_source_has_one_stream_and_it_is_the_newest(tmp_path):
