@@ -20,7 +20,7 @@ from specscope_hook.boot import new_boot
 from specscope_hook.layout import Cursor
 from specscope_hook.reader import RingReader
 from specscope_hook.settings import HookSettings
-from specscope_hook.timers import CLOSES, READING_BITS, Part
+from specscope_hook.timers import MOMENTS
 
 BUDGET_US = 80.0
 BATCH = 256
@@ -32,6 +32,7 @@ class Engine:
     """As much of vLLM's scheduler and its requests as the adapter looks at."""
 
     vllm_config = None
+    finished_req_ids: frozenset[str] = frozenset()
 
     def __init__(self, batch: int) -> None:
         self.running = [object()]
@@ -85,15 +86,14 @@ def step_of(probe: SchedulerProbe, ids: list[str]):  # type: ignore[no-untyped-d
     ]
     given = {0: SimpleNamespace(outputs=outputs)}
     tag = 0
-    parts = (Part.VERIFY, CLOSES | Part.VERIFY, Part.SAMPLE, CLOSES | Part.SAMPLE, Part.DRAFT)
-    readings = [1000 * place << READING_BITS | part for place, part in enumerate(parts)]
+    moments = [1000 * place for place in range(MOMENTS)]
 
     def step() -> None:
         nonlocal tag
         tag += 1
-        made._specscope = (tag, [(tag, readings)], 0, "", None)
+        made._specscope = (tag, [(tag, moments)], 0, "", None)
         if probe.due:
-            probe.flush()
+            probe.catch_up()
         probe.before_update(made)
         probe.after_update(planned, made, given)
 

@@ -1,7 +1,8 @@
 """What the hook costs real vLLM, piece by piece, and in pairs of stretches with it on and off.
 
     export VLLM_TARGET_DEVICE=cpu SPECSCOPE_RINGS=/dev/shm/rings
-    PYTHON_OF_VLLM bench/vllm_overhead.py MODEL [--triples N] [--batch N ...] [--before PACKAGE]
+    PYTHON_OF_VLLM bench/vllm_overhead.py MODEL [--triples N] [--batch N ...] [--tokens N]
+        [--dtype TYPE] [--before PACKAGE]
 
 Runs inside vLLM's environment, see tests/vllm/environment.sh; MODEL is a directory. Scheduler and
 worker run in this process.
@@ -43,8 +44,9 @@ from typing import Any
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # scheduler and worker in this process
 os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "0")  # one thread: nobody waits for another
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("GOMP_SPINCOUNT", "0")  # its threads do not spin for each other on one core
 
-TOKENS = 384
 STATES = ("on", "detached", "off")
 RUNNER = (
     "execute_model",
@@ -55,6 +57,7 @@ RUNNER = (
     "propose_draft_token_ids",
 )
 BLANK = "make_stats"  # of the scheduler, once a step, wrapped by nobody
+WORKER_BLANK = "worker _sample"  # of the runner, the same: between two passes clocks cost more
 PROFILES = 6  # stretches of each build, in turn
 
 
@@ -95,13 +98,14 @@ class Pieces:
     def us(self, steps: int) -> dict[str, float]:
         """Of each wrapper a step, in microseconds, over the cheapest 99 % of its calls: in the
         others a neighbour on the machine had the core. What the clocks themselves cost is known
-        from BLANK, which has nothing of ours between them, and taken off."""
-        blank = statistics.median(self.calls[BLANK])
+        from the blanks, which have nothing of ours between them, and taken off."""
+        blanks = {name: statistics.median(self.calls[name]) for name in (BLANK, WORKER_BLANK)}
         costs = {}
         for name, calls in self.calls.items():
             cheapest = sorted(calls)[: math.ceil(0.99 * len(calls))]
-            if cheapest and name != BLANK:
+            if cheapest and name not in blanks:
                 mean = sum(cheapest) / len(cheapest)
+                blank = blanks[WORKER_BLANK if name.startswith("worker") else BLANK]
                 costs[name] = (mean - blank) * len(calls) / steps / 1e3
         return costs
 
@@ -173,7 +177,8 @@ class Hook:
                 if vars(self.owner)[name] is not beneath[name]:
                     setattr(self.owner, name, pieces.above(name, vars(self.owner)[name]))
             for name in RUNNER:
-                if vars(self.runner)[name] is beneath[name]:  # not wrapped by this build
+                wrapped = vars(self.runner)[name] is not beneath[name]
+                if not wrapped and f"worker {name}" != WORKER_BLANK:
                     delattr(self.runner, name)
                     continue
                 clocked = pieces.above(f"worker {name}", vars(self.runner)[name])
@@ -187,7 +192,7 @@ def unwrapped(method: Any) -> Any:
     return method
 
 
-def stretch(llm: Any, batch: int, requests: int | None = None) -> tuple[float, float]:
+def stretch(llm: Any, batch: int, tokens: int, requests: int | None = None) -> tuple[float, float]:
     """CPU and wall seconds that so many requests take; with more than a batch, in turn."""
     from vllm import SamplingParams
 
@@ -198,7 +203,7 @@ def stretch(llm: Any, batch: int, requests: int | None = None) -> tuple[float, f
     sampling = [
         SamplingParams(
             temperature=0.0,
-            max_tokens=TOKENS if requests is None else TOKENS // 2 + number * 37 % TOKENS,
+            max_tokens=tokens if requests is None else tokens // 2 + number * 37 % tokens,
             ignore_eos=True,
         )
         for number in range(len(prompts))
@@ -217,7 +222,9 @@ def slowdown(ones: list[float], others: list[float]) -> str:
     return f"{middle:+5.2f} % ({low:+.2f} to {high:+.2f})"
 
 
-def profile(llm: Any, hooks: dict[str, Hook], batch: int, requests: int | None) -> None:
+def profile(
+    llm: Any, hooks: dict[str, Hook], batch: int, tokens: int, requests: int | None
+) -> None:
     """Print each build's pieces per step, stretches of the builds in turn."""
     steps: dict[str, int] = defaultdict(int)
     for hook in hooks.values():
@@ -225,7 +232,7 @@ def profile(llm: Any, hooks: dict[str, Hook], batch: int, requests: int | None) 
     for _ in range(PROFILES):
         for name, hook in hooks.items():
             hook.put_in(between_clocks=True)
-            stretch(llm, batch, requests)
+            stretch(llm, batch, tokens, requests)
             steps[name] += hook.worker._tag
             assert hook.reader.fault_text == "", hook.reader.fault_text
             hook.take_out()
@@ -243,7 +250,7 @@ def profile(llm: Any, hooks: dict[str, Hook], batch: int, requests: int | None) 
         print("  " + ", ".join(f"{piece} {value:.1f}" for piece, value in us.items()), flush=True)
 
 
-def pairs(llm: Any, hook: Hook, batch: int, triples: int) -> None:
+def pairs(llm: Any, hook: Hook, batch: int, tokens: int, triples: int) -> None:
     """Print the slowdown over triples of stretches."""
     draw = random.Random(0)
     took: dict[str, list[tuple[float, float]]] = {state: [] for state in STATES}
@@ -252,12 +259,12 @@ def pairs(llm: Any, hook: Hook, batch: int, triples: int) -> None:
         hook.take_out() if state == "off" else hook.put_in(on=state == "on")
 
     be("on")
-    stretch(llm, batch)
+    stretch(llm, batch, tokens)
     steps = hook.worker._tag
     for _ in range(triples):
         for state in draw.sample(STATES, len(STATES)):
             be(state)
-            took[state].append(stretch(llm, batch))
+            took[state].append(stretch(llm, batch, tokens))
     assert hook.reader.fault_text == "", hook.reader.fault_text
     assert hook.reader.dropped == 0
     off_cpu, off_wall = (list(column) for column in zip(*took["off"], strict=True))
@@ -280,6 +287,8 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--triples", type=int, default=60)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 64])
+    parser.add_argument("--tokens", type=int, default=384, help="output of a request")
+    parser.add_argument("--dtype", default="auto", help="of vLLM; float32 is faster on most CPUs")
     parser.add_argument("--before", metavar="PACKAGE")
     arguments = parser.parse_args()
     from vllm import LLM
@@ -288,6 +297,7 @@ def main() -> None:
     llm = LLM(
         model=arguments.model,
         speculative_config=ngram,
+        dtype=arguments.dtype,
         enforce_eager=True,
         max_model_len=512,
         max_num_seqs=64,
@@ -300,13 +310,14 @@ def main() -> None:
     hooks["now"] = Hook(core, "specscope_hook")
     for hook in hooks.values():
         hook.take_out()
+    tokens = arguments.tokens
     for batch in arguments.batch:
-        stretch(llm, batch)
-        profile(llm, hooks, batch, None)
+        stretch(llm, batch, tokens)
+        profile(llm, hooks, batch, tokens, None)
         if batch > 1:
-            profile(llm, hooks, batch, 3 * batch)
+            profile(llm, hooks, batch, tokens, 3 * batch)
         if arguments.triples:
-            pairs(llm, hooks["now"], batch, arguments.triples)
+            pairs(llm, hooks["now"], batch, tokens, arguments.triples)
 
 
 if __name__ == "__main__":

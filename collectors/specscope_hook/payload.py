@@ -70,10 +70,12 @@ def round_payload(arrays: tuple[Any, ...], *scalars: Any) -> bytes:
         return round_struct(batch).pack(*scalars, *r, *c, *d, *k, *a, *e, *f, *v)
     parts = [_pack_scalars(*scalars)]
     for (code, size), values in zip(_CONVERSIONS, arrays, strict=True):
-        if getattr(values, "itemsize", 0) == size:
+        if size == 1:
+            parts.append(bytes(values))
+        elif getattr(values, "itemsize", 0) == size:
             parts.append(values.tobytes())
         else:
-            parts.append(bytes(values) if size == 1 else array(code, values).tobytes())
+            parts.append(array(code, values).tobytes())
     payload = b"".join(parts)
     if len(payload) != ROUND_SCALARS.size + batch * ROUND_SEQUENCE_BYTES:
         raise ValueError("a round's arrays differ in length")

@@ -91,14 +91,18 @@ def read_arguments(method: Callable[..., Any], *names: str) -> ReadArguments:
     behind = first + len(places)
     in_a_row = [place for place, _, _ in places] == list(range(first, behind))
 
-    # HOT PATH. Once a call of each wrapped method.
-    def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+    def read_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
         given = len(args)
-        if in_a_row and given >= behind:
-            return args[first:behind]
         return [
             args[place] if place < given else kwargs.get(name, default)
             for place, name, default in places
         ]
+
+    if not in_a_row:
+        return read_each
+
+    # HOT PATH. Once a call of each wrapped method.
+    def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        return args[first:behind] if len(args) >= behind else read_each(args, kwargs)
 
     return read

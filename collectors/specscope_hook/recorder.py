@@ -229,8 +229,12 @@ class Recorder:
         decode_ms: float = NAN,
         e2e_ms: float = NAN,
         digest: int = 0,
+        at_once: bool = True,
     ) -> None:
-        """Write a request's end, however it ended, with all that its admission said."""
+        """Write a request's end, however it ended, with all that its admission said.
+
+        at_once: whether the sidecar is to see it now; False for a caller that calls `flush` soon.
+        """
         if handle is None or (get_ident() != self._owner and not self._owned()):
             return
         try:
@@ -250,7 +254,8 @@ class Recorder:
             )
             self._push(REQUEST, payload)
             self._running = max(0, self._running - 1)
-            self._ring.flush()
+            if at_once:
+                self._ring.flush()
         except Exception as error:
             self.detach(f"recording a request's end: {error!r}")
 

@@ -124,6 +124,16 @@ class ClassRules:
         self._rules: list[Rule] = []
         self._default = UNLABELLED
 
+    @property
+    def none(self) -> bool:
+        """Whether there is no file: `own` then says all that `label` would."""
+        return self._path is None
+
+    def own(self, extra: dict[str, Any]) -> str:
+        """The class that the client named among the request's extra values, else the default."""
+        named = extra.get(CLASS_FIELD)
+        return named if isinstance(named, str) and named else self._default
+
     def label(self, facts: Facts) -> str:
         """The class of a request."""
         if self._path is not None and self._now() >= self._look_at:
@@ -131,8 +141,7 @@ class ClassRules:
         for rule in self._rules:
             if rule.matches(facts):
                 return rule.class_
-        own = facts.extra.get(CLASS_FIELD)
-        return own if isinstance(own, str) and own else self._default
+        return self.own(facts.extra)
 
     def _look(self, path: Path) -> None:
         """Read the file if it changed; say once per change where that is not possible."""

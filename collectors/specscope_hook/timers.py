@@ -3,14 +3,16 @@
 An adapter opens and closes parts while the engine runs, seals the step, and asks later which
 steps are known. A step that drafts for the next one (vLLM) closes its draft part last.
 
-In a process of its own a timer hands over `Sealed` steps: plain values, which cost a fifth of
-named tuples to send. `StepReader` makes `Step`s of them, away from the worker's critical path.
+An adapter on whose path each call counts keeps `moments` of a step instead, in their fixed places,
+and hands them over at its end. `Sealed` steps are plain values, which cost a fifth of named tuples
+to send to another process. `StepReader` makes `Step`s of them, away from the critical path.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
@@ -45,11 +47,22 @@ class Step(NamedTuple):
 
 
 Sealed = tuple[Any, ...]
-"""A step that another process may be sent: a Step's five values, or its tag and the host clock's
-readings, each `ns << READING_BITS | part`, with `CLOSES` added where the part ends."""
+"""A step that another process may be sent: a Step's five values, or its tag and its moments."""
 
-READING_BITS = 3
-CLOSES = 4
+VERIFY_BEGINS, VERIFY_ENDS, SAMPLE_BEGINS, DRAFT_BEGINS, DRAFT_ENDS, SAMPLE_ENDS = range(6)
+"""Places of a step's moments. A draft that begins interrupts the sampling."""
+MOMENTS = 6
+
+
+def spans_of(moments: Sequence[Any]) -> list[tuple[Part, Any, Any]]:
+    """The parts between a step's moments, each with its ends; a moment that was not is None."""
+    verify, logits, sample, draft, drafted, end = moments
+    spans = [(Part.VERIFY, verify, logits), (Part.DRAFT, draft, drafted)]
+    if draft is None:
+        spans.append((Part.SAMPLE, sample, end))
+    else:
+        spans += [(Part.SAMPLE, sample, draft), (Part.SAMPLE, drafted, end)]
+    return [span for span in spans if span[1] is not None and span[2] is not None]
 
 
 class StepReader:
@@ -60,20 +73,25 @@ class StepReader:
 
     def read(self, sealed: Sealed) -> Step:
         """Return the step's parts in microseconds."""
-        if len(sealed) > 2:
+        if len(sealed) != 2:
             return Step(*sealed)
-        tag, readings = sealed
-        opened, spent, end = [0, 0, 0], [NAN, NAN, NAN], 0
-        for reading in readings:
-            now, part = reading >> READING_BITS, reading & 3
-            if not reading & CLOSES:
-                opened[part] = now
-                continue
-            end = now
-            if opened[part]:
-                us = (now - opened[part]) / 1e3
-                spent[part] = us if math.isnan(spent[part]) else spent[part] + us
-                opened[part] = 0
+        tag, moments = sealed
+        if None not in moments:  # the rule
+            verify, logits, sample, draft, drafted, end = moments
+            drafting, verifying = (drafted - draft) / 1e3, (logits - verify) / 1e3
+            sampling, before = (end - sample) / 1e3 - drafting, self._last_end
+            self._last_end = end
+            idle = (end - before) / 1e3 - drafting - verifying - sampling if before else NAN
+            return Step(tag, drafting, verifying, sampling, idle)
+        spans = spans_of(moments)
+        return self.between(tag, spans, max((end for _, _, end in spans), default=0))
+
+    def between(self, tag: int, spans: Sequence[tuple[Part, int, int]], end: int) -> Step:
+        """Return the parts of a step that ended then, if it did; the host clock's ns."""
+        spent = [NAN, NAN, NAN]
+        for part, began, ended in spans:
+            us = (ended - began) / 1e3
+            spent[part] = us if math.isnan(spent[part]) else spent[part] + us
         draft, verify, sample = spent
         idle = NAN
         if self._last_end and end:
@@ -96,8 +114,15 @@ class Timer(Protocol):
         """It ends here; a part may open and close more than once in a step."""
         ...
 
-    def seal(self, tag: int) -> None:
-        """The step is over; `tag` comes back with its times."""
+    def moment(self) -> Any:
+        """Now, to be kept in one of a step's places; None if it cannot be known."""
+        ...
+
+    def seal(self, tag: int, moments: Sequence[Any] = ()) -> None:
+        """The step is over; `tag` comes back with its times.
+
+        moments: of a step whose parts were neither opened nor closed.
+        """
         ...
 
     def resolved(self) -> list[Step]:
@@ -115,22 +140,28 @@ class HostTimer:
     source = TimingSource.HOST
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self._now = (clock or SystemClock()).monotonic_ns
-        self._readings: list[int] = []
+        self.moment = (clock or SystemClock()).monotonic_ns
+        self._opened: dict[Part, int] = {}
+        self._spans: list[tuple[Part, int, int]] = []
+        self._end = 0  # of the part that ended last
         self._sealed: list[Sealed] = []
         self._reader = StepReader()
 
-    # HOT PATH. Eight of these a step, on code and data that the model has driven from the caches.
-
     def open(self, part: Part) -> None:
-        self._readings.append(self._now() << READING_BITS | part)
+        self._opened[part] = self.moment()
 
     def close(self, part: Part) -> None:
-        self._readings.append(self._now() << READING_BITS | CLOSES | part)
+        self._end = self.moment()
+        if began := self._opened.pop(part, 0):
+            self._spans.append((part, began, self._end))
 
-    def seal(self, tag: int) -> None:
-        self._sealed.append((tag, self._readings))
-        self._readings = []
+    # HOT PATH. Once a step, on code and data that the model has driven from the caches.
+    def seal(self, tag: int, moments: Sequence[Any] = ()) -> None:
+        if moments:
+            self._sealed.append((tag, moments))
+            return
+        self._sealed.append(tuple(self._reader.between(tag, self._spans, self._end)))
+        self._opened, self._spans, self._end = {}, [], 0
 
     def resolved(self) -> list[Step]:
         return [self._reader.read(sealed) for sealed in self.taken()]
@@ -154,7 +185,10 @@ class NoTimer:
     def close(self, part: Part) -> None:
         pass
 
-    def seal(self, tag: int) -> None:
+    def moment(self) -> None:
+        return None
+
+    def seal(self, tag: int, moments: Sequence[Any] = ()) -> None:  # noqa: ARG002
         self._steps.append(Step(tag, NAN, NAN, NAN, NAN))
 
     def resolved(self) -> list[Step]:
@@ -193,7 +227,7 @@ class CudaTimer:
         self._before: Any = None  # last event of the step resolved before
         self.missed = 0
 
-    def _mark(self) -> Any:
+    def moment(self) -> Any:
         if not self._free or self._cuda.is_current_stream_capturing():
             self._step.complete = False
             return None
@@ -202,7 +236,7 @@ class CudaTimer:
         return event
 
     def open(self, part: Part) -> None:
-        event = self._mark()
+        event = self.moment()
         if event is not None:
             self._opened[part] = event
 
@@ -210,14 +244,18 @@ class CudaTimer:
         began = self._opened.pop(part, None)
         if began is None:
             return
-        ended = self._mark()
+        ended = self.moment()
         if ended is None:
             self._free.append(began)
         else:
             self._step.spans.append((part, began, ended))
 
-    def seal(self, tag: int) -> None:
+    def seal(self, tag: int, moments: Sequence[Any] = ()) -> None:
         self._step.tag = tag
+        if moments:
+            self._step.spans = spans_of(moments)
+            ends = {id(event) for _, *events in self._step.spans for event in events}
+            self._free += [e for e in moments if e is not None and id(e) not in ends]
         self._sealed.append(self._step)
         self._step = _Pending(-1)
         self._free.extend(self._opened.values())
@@ -261,7 +299,5 @@ class CudaTimer:
         """All events but the step's last, which the next step's idle time is measured from."""
         if self._before is not None:
             self._free.append(self._before)
-        for _, began, ended in step.spans:
-            self._free.append(began)
-            if ended is not keep:
-                self._free.append(ended)
+        events = {id(event): event for _, *ends in step.spans for event in ends}
+        self._free += [event for event in events.values() if event is not keep]

@@ -2,10 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 from hook_fakes import ManualClock
 
-from specscope_hook.timers import CudaTimer, HostTimer, Part
+from specscope_hook.timers import CudaTimer, HostTimer, Part, StepReader
 
 
 def test_a_step_is_split_into_its_parts_and_the_time_between_them():
@@ -131,6 +132,32 @@ def test_events_are_made_once_and_used_again(device):
         assert known.verify_us == 5000
 
     assert device.made == 16
+    assert timer.missed == 0
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "wanted"),
+    [
+        ((0, 5, 6, 8, 11, 12), (3000, 5000, 3000)),  # a draft interrupts the sampling
+        ((0, 5, 6, None, None, 12), (math.nan, 5000, 6000)),
+        ((0, None, None, None, None, None), (math.nan,) * 3),
+    ],
+)
+def test_a_steps_moments_are_its_parts_and_their_events_are_used_again(device, at_ms, wanted):
+    timer, reader, host = CudaTimer(device, events=16), StepReader(), HostTimer()
+    for tag in range(40):
+        began, moments = device.now_ms, []
+        for at in at_ms:
+            device.now_ms = began if at is None else began + at
+            moments.append(None if at is None else timer.moment())
+        timer.seal(tag, moments)
+        device.now_ms = device.done_ms = began + 20
+        (step,) = timer.resolved()
+        assert step[1:4] == pytest.approx(wanted, nan_ok=True)
+        assert tag == 0 or math.isnan(wanted[1]) or step.idle_us == 20_000 - np.nansum(wanted)
+
+    host.seal(1, [None if at is None else at * 1_000_000 for at in at_ms])
+    assert reader.read(*host.taken())[1:4] == pytest.approx(wanted, nan_ok=True)
     assert timer.missed == 0
 
 

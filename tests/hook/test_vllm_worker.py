@@ -154,7 +154,7 @@ def test_a_broken_timer_reaches_the_scheduler_as_a_fault_once_and_nothing_else_d
     def broken(*_):
         raise RuntimeError("planted")
 
-    timer.open = timer.close = timer.seal = timer.taken = broken
+    timer.moment = timer.seal = timer.taken = broken
     probe = WorkerProbe(runner, timer)
     probe._wrap_runner()
     outputs = []

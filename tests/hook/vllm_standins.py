@@ -56,6 +56,7 @@ class Scheduler:
 
     def __init__(self, directory: Any, **settings: Any) -> None:
         self.running: list[Request] = []
+        self.finished_req_ids: set[str] = set()
         self.requests: dict[str, Request] = {}
         self.tag = 0
         self.vllm_config = a_config()
@@ -76,6 +77,7 @@ class Scheduler:
     def plan(self, drafts: dict[str, int], prompts: tuple[str, ...] = (), **more: Any) -> Any:
         """A step over prompts, and over sequences with so many proposals each."""
         self.probe.before_schedule()  # told in each step, where vLLM's wrapper asks `watching`
+        self.finished_req_ids = set()
         scheduled = {id_: self.requests[id_].num_tokens for id_ in prompts}
         scheduled |= {id_: k + 1 for id_, k in drafts.items()}
         planned = SimpleNamespace(
@@ -92,7 +94,7 @@ class Scheduler:
         self._update_after_schedule(planned)
         self.probe.after_schedule(planned)
         if self.probe.due:  # the worker computes
-            self.probe.flush()
+            self.probe.catch_up()
         return planned
 
     def _update_after_schedule(self, scheduler_output: Any) -> None:
@@ -156,6 +158,7 @@ class Scheduler:
     def leave(self, request: Request) -> None:
         del self.requests[request.request_id]
         self.running.remove(request)
+        self.finished_req_ids.add(request.request_id)
 
     def records(self) -> tuple[list[RingRound], list[RingRequest]]:
         """What is on the ring, with the rounds that only wait to be written together."""

@@ -45,7 +45,7 @@ VLLM = (
         "vllm/v1/core/sched/scheduler.py",
         "Scheduler",
         {**vllm._SCHEDULER, "get_request_counts": ()},
-        ("running", "vllm_config", "kv_cache_config"),
+        ("running", "finished_req_ids", "vllm_config", "kv_cache_config"),
     ),
     Seam("vllm/v1/worker/worker_base.py", "WorkerWrapperBase", dict(vllm._WORKER), ("worker",)),
     Seam("vllm/v1/engine/core.py", "EngineCore", {"shutdown": ()}, ("scheduler",)),

@@ -34,8 +34,7 @@ POINTS = {
     "finish_requests": (vllm_requests.Requests, "abort"),
     "ring": (Ring, "push"),
     "execute_model": (WorkerProbe, "_begin"),
-    "_model_forward, _sample, propose, opening": (HostTimer, "open"),
-    "_model_forward, _sample, propose, closing": (HostTimer, "close"),
+    "_model_forward, sample_tokens, propose": (HostTimer, "__init__"),
     "sample_tokens, sealing": (HostTimer, "seal"),
     "sample_tokens, carrying": (WorkerProbe, "_put"),
     "sample_tokens, output": (WorkerProbe, "_carry"),
@@ -44,6 +43,14 @@ POINTS = {
 
 def broken(*args: object, **kwargs: object) -> None:
     raise RuntimeError("planted")
+
+
+def without_clock(timer: HostTimer) -> None:
+    timed(timer)
+    timer.moment = broken
+
+
+timed = HostTimer.__init__
 
 
 def main() -> None:
@@ -90,9 +97,8 @@ def main() -> None:
     found = {"untouched": {"tokens": serve(), "on": scheduler._specscope.on}}
     for point, (owner, name) in POINTS.items():
         kept = vars(owner)[name]
-        setattr(
-            owner, name, broken
-        )  # first, since the worker's wrappers keep their timer's methods
+        # First, since the worker's wrappers keep their timer's methods.
+        setattr(owner, name, without_clock if name == "__init__" else broken)
         attach()
         probe = scheduler._specscope
         if owner is Ring:

@@ -32,6 +32,7 @@ def environment(extra: dict[str, str]) -> dict[str, str]:
         "GLOO_SOCKET_IFNAME": "lo",
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
+        "GOMP_SPINCOUNT": "0",  # threads that share a core do not spin for each other
         **extra,
     }
 

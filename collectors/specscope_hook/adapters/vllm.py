@@ -151,7 +151,7 @@ def _wrap_scheduler(owner: type[Any]) -> None:
         result = bitmask(*args, **kwargs)
         probe = args[0]._specscope
         if probe and probe.due:
-            probe.flush()
+            probe.catch_up()
         return result
 
     def add_request(*args: Any, **kwargs: Any) -> Any:

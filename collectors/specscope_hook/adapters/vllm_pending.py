@@ -108,7 +108,7 @@ class PendingRounds:
             prefill_us=NAN if rows.prompt_tokens else 0.0,
             invalid=rows.invalid,
             padded_tokens=rows.invalid + rows.padded,
-            preempted=len(taken.planned.preempted_req_ids or ()),
+            preempted=taken.preempted,
             mark=taken.mark or _NO_BLOCK,
             requests=rows.requests,
             classes=rows.classes,

@@ -60,31 +60,39 @@ class Requests:
         self.running: dict[str, Running] = {}
         self.ended = 0
         """How many have ended."""
+        self.prompts = 0
+        """How many are being worked on and have no token yet."""
 
-    def admit(self, request: Any) -> None:
-        """A request has joined the queue. Pooling requests give out no tokens: not ours."""
+    def admit(self, request: Any, now: int, unix: int) -> None:
+        """A request has joined the queue at this time (ns, monotonic and since 1970).
+
+        Pooling requests give out no tokens: not ours.
+        """
         id_ = request.request_id
         if id_ in self.running or request.sampling_params is None:
             return
         sampling, recorder = request.sampling_params, self._recorder
         adapter = request.lora_request.lora_name if request.lora_request else ""
         guided = request.structured_output_request is not None
-        label = self._rules.label(
-            Facts(
-                request_id=id_,
-                client_id=client_id(id_),
-                adapter=adapter,
-                model=self._model,
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                prompt_tokens=request.num_prompt_tokens,
-                max_tokens=request.max_tokens,
-                guided=guided,
-                extra=sampling.extra_args or {},
+        extra = sampling.extra_args or {}
+        if self._rules.none:
+            label = self._rules.own(extra)
+        else:
+            label = self._rules.label(
+                Facts(
+                    request_id=id_,
+                    client_id=client_id(id_),
+                    adapter=adapter,
+                    model=self._model,
+                    temperature=sampling.temperature,
+                    top_p=sampling.top_p,
+                    prompt_tokens=request.num_prompt_tokens,
+                    max_tokens=request.max_tokens,
+                    guided=guided,
+                    extra=extra,
+                )
             )
-        )
         hashed, class_ = recorder.request_hash(id_), recorder.class_id(label)
-        unix = self._unix()
         admission = recorder.admitted(
             request=hashed,
             class_=class_,
@@ -101,7 +109,7 @@ class Requests:
         if not recorder.on:
             return
         # The front end stamped the arrival on the wall's clock, in another process.
-        arrived = self._now() - max(0, unix - int(request.arrival_time * 1e9))
+        arrived = now - max(0, unix - int(request.arrival_time * 1e9))
         self.running[id_] = Running(
             id_,
             request,
@@ -126,12 +134,13 @@ class Requests:
             shape = tuple(getattr(sampling, name, None) for name in _SHAPES)
         return self._recorder.content_hash(prompt, adapter, request.max_tokens, shape)
 
-    def scheduled(self, ids: Iterable[str]) -> None:
-        """Work on these begins."""
+    def scheduled(self, ids: Iterable[str], now: int) -> None:
+        """Work on these begins at this time (monotonic ns)."""
         for id_ in ids:
             state = self.running.get(id_)
             if state is not None and not state.scheduled:
-                state.scheduled = self._now()
+                state.scheduled = now
+                self.prompts += 1
 
     def given(self, outputs: Iterable[Any], now: int) -> None:
         """These outputs ended a prompt's work, or the request, at this time (monotonic ns)."""
@@ -143,6 +152,7 @@ class Requests:
                 state.admission.cached_tokens = each.prefill_stats.num_cached_tokens
             if each.new_token_ids and not state.first_token:
                 state.first_token = now
+                self.prompts -= state.scheduled > 0
             if each.finish_reason is not None:
                 self._end(state, end_of(each), now)
 
@@ -163,6 +173,7 @@ class Requests:
         if reason == End.ABORT and getattr(state.request.sampling_params, "stop", None):
             reason = End.STOP_OR_ABORT  # the front end finds stop strings, and aborts
         first, scheduled = state.first_token, state.scheduled
+        self.prompts -= scheduled > 0 and not first
         tokens = list(state.request.output_token_ids)
         self._recorder.ended(
             state.admission,
@@ -176,6 +187,7 @@ class Requests:
             decode_ms=(now - first) / 1e6 if first else NAN,
             e2e_ms=(now - state.arrived) / 1e6,
             digest=token_digest(tokens),
+            at_once=False,
         )
 
 

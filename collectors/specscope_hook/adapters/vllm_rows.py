@@ -9,6 +9,7 @@ looked at: what a sequence holds is counted here, from its prompt and all that i
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,10 @@ from specscope_hook.payload import ALL_VERIFIED
 
 _ONE_LESS = bytes([0, *range(255)])
 """To translate bytes by: each less one."""
+_ALL_BITS = bytes([0] + [255] * 255)
+"""To translate bytes by: each but 0 becomes all ones."""
+_WIDE = 24 if sys.byteorder == "little" else sys.maxsize
+"""Sequences from which on adding one by one costs more."""
 
 
 @dataclass(slots=True)
@@ -48,7 +53,7 @@ class RowReader:
         self._ended = 0  # requests that had ended when the last step was read
         self._ids: list[str] = []
         self._states: list[Running] = []
-        self._contexts: list[int] = []  # of `_ids`, when the next step begins
+        self._contexts: Sequence[int] = []  # of `_ids`, when the next step begins
         self._requests = array("Q")
         self._classes = b""
         self._no_ends = b""
@@ -56,36 +61,25 @@ class RowReader:
     # HOT PATH. Once a step over all its sequences.
     def read(self, step: Taken) -> Rows:
         """The step's rows. Steps must come in the order in which they ran."""
-        ids, planned, lengths = self._ids, step.planned, step.lengths
-        scheduled = planned.num_scheduled_tokens
-        if step.given is not None or not ids or list(scheduled) != ids or not lengths:
-            return self._any(step)
-        if self._known.ended != self._ended:  # a step in flight may hold one that is gone
-            return self._any(step)
-        if planned.scheduled_new_reqs or planned.scheduled_cached_reqs.resumed_req_ids:
-            return self._any(step)
-        if planned.num_invalid_spec_tokens:
-            return self._any(step)
-        drafts = planned.scheduled_spec_decode_tokens
-        if list(drafts) == ids:
-            k = bytes(map(len, drafts.values()))
-        else:
-            k = bytes([len(drafts[id_]) if id_ in drafts else 0 for id_ in ids])
-        # A sequence is planned for k + 1 tokens or, with a prompt to compute, for more; so one
-        # sum tells that all of them decode.
-        if planned.total_num_scheduled_tokens != sum(k) + len(ids):
-            return self._any(step)
-        if step.order != ids:  # the order of tokens; that of the plan is another
-            place = step.place
-            lengths = bytes([lengths[place[id_]] for id_ in ids])
-        if 0 in lengths:
+        ids, lengths, k = self._ids, step.lengths, step.k
+        if (
+            step.given is not None
+            or not ids
+            or step.ids != ids
+            or 0 in lengths
+            or not lengths
+            or step.scheduled is not None
+            or step.anew
+            or step.refused
+            or self._known.ended != self._ended  # a step in flight may hold one that is gone
+        ):
             return self._any(step)
         accepted = lengths.translate(_ONE_LESS)
         if 0 in k:
-            pairs = zip(accepted, k, strict=True)
-            accepted = bytes([kept if k_ else 0 for kept, k_ in pairs])
+            drafted = int.from_bytes(k.translate(_ALL_BITS), "little")
+            accepted = (int.from_bytes(accepted, "little") & drafted).to_bytes(len(k), "little")
         contexts, verified = self._contexts, None
-        self._contexts = list(map(add, contexts, lengths))
+        self._contexts = _sums(contexts, lengths)
         if step.carried is not None and step.carried[4] is not None:
             verified = _verified(ids, step.carried[4])
         return Rows(
@@ -99,37 +93,32 @@ class RowReader:
     def _any(self, step: Taken) -> Rows:
         """Sequence by sequence: prompts are counted, what gave out nothing is left out."""
         self._settle()
-        planned, lengths, place = step.planned, step.lengths, step.place
-        drafts, refused = planned.scheduled_spec_decode_tokens, planned.num_invalid_spec_tokens
+        lengths, anew, refused = step.lengths or bytes(len(step.ids)), step.anew, step.refused
         running = self._known.running
         given = None
         if step.given is not None:
             given = {each.request_id: len(each.new_token_ids) for each in step.given}
-        # The V2 runner is told of requests that come back as if they were new.
-        anew = {new.req_id for new in planned.scheduled_new_reqs}
-        anew |= planned.scheduled_cached_reqs.resumed_req_ids
+        scheduled = step.scheduled or [k + 1 for k in step.k]
         contexts, k_, accepted, emitted = list[int](), list[int](), list[int](), list[int]()
         rows = Rows((), (), contexts, k_, accepted, emitted, ())
         ids, states = list[str](), list[Running]()
-        for id_, scheduled in planned.num_scheduled_tokens.items():
+        for id_, computed, k, made in zip(step.ids, scheduled, step.k, lengths, strict=True):
             state = running.get(id_)
             if state is None:
-                rows.padded += scheduled
+                rows.padded += computed
                 continue
-            made = lengths[place[id_]] if lengths else 0
             out = made if given is None else given.get(id_)
             held = state.held
             state.held += out or 0
-            draft = drafts.get(id_)
-            k = len(draft) if draft else 0
-            if not state.first_token or scheduled != k + 1 or id_ in anew:
+            if not state.first_token or computed != k + 1 or id_ in anew:
                 # One token of a prompt is scheduled with k more, so that all are alike; vLLM
                 # counts these as proposals that were refused.
-                rows.prompt_tokens += scheduled - k
+                rows.prompt_tokens += computed - k
                 rows.padded += k
                 continue
             if not made:
                 continue
+            kept = made - 1 if k else 0
             if refused and id_ in refused:
                 k -= refused[id_]
                 rows.invalid += refused[id_]
@@ -140,7 +129,7 @@ class RowReader:
             states.append(state)
             contexts.append(held - 1)  # its last token is in no cache yet
             k_.append(k)
-            accepted.append(made - 1 if draft else 0)
+            accepted.append(kept)
             emitted.append(out)
         self._keep(ids, states)
         rows.requests, rows.classes, rows.ends = self._requests, self._classes, self._no_ends
@@ -163,6 +152,18 @@ class RowReader:
         self._requests = array("Q", [state.hashed for state in states])
         self._classes = bytes([state.class_ for state in states])
         self._no_ends = bytes(len(ids))
+
+
+def _sums(contexts: Sequence[int], lengths: bytes) -> Sequence[int]:
+    """Contexts, each longer by its sequence's length."""
+    if len(lengths) < _WIDE:
+        return list(map(add, contexts, lengths))
+    # All of them at once, as one number of 32-bit digits.
+    longer = bytearray(4 * len(lengths))
+    longer[::4] = lengths
+    before = contexts if isinstance(contexts, memoryview) else array("I", contexts)
+    total = int.from_bytes(before, "little") + int.from_bytes(longer, "little")
+    return memoryview(total.to_bytes(len(longer), "little")).cast("I")
 
 
 def _verified(ids: list[str], admitted: dict[str, int]) -> bytes:

@@ -8,9 +8,9 @@ Prompt work is no round of a sequence: the step that ends a prompt gives out its
 without appearing in that sequence's rounds. So a request's output is one more than the sum
 of what its rounds emitted.
 
-While tokens wait to be given out, a step is only put on a list. `flush` reads and writes what
-is on it; vLLM's scheduler is asked for a grammar's bitmask right after its worker was started
-on the next step, and `flush` is called then.
+While tokens wait to be given out, a step or a new request is only put on a list. `catch_up` records
+what is on it; vLLM's scheduler is asked for a grammar's bitmask right after its worker was started
+on the next step, and `catch_up` is called then.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from specscope_hook.adapters.vllm_steps import (
     TOGETHER,
     TOGETHER_NS,
     TOGETHER_SEQUENCES,
-    Taken,
+    Kept,
     all_of,
+    taken,
 )
 from specscope_hook.attach import attach
 from specscope_hook.blocks import Blocks
@@ -68,10 +69,15 @@ class SchedulerProbe:
             self._lengths = Lengths(scheduler, self._requests, self._blocks, self._guarded)
         self._reader = RowReader(self._requests)
         self._rounds = PendingRounds(self._recorder)
-        self._steps: list[Taken] = []
+        self._steps: list[Kept] = []
+        self._arrivals: list[tuple[Any, int, int]] = []
+        """New requests, when they came (monotonic ns), and how many of `_steps` came before."""
+        self._begun: list[tuple[Any, int]] = []
+        """What plans begin to work on, and when (monotonic ns)."""
         self._marks: dict[int, Mark] = {}  # the block that each planned step belongs to
         self._lengths_out = b""
-        self._ended = False  # whether a request has, in one of them
+        self._due_at = 0  # when they are to be read, monotonic ns
+        self._steps_due = False
         self._last_end = 0  # 0 while the engine is idle
         self._scheduled_at = 0
         self._now = SystemClock.monotonic_ns
@@ -80,7 +86,7 @@ class SchedulerProbe:
         """Whether `before_schedule` and `after_schedule` have something to do in each step: after
         idle time, or under a policy. A new request is told to `after_schedule` all the same."""
         self.due = False
-        """Whether `flush` is to be called once the worker computes."""
+        """Whether `catch_up` is to be called once the worker computes."""
         self._recorder.on_detach(self._forget)
         atexit.register(self.close)
         log.info("specscope records to %s", self._ring.path)
@@ -94,6 +100,7 @@ class SchedulerProbe:
     def _fail(self, reason: str) -> None:
         """Be off from here on; what was recorded until here is written."""
         with suppress(Exception):
+            self._read_arrivals()
             self._read_steps()
         with suppress(Exception):
             self._rounds.write(True)
@@ -105,19 +112,21 @@ class SchedulerProbe:
         for kept in (self._rounds, self._requests, self._reader):
             kept.forget()
         self._marks.clear()
-        self._steps = []
+        self._steps, self._arrivals, self._begun = [], [], []
         if self._lengths is not None:
             self._lengths.follow(False)
 
     # --- what vLLM's scheduler does, as `vllm.py` tells it -------------------------------
 
+    # HOT PATH. One of these a request and two a step, so without `_guarded`, which costs a call.
+
     def admitted(self, request: Any) -> None:
         """A request has joined the queue."""
-        if request.request_id in self._requests.running:  # its namesake's end may be unread
-            self.flush()
-        self._guarded("admission", self._requests.admit, request)
-
-    # HOT PATH. Two of these a step, so without `_guarded`, which costs a call more.
+        try:
+            self._arrivals.append((request, self._now(), len(self._steps)))
+            self.due = True
+        except Exception as error:
+            self._fail(f"vLLM, admission: {error!r}")
 
     def before_schedule(self) -> None:
         """A step is about to be planned while `watching`; a block may begin with it."""
@@ -126,10 +135,13 @@ class SchedulerProbe:
             if not self._last_end:
                 self._scheduled_at = now
                 self._blocks.look()
-            if self._blocks.due(now):
-                self._read_steps()  # they belong to the block before
-                self._rounds.write()
-                self._blocks.advance(now)
+            if self._blocks.active:
+                self._read_arrivals()  # their draft length is asked for in this plan
+                if self._blocks.due(now):
+                    self._read_steps()  # they belong to the block before
+                    self._rounds.write()
+                    self._recorder.flush()
+                    self._blocks.advance(now)
             self._follow()
         except Exception as error:
             self._fail(f"vLLM, block: {error!r}")
@@ -142,7 +154,7 @@ class SchedulerProbe:
                     self._marks.clear()
                 self._marks[id(output)] = self._recorder.mark
             if output.scheduled_new_reqs:
-                self._requests.scheduled(new.req_id for new in output.scheduled_new_reqs)
+                self._begun.append((output.scheduled_new_reqs, self._now()))
         except Exception as error:
             self._fail(f"vLLM, schedule: {error!r}")
 
@@ -159,61 +171,78 @@ class SchedulerProbe:
             return  # since `before_update`
         try:
             now = self._now()
+            steps, scheduler, last_end = self._steps, self._scheduler, self._last_end
+            scheduled = planned.num_scheduled_tokens
+            running = scheduler.running
+            ended = scheduler.finished_req_ids
             if len(outputs) == 1:  # one front end, mostly
                 (only,) = outputs.values()
                 given = only.outputs
             else:
                 given = all_of(outputs)
-            turns = [
-                each
-                for each in given
-                if each.finish_reason is not None or each.prefill_stats is not None
-            ]
-            scheduled = len(planned.num_scheduled_tokens)
-            last_end, scheduler, steps = self._last_end, self._scheduler, self._steps
-            steps.append(
-                Taken(
-                    planned,
-                    made.req_ids,
-                    made.req_id_to_index,
-                    self._lengths_out,
-                    given if turns or len(given) != scheduled else None,
-                    turns,
-                    getattr(made, "_specscope", None),
-                    last_end or self._scheduled_at,
-                    now,
-                    not last_end,
-                    scheduler.get_request_counts()[1],
-                    self._marks.pop(id(planned), None) if self._marks else None,
-                )
+            if not (
+                ended
+                or self._begun
+                or self._requests.prompts
+                or len(running) != len(scheduled)
+                or len(given) != len(scheduled)
+                or planned.scheduled_cached_reqs.resumed_req_ids
+            ):
+                given = None  # each got all of its tokens and goes on; vLLM may free it
+            kept = (
+                planned,
+                made.req_ids,
+                made.req_id_to_index,
+                getattr(made, "_specscope", None),
+                self._lengths_out,
+                given,
+                last_end or self._scheduled_at,
+                now,
+                not last_end,
+                scheduler.get_request_counts()[1],
+                self._marks.pop(id(planned), None) if self._marks else None,
             )
-            if not scheduled or not scheduler.running:
+            steps.append(kept)
+            if not scheduled or not running:
                 self._last_end = 0
                 self.watching = True
                 self.flush()
                 return
+            self._last_end = now
             if not last_end:
                 self.watching = self._blocks.active
-            self._last_end = now
-            if turns and any(each.finish_reason is not None for each in turns):
-                self._ended = True
-            waiting, age = len(steps), now - steps[0].ended
+            waiting = len(steps)
+            if waiting == 1:
+                self._due_at = now + TOGETHER_NS
+            if ended:
+                self._due_at = min(self._due_at, now + ENDED_NS)
             if (
-                waiting >= TOGETHER
-                or waiting * scheduled >= TOGETHER_SEQUENCES
-                or age >= TOGETHER_NS
-                or (self._ended and age >= ENDED_NS)
+                now >= self._due_at
+                or waiting >= TOGETHER
+                or waiting * len(scheduled) >= TOGETHER_SEQUENCES
             ):
-                self.due = True
+                self.due = self._steps_due = True
                 if waiting >= 2 * TOGETHER:  # nobody asks for a bitmask here
                     self.flush()
         except Exception as error:
             self._fail(f"vLLM, round: {error!r}")
 
-    def flush(self) -> None:
-        """Read and write what is on the list, and look for a policy."""
-        self.due = self._ended = False
+    def catch_up(self) -> None:
+        """Record the requests that have come, and all steps if it is time."""
+        self.due = False
+        if self._steps_due:
+            self.flush()
+            return
         try:
+            self._read_arrivals()
+        except Exception as error:
+            self._fail(f"vLLM, admission: {error!r}")
+
+    def flush(self) -> None:
+        """Record all that is on the lists, and look for a policy."""
+        self.due = self._steps_due = False
+        try:
+            self._read_arrivals()
             self._read_steps()
             self._rounds.write()
             self._recorder.flush()
@@ -230,6 +259,7 @@ class SchedulerProbe:
         """The engine ends: write what still waits, and end the ring. A second call does nothing."""
         atexit.unregister(self.close)
         if self._recorder.on:
+            self._guarded("close", self._read_arrivals)
             self._guarded("close", self._read_steps)
             self._guarded("close", self._rounds.write, True)
         self._guarded("close", self._recorder.close)
@@ -237,17 +267,34 @@ class SchedulerProbe:
 
     # --- steps ---------------------------------------------------------------------------
 
-    def _read_steps(self) -> None:
-        """Steps on the list become rounds that wait for their times; requests end in between."""
-        steps, self._steps = self._steps, []
-        for step in steps:
+    def _read_arrivals(self) -> None:
+        """Requests on the list are admitted."""
+        if self._arrivals:
+            arrivals, self._arrivals = self._arrivals, []
+            requests, offset = self._requests, SystemClock.unix_ns() - self._now()
+            for request, at, steps in arrivals:
+                if request.request_id in requests.running:  # its namesake's end is not read yet
+                    self._read_steps(steps)
+                requests.admit(request, at, at + offset)
+        if self._begun:
+            begun, self._begun = self._begun, []
+            for new, at in begun:
+                self._requests.scheduled((each.req_id for each in new), at)
+
+    def _read_steps(self, count: int | None = None) -> None:
+        """The first so many steps on the list, or all, become rounds that wait for their times;
+        requests end in between."""
+        steps = self._steps if count is None else self._steps[:count]
+        self._steps = [] if count is None else self._steps[count:]
+        for kept in steps:
+            step = taken(kept)
             if step.carried is not None:
                 _, times, _, fault, _ = step.carried
                 if fault:
                     self._fail(fault)
                     return
                 self._rounds.know(times)
-            if step.planned.total_num_scheduled_tokens:
+            if step.ids:
                 self._rounds.add(step, self._reader.read(step))
             if step.turns:
                 if any(each.finish_reason is not None for each in step.turns):
@@ -255,9 +302,11 @@ class SchedulerProbe:
                 self._requests.given(step.turns, step.ended)
 
     def _abort(self, requests: Iterable[Any]) -> None:
+        self._read_arrivals()
         self._read_steps()
         self._rounds.write()
         self._requests.abort(requests, self._now())
+        self._recorder.flush()
 
     def _follow(self) -> None:
         """Draft lengths are only touched, and plans only looked at, while there is a policy."""

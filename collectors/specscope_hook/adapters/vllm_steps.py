@@ -7,17 +7,19 @@ two steps the model has emptied the processor's caches, and code that is warm co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Set
 from typing import Any, NamedTuple
 
 from specscope_hook.recorder import Mark
 from specscope_hook.timers import Sealed
 
-TOGETHER = 32  # steps that are read and written at once
+TOGETHER = 16  # steps that are read and written at once
 TOGETHER_SEQUENCES = 512  # or as many as have so many sequences together: half a millisecond
 TOGETHER_NS = 250_000_000  # and no later than this after the first of them
 ENDED_NS = 100_000_000  # or than this, once a request has ended
 
+
+NOBODY: frozenset[str] = frozenset()
 
 Carried = tuple[int, list[Sealed], int, str, dict[str, int] | None]
 """What a worker puts on its output, as attribute `_specscope`: its own step's tag, steps that have
@@ -29,14 +31,20 @@ a process each step."""
 class Taken(NamedTuple):
     """A step that is over. Clock readings in ns, monotonic."""
 
-    planned: Any
-    """vLLM's SchedulerOutput; nothing of it changes any more."""
-    order: Sequence[str]
-    """Ids of requests, in the order of `lengths`."""
-    place: dict[str, int]
-    """Of each id in `order`."""
+    ids: list[str]
+    """Of the requests that were scheduled."""
+    scheduled: list[int] | None
+    """Tokens that the target computed for each; None if one more than was drafted, for each."""
+    k: bytes
+    """Tokens drafted for each."""
     lengths: bytes
     """Tokens that came out of each, before vLLM cuts them at a stop; empty if none were sampled."""
+    anew: Set[str]
+    """Those whose prompt is computed from here on, for the first time or again."""
+    refused: dict[str, int] | None
+    """Of the drafts, refused by a grammar, by id."""
+    preempted: int
+    """Requests that were put back into the queue."""
     given: list[Any] | None
     """What vLLM gave out; None if each scheduled request got all of its tokens and goes on."""
     turns: list[Any]
@@ -51,6 +59,47 @@ class Taken(NamedTuple):
     """The block that it was planned in; None outside of one."""
 
 
+Kept = tuple[Any, ...]
+"""What is noted of a step on vLLM's critical path, and read by `taken`: its SchedulerOutput, which
+nobody changes any more; of its ModelRunnerOutput `req_ids`, `req_id_to_index` and `_specscope`, and
+how many tokens came out of each before vLLM cut them at a stop; its EngineCoreOutputs unless each
+scheduled request got all of its tokens and goes on; and the last five values of a Taken."""
+
+
 def all_of(outputs: dict[int, Any]) -> list[Any]:
     """What a step gave out, over vLLM's front ends."""
     return [each for some in outputs.values() for each in some.outputs]
+
+
+def taken(kept: Kept) -> Taken:
+    """Read what was noted of a step."""
+    planned, order, place, carried, lengths, given, *times = kept
+    ids, drafts = list(planned.num_scheduled_tokens), planned.scheduled_spec_decode_tokens
+    if list(drafts) == ids:
+        k = bytes(map(len, drafts.values()))
+    else:
+        k = bytes([len(drafts[id_]) if id_ in drafts else 0 for id_ in ids])
+    if lengths and order != ids:  # the plan and the runner have orders of their own
+        lengths += b"\0"  # for one that the runner did not compute
+        lengths = bytes([lengths[place.get(id_, -1)] for id_ in ids])
+    new, resumed = planned.scheduled_new_reqs, planned.scheduled_cached_reqs.resumed_req_ids
+    anew = NOBODY if not (new or resumed) else {each.req_id for each in new}.union(resumed)
+    decodes = planned.total_num_scheduled_tokens == sum(k) + len(ids)
+    turns = []
+    if given is not None:
+        turns = [e for e in given if e.finish_reason is not None or e.prefill_stats is not None]
+        if not turns and len(given) == len(ids):
+            given = None
+    return Taken(
+        ids,
+        None if decodes else list(planned.num_scheduled_tokens.values()),
+        k,
+        lengths,
+        anew,
+        planned.num_invalid_spec_tokens,
+        len(planned.preempted_req_ids or ()),
+        given,
+        turns,
+        carried,
+        *times,
+    )

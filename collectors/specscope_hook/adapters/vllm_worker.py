@@ -16,11 +16,25 @@ from specscope_hook.adapters.vllm_adaptive import AdmittedDrafts
 from specscope_hook.adapters.vllm_lengths import skip_at_zero
 from specscope_hook.adapters.vllm_steps import Carried
 from specscope_hook.plugin import read_arguments
-from specscope_hook.timers import CudaTimer, HostTimer, Part, Timer
+from specscope_hook.timers import (
+    DRAFT_BEGINS,
+    DRAFT_ENDS,
+    MOMENTS,
+    SAMPLE_BEGINS,
+    SAMPLE_ENDS,
+    VERIFY_BEGINS,
+    VERIFY_ENDS,
+    CudaTimer,
+    HostTimer,
+    Timer,
+)
 
 log = logging.getLogger("vllm.specscope")
 
 _KEPT_STEPS = 64  # times that no output takes are kept for so many steps
+STEPPING = MOMENTS
+"""Behind the moments of a step: whether one is under way."""
+_NOTHING = (*(None,) * MOMENTS, False)
 
 
 class WorkerProbe:
@@ -33,7 +47,7 @@ class WorkerProbe:
         self._source = int(timer.source)
         self._tag = 0
         self._kept = 0  # steps since times last rode on an output
-        self._stepping = False
+        self._moments: list[Any] = list(_NOTHING)
         self._fault = ""
         self._admitted: AdmittedDrafts | None = None
         self.on = True
@@ -82,24 +96,23 @@ class WorkerProbe:
         for (owner, name), wrapper in zip(targets, wrapped, strict=True):
             setattr(owner, name, wrapper)
 
-    # HOT PATH. Four of these a step: six clock readings or as many events. What `sample_tokens`
-    # does besides drafting is sampling, acceptance and bookkeeping.
+    # HOT PATH. Four of these a step, six moments, on code and data that the model has driven from
+    # the caches: so nothing is looked up in `self`. What `sample_tokens` does besides drafting is
+    # sampling, acceptance and bookkeeping.
 
     def _around_draft(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        opens, closes = self._timer.open, self._timer.close
+        moment, moments = self._timer.moment, self._moments
 
         def timed(*args: Any, **kwargs: Any) -> Any:
-            if not self._stepping:  # a warm-up, a graph capture or a dummy batch
+            if not moments[STEPPING]:  # a warm-up, a graph capture or a dummy batch
                 return original(*args, **kwargs)
             try:
-                closes(Part.SAMPLE)
-                opens(Part.DRAFT)
+                moments[DRAFT_BEGINS] = moment()
             except Exception as error:
                 self._fail(error)
             result = original(*args, **kwargs)
             try:
-                closes(Part.DRAFT)
-                opens(Part.SAMPLE)
+                moments[DRAFT_ENDS] = moment()
             except Exception as error:
                 self._fail(error)
             return result
@@ -107,12 +120,12 @@ class WorkerProbe:
         return timed
 
     def _before_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        opens = self._timer.open
+        moment, moments = self._timer.moment, self._moments
 
         def timed(*args: Any, **kwargs: Any) -> Any:
-            if self._stepping:
+            if moments[STEPPING]:
                 try:
-                    opens(Part.VERIFY)
+                    moments[VERIFY_BEGINS] = moment()
                 except Exception as error:
                     self._fail(error)
             return original(*args, **kwargs)
@@ -121,8 +134,8 @@ class WorkerProbe:
 
     def _around_execute(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """V1: verification runs from the forward pass to the logits, where this returns."""
-
-        read, closes = read_arguments(original, "scheduler_output"), self._timer.close
+        read = read_arguments(original, "scheduler_output")
+        moment, moments = self._timer.moment, self._moments
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             try:
@@ -130,9 +143,9 @@ class WorkerProbe:
             except Exception as error:
                 self._fail(error)
             result = original(*args, **kwargs)
-            if self._stepping:
+            if moments[STEPPING]:
                 try:
-                    closes(Part.VERIFY)
+                    moments[VERIFY_ENDS] = moment()
                 except Exception as error:
                     self._fail(error)
             return result
@@ -141,9 +154,8 @@ class WorkerProbe:
 
     def _around_execute_v2(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """V2: the whole of it, since its forward pass has no method of its own."""
-
         read = read_arguments(original, "scheduler_output", "dummy_run")
-        opens, closes = self._timer.open, self._timer.close
+        moment, moments = self._timer.moment, self._moments
 
         def timed(*args: Any, **kwargs: Any) -> Any:
             scheduler_output, dummy_run = read(args, kwargs)
@@ -151,14 +163,14 @@ class WorkerProbe:
                 return original(*args, **kwargs)
             try:
                 self._begin(scheduler_output)
-                if self._stepping:
-                    opens(Part.VERIFY)
+                if moments[STEPPING]:
+                    moments[VERIFY_BEGINS] = moment()
             except Exception as error:
                 self._fail(error)
             result = original(*args, **kwargs)
-            if self._stepping:
+            if moments[STEPPING]:
                 try:
-                    closes(Part.VERIFY)
+                    moments[VERIFY_ENDS] = moment()
                 except Exception as error:
                     self._fail(error)
             return result
@@ -166,28 +178,29 @@ class WorkerProbe:
         return timed
 
     def _begin(self, scheduler_output: Any) -> None:
-        if self._stepping:  # the step before came to no end
-            self._timer.seal(self._tag)
+        moments = self._moments
+        if moments[STEPPING]:  # the step before came to no end
+            self._timer.seal(self._tag, moments[:MOMENTS])
+            moments[:] = _NOTHING
             self._keep()
-        self._stepping = self.on and scheduler_output.total_num_scheduled_tokens > 0
-        if self._stepping:
+        if self.on and scheduler_output.total_num_scheduled_tokens > 0:
+            moments[STEPPING] = True
             self._tag += 1
 
     def _around_sample_tokens(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        opens, closes = self._timer.open, self._timer.close
+        moment, moments = self._timer.moment, self._moments
 
         def timed(*args: Any, **kwargs: Any) -> Any:
-            if self._stepping:
+            if moments[STEPPING]:
                 try:
-                    opens(Part.SAMPLE)
+                    moments[SAMPLE_BEGINS] = moment()
                 except Exception as error:
                     self._fail(error)
             output = original(*args, **kwargs)
-            if self._stepping or self._fault:
+            if moments[STEPPING] or self._fault:
                 try:
                     if self.on:
-                        closes(Part.SAMPLE)
-                    self._stepping = False
+                        moments[SAMPLE_ENDS] = moment()
                     self._carry(output)
                 except Exception as error:
                     self._fail(error)
@@ -197,9 +210,10 @@ class WorkerProbe:
 
     def _carry(self, output: Any) -> None:
         """Put the numbers on the output, or where it is not here yet, on it when it comes."""
-        tag = self._tag
+        tag, moments = self._tag, self._moments
         if self.on:
-            self._timer.seal(tag)
+            self._timer.seal(tag, moments[:MOMENTS])
+        moments[:] = _NOTHING
         admitted = None if self._admitted is None else self._admitted.take()
         if not hasattr(output, "get_output"):
             self._put(output, tag, admitted)
@@ -240,7 +254,7 @@ class WorkerProbe:
         if self.on:
             log.error("specscope times nothing from here on, serving goes on: %r", error)
             self._fault = f"worker: {error!r}"
-        self.on = self._stepping = False
+        self.on = self._moments[STEPPING] = False
 
 
 def _event_for(runner: Any) -> Callable[[], Any]:
