@@ -136,7 +136,8 @@ def surely_below(contrast: LogRatio, edge: float, alpha: float) -> bool:
     if contrast.pairs in looks and contrast.se:
         t = (contrast.delta - edge) / contrast.se
         return bool(special.stdtr(contrast.freedom, t) < by_student / len(looks))
-    limits = sequential.interval(contrast, 2.0 * by_sequence)  # each of its sides has half of it
+    # Each side of an interval has half of its error.
+    limits = sequential.interval(contrast, 2.0 * by_sequence, sequential.FIRST_LOOK)
     return limits is not None and limits[1] < edge
 
 

@@ -75,6 +75,20 @@ def test_a_sequence_is_wider_by_students_t_while_few_pairs_tell_their_spread():
     assert sequential.reach(22, spent=2) / sequential.margin(22) == pytest.approx(1.06789, abs=1e-5)
 
 
+def test_a_sequence_that_begins_with_its_first_look_is_narrower_there():
+    random = np.random.default_rng(5)
+    paths = random.normal(size=(4000, 400)).cumsum(axis=1)
+    counts = np.arange(1, 401)
+
+    limits = np.array([sequential.margin_from(t, 20) * t for t in counts[19:]])
+    crossed = (np.abs(paths[:, 19:]) > limits).any(axis=1).mean()
+
+    assert sequential.margin_from(20, 20) / sequential.margin(20) == pytest.approx(0.83, abs=0.02)
+    assert 0.02 < crossed < 0.05
+    with pytest.raises(ValueError, match="20 at least"):
+        sequential.margin_from(19, 20)
+
+
 @pytest.mark.parametrize(("cells", "ratio"), [(8, 1.22), (16, 1.29), (32, 1.35), (64, 1.41)])
 def test_what_many_cells_cost(cells, ratio):
     widened = sequential.margin(100, 0.05 / cells) / sequential.margin(100, 0.05)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from gate.autopilot_weeks import DRIFTS, SCENARIOS, TRAFFIC, right, week
+from gate.autopilot_weeks import CLEAR, DRIFTS, SCENARIOS, TRAFFIC, right, week
 from gate.test_gate_commands import put_rows, run
 from gate.test_gate_watch import steward
 from store.test_roll import put
@@ -38,11 +38,11 @@ NOW = 1_800_000_000 * 10**9
 OFF = GateTable((), 0)
 ARMS = (PolicyArm("k2"), PolicyArm("k4"), PolicyArm("mine", table=GateTable((Cell(4, "sql"),), 0)))
 STATE = AutopilotState(ARMS, 0.01, 0.5, False, 120.0, 24.0, NOW, NOW, 2)
-BY_NAME = {one.name: one for one in (*SCENARIOS, *DRIFTS)}
+BY_NAME = {one.name: one for one in (*SCENARIOS, *DRIFTS, *CLEAR)}
 
 
 @pytest.mark.parametrize(
-    "name", ["one clear winner", "the table in force is best", "a deploy changes the truth"]
+    "name", ["one clear winner", "losers beside the best", "a deploy changes the truth"]
 )
 def test_a_simulated_week_ends_at_the_right_table_within_its_budget(name):
     scenario = BY_NAME[name]

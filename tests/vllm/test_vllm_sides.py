@@ -37,6 +37,7 @@ def sides(request, vllm_python, models, tmp_path_factory):
     for side, name in SIDES.items():
         go = one_run(vllm_python, models, tmp_path_factory.mktemp(name))
         job = {"speculative_config": specs[name], "prompts": PROMPTS, "max_tokens": 96, "waves": 6,
+               "max_num_seqs": 3,  # so that the last prompt of a wave runs alone
                "temperature": 0.0, "ignore_eos": True}  # fmt: skip
         ran[side] = go(
             job, settings=ONE_PROCESS | {"SPECSCOPE_REPLICA": side}, policy=json.dumps(body)

@@ -89,7 +89,8 @@ class Campaign:
         pipeline = self.pipeline
         self.step(
             "calibrate", "calibrate", "--arms", "k0,k3", "--minutes", "0.2", "--block-s",
-            f"{BLOCK_S:g}", "--default-k", "0", "--closed-loop", "--approve", lasts_s=16.0,
+            f"{BLOCK_S:g}", "--default-k", "0", "--closed-loop", "--approve",
+            lasts_s=16.0, faults=3,
         )  # fmt: skip
         self.step("verdict", "recommend", "--default-k", "0", "--closed-loop")
         self.k = self.random.choice([k for k in range(K_MAX + 1) if k != self.k])
@@ -108,18 +109,23 @@ class Campaign:
             env=pipeline.environment, stdout=log, stderr=log,
         )  # fmt: skip
 
-    def step(self, name: str, *words: str, lasts_s: float = 0.0) -> None:
-        """A command, and a fault while it works or while what it started goes on for `lasts_s`."""
+    def step(self, name: str, *words: str, lasts_s: float = 0.0, faults: int = 1) -> None:
+        """A command, and faults while it works or while what it started goes on for `lasts_s`."""
         random = self.random
         self.pipeline.until(self.pipeline.healthy)
-        process = self._command(*words)
-        time.sleep(random.uniform(0.0, 1.3 * self.command_s + lasts_s))
-        victim = random.choice(["command", "service", "agent"])
-        if victim == "command":
-            process.send_signal(random.choice(SIGNALS))
-        else:
-            self._kill(victim)
-        self.seen.faults[name, victim] += 1
+        process, began = self._command(*words), time.monotonic()
+        moments = sorted(random.uniform(0, 1.3 * self.command_s + lasts_s) for _ in range(faults))
+        for moment in moments:
+            time.sleep(max(0.0, began + moment - time.monotonic()))
+            runs = process.poll() is None
+            victim = random.choice(
+                ["command", "service", "agent"] if runs else ["service", "agent"]
+            )
+            if victim == "command":
+                process.send_signal(random.choice(SIGNALS))
+            else:
+                self._kill(victim)
+            self.seen.faults[name, victim] += 1
         try:
             code = process.wait(3 * lasts_s + 20 * self.command_s)
         except subprocess.TimeoutExpired:

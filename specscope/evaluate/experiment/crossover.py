@@ -41,8 +41,8 @@ Side = Literal["left", "right", "third"]
 SIDES: tuple[Side, ...] = ("left", "right", "third")
 CLEAN = "clean"
 CURRENT, SCHEDULE = "current", "schedule"
-# Pairs after which intervals are narrowest: two deploys of 20, the least that a verdict takes.
-TIGHTEST_AT = 40
+# Pairs, or what unequal deploys are worth, before which no interval is shown.
+FIRST_LOOK = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ def _half_width(
 ) -> float | None:
     if looked_at_often:
         parts = [(one.se and abs(w) * one.se, one.scores) for w, one in taking]
-        return sequential.half_width_of_sum(parts, 1.0 - level, TIGHTEST_AT)
+        return sequential.half_width_of_sum(parts, 1.0 - level, FIRST_LOOK)
     return ratio.welch_half_width(
         [(abs(w) * (one.se or 0.0), one.freedom) for w, one in taking], level
     )

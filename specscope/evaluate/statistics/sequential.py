@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
-from scipy import special
+from scipy import optimize, special
 
 from specscope.evaluate.statistics.ratio import Floats, LogRatio, t_quantile
 
@@ -54,29 +55,57 @@ def margin(pairs: float, alpha: float = 0.05, rho2: float | None = None) -> floa
     return math.sqrt(2.0 * scaled / (pairs**2 * rho) * (0.5 * math.log(scaled) - math.log(alpha)))
 
 
-def reach(
-    length: float, alpha: float = 0.05, spent: int = 0, tightest_at: int = TIGHTEST_AT
-) -> float:
+def margin_from(pairs: float, first: float, alpha: float = 0.05) -> float:
+    """Half-width after `pairs`, in standard deviations of one pair, if none was looked at before
+    the first `first`. Looks that are never taken cost nothing, so early ones are narrower.
+
+    sqrt((a^2 + log(t / first)) / t), with 2 (1 - Phi(a) + a phi(a)) = alpha. ValueError if pairs
+    are fewer. Source: Robbins 1970, Statistical methods related to the law of the iterated
+    logarithm.
+    """
+    _check(pairs, alpha)
+    if pairs < first:
+        raise ValueError(f"pairs must be {first:g} at least, got {pairs}")
+    return math.sqrt((_crossed(alpha) ** 2 + math.log(pairs / first)) / pairs)
+
+
+@lru_cache(maxsize=256)
+def _crossed(alpha: float) -> float:
+    """The a of `margin_from`."""
+
+    def excess(a: float) -> float:
+        density = math.exp(-0.5 * a * a) / math.sqrt(2.0 * math.pi)
+        return 2.0 * (float(special.ndtr(-a)) + a * density) - alpha
+
+    return float(optimize.brentq(excess, 0.0, 40.0))
+
+
+def reach(length: float, alpha: float = 0.05, spent: int = 0, first: float | None = None) -> float:
     """Half-width after `length` pairs, in their own estimate of the deviation of one.
 
-    `margin`, times Student's t over the normal quantile of a fixed interval of 95 %. spent:
-    degrees of freedom that estimates beside the mean took. tightest_at: pairs after which the
-    sequence is narrowest, chosen before any ran.
+    `margin`, or with `first` pairs before any look `margin_from`, times Student's t over the normal
+    quantile of a fixed interval of 95 %. spent: degrees of freedom that estimates beside the mean
+    took.
     """
     freedom = length - 1.0 - spent
-    half = margin(length, alpha, tightest_rho2(tightest_at, alpha))
+    half = margin(length, alpha) if first is None else margin_from(length, first, alpha)
     return half * t_quantile(_USUAL, freedom) / t_quantile(_USUAL, math.inf)
 
 
-def interval(contrast: LogRatio, alpha: float = 0.05) -> tuple[float, float] | None:
+def interval(
+    contrast: LogRatio, alpha: float = 0.05, first: float | None = None
+) -> tuple[float, float] | None:
     """Interval of the log ratio, valid at every look. None before the first look is allowed.
 
-    Pairs with a memory are a sequence as long as the independent pairs that they are worth.
+    Pairs with a memory are a sequence as long as the independent pairs that they are worth. first:
+    as of `reach`; then None for a sequence that is shorter.
     """
     if contrast.se is None or contrast.pairs - contrast.spent < first_look(contrast):
         return None
     length = _length(contrast)
-    half = contrast.se * math.sqrt(length) * reach(length, alpha, contrast.spent)
+    if first is not None and length < first:
+        return None
+    half = contrast.se * math.sqrt(length) * reach(length, alpha, contrast.spent, first)
     return contrast.delta - half, contrast.delta + half
 
 
@@ -94,14 +123,14 @@ def half_width(
 
 
 def half_width_of_sum(
-    parts: Sequence[tuple[float | None, Floats]], alpha: float, tightest_at: int = TIGHTEST_AT
+    parts: Sequence[tuple[float | None, Floats]], alpha: float, first: float | None = None
 ) -> float | None:
     """Half-width around a sum of independent estimates. None before they may be looked at.
 
     parts: se and scores of each, as for `half_width`. All pairs are one sequence, stacked: the
     variances add, and the sequence is as long as the pairs that such a variance is known from
-    (Satterthwaite). Each part needs five pairs, all together as many as one sequence. tightest_at:
-    as of `reach`.
+    (Satterthwaite). Each part needs five pairs, all together as many as one sequence. first:
+    as of `reach`; then None for a sequence that is shorter.
     """
     if any(se is None or len(scores) < _FEWEST_OF_A_PART for se, scores in parts):
         return None
@@ -113,7 +142,9 @@ def half_width_of_sum(
         return 0.0
     spread = math.fsum(v**2 / len(scores) for v, (_, scores) in zip(variances, parts, strict=True))
     length = total**2 / spread
-    return math.sqrt(total * length) * reach(length, alpha, tightest_at=tightest_at)
+    if first is not None and length < first:
+        return None
+    return math.sqrt(total * length) * reach(length, alpha, first=first)
 
 
 def p_value(contrast: LogRatio) -> float:
