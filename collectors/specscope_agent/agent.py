@@ -68,7 +68,9 @@ class Agent:
             held=lambda: self.guardrail.held,
         )
         self.keeper = Keeper(
-            [KINDS[s.kind](s.path, s.replica) for s in settings.sources], self.spool, self.metrics
+            [KINDS[s.kind].follow(s.where, s.replica) for s in settings.sources],
+            self.spool,
+            self.metrics,
         )
         self.health = Health()
         if self.uplink:

@@ -27,7 +27,8 @@ class SourceSetting(NamedTuple):
 
     replica: str
     kind: str
-    path: Path
+    where: str
+    """Path of a log, or address of a page, as the kind asks for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,8 @@ def source_settings(environ: Mapping[str, str]) -> tuple[SourceSetting, ...]:
     for item in text.split(",") if text.strip() else ():
         parts = _SOURCE.fullmatch(item)
         if parts is None:
-            raise SettingsError(f"SPECSCOPE_SOURCES={item!r} is not [replica=]kind:path")
-        setting = SourceSetting(parts.group(1) or own, parts.group(2), Path(parts.group(3)))
+            raise SettingsError(f"SPECSCOPE_SOURCES={item!r} is not [replica=]kind:where")
+        setting = SourceSetting(parts.group(1) or own, parts.group(2), parts.group(3))
         if setting.kind not in KINDS:
             kinds = ", ".join(KINDS)
             raise SettingsError(f"SPECSCOPE_SOURCES={item!r}: {setting.kind} is none of: {kinds}")

@@ -63,8 +63,8 @@ KNOWN: dict[str, Setting] = {
     ),
     "SPECSCOPE_SOURCES": Setting(
         (SIDECAR,),
-        "servers without a hook, followed by their log: [replica=]llama.cpp:/path/to/log, "
-        "separated by commas",
+        "servers without a hook, separated by commas: [replica=]llama.cpp:/path/to/log follows a "
+        "log, [replica=]vllm.metrics:http://host:8000/metrics a page",
     ),
     "SPECSCOPE_SERVICE": Setting(
         (SIDECAR, COMMANDS),

@@ -80,25 +80,26 @@ def followed(environment: Mapping[str, str]) -> Iterator[Check]:
         yield Check("setting SPECSCOPE_SOURCES", "refused", str(error), "correct it")
         return
     for setting in settings:
-        what = f"{setting.kind} log {setting.path}"
-        if not setting.path.exists():
+        kind = KINDS[setting.kind]
+        what = f"{setting.kind} {'log' if kind.file else 'page'} {setting.where}"
+        if kind.file and not Path(setting.where).exists():
             remedy = "start the server with its output in this file, or correct SPECSCOPE_SOURCES"
             yield Check(what, "missing", "no such file", remedy)
             continue
-        source = KINDS[setting.kind](setting.path, setting.replica)
+        source = kind.follow(setting.where, setting.replica)
         try:
             harvest = source.poll(lambda _: Cursor())
         except OSError as error:
-            remedy = "let the sidecar's user read it"
+            remedy = "let the sidecar read it, or correct SPECSCOPE_SOURCES"
             yield Check(what, "failed", error.strerror or str(error), remedy)
             continue
         finally:
             source.close()
         if source.missing:
-            remedy = f"restart the server as docs/engines/{setting.kind}.md says"
+            remedy = f"restart the server as docs/engines/{kind.page} says"
             yield Check(what, "failed", source.missing, remedy)
         else:
-            detail = "requests are stored" if harvest else "no request has ended yet"
+            detail = f"{kind.stores} are stored" if harvest else "no request has ended yet"
             yield Check(what, "ok", detail)
 
 

@@ -43,7 +43,7 @@ def test_sources_need_no_rings_and_name_their_replicas():
 
     assert settings.rings is None
     assert [source.replica for source in settings.sources] == ["left", "own"]
-    assert [source.path.name for source in settings.sources] == ["a.log", "b.log"]
+    assert [source.where for source in settings.sources] == ["/logs/a.log", "/logs/b.log"]
 
 
 def test_an_empty_value_is_no_value(tmp_path):

@@ -90,6 +90,16 @@ def test_the_sidecar_streams_to_the_service_of_the_release():
     assert environment(agent)["SPECSCOPE_SERVICE"] == f"{service}.inference:7171"
 
 
+def test_servers_without_a_hook_are_named_to_the_sidecar():
+    values = values_of(CHART / "ci" / "example-serving-values.yaml")
+    sources = ["vllm.metrics:http://localhost:8000/metrics", "b=llama.cpp:/logs/llama.log"]
+    values.setdefault("sidecar", {})["sources"] = sources
+
+    pod = pod_template(one(render(values), "Deployment", "-example"))
+
+    assert environment(named(pod, "specscope-agent"))["SPECSCOPE_SOURCES"] == ",".join(sources)
+
+
 def test_the_spool_ends_before_the_node_evicts_the_pod(pod):
     limit = volume(pod, "specscope-spool")["emptyDir"]["sizeLimit"]
 

@@ -10,6 +10,7 @@ from vllm_checks import NGRAM
 from vllm_rings import CORES, read_ring, read_rings
 from vllm_server import complete, counters, server
 
+from specscope_agent.sources.vllm_metrics import FIELDS, POSITIONS, VllmMetrics
 from specscope_hook.columns import End
 from specscope_hook.errors import HookError
 from specscope_hook.layout import Cursor
@@ -28,7 +29,10 @@ def send(address, number):
 
 
 def serve(python, model, spec, tmp_path, cores="", arguments=()):
-    """40 requests, 12 at a time: how many tokens came back, the metrics page, and the rings."""
+    """40 requests, 12 at a time: how many tokens came back, the metrics page, and the rings.
+
+    What the sidecar would store of the page alone must be the page's own counts.
+    """
     rings = tmp_path / "rings"
     rings.mkdir()
     settings = {"VLLM_CPU_OMP_THREADS_BIND": cores} if cores else {}
@@ -39,8 +43,20 @@ def serve(python, model, spec, tmp_path, cores="", arguments=()):
         server(python, model, spec, rings, log, settings=settings, arguments=arguments) as address,
         ThreadPoolExecutor(12) as clients,
     ):
+        source = VllmMetrics(
+            f"{address}/metrics", "r0", now_ns=iter((0, 0, 10**11, 10**11)).__next__
+        )
+        source.poll(lambda _: Cursor())
+        source.kept()
         usage = list(clients.map(lambda number: send(address, number), range(40)))
         page = settled(address, sum(usage))
+        harvest = source.poll(lambda _: Cursor())
+    values = {row["field"]: row["value"] for row in harvest.rows["device"]}
+    assert None not in values.values()
+    for field, (series, _, gauge) in FIELDS.items():
+        assert gauge or values[field] == page[series, ""]
+    assert values["engine_accepted_at_0"] == page[POSITIONS, "0"]
+    assert harvest.boot["started_at"] > 0
     return usage, page, rings
 
 

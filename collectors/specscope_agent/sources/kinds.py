@@ -4,9 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from specscope_agent.sources.interface import LiveSource
 from specscope_agent.sources.llamacpp import LlamaCpp
+from specscope_agent.sources.vllm_metrics import VllmMetrics
 
-KINDS: dict[str, Callable[[Path, str], LiveSource]] = {"llama.cpp": LlamaCpp}
-"""Each takes a path and the name of the replica."""
+
+class Kind(NamedTuple):
+    """One kind of source.
+
+    follow: makes one of where it is followed and the name of the replica
+    """
+
+    follow: Callable[[str, str], LiveSource]
+    file: bool
+    """Whether it is followed in a file; else at an address."""
+    stores: str
+    """What it stores, for a person."""
+    page: str
+    """In docs/engines, how its server is to be started."""
+
+
+KINDS = {
+    "llama.cpp": Kind(
+        lambda where, replica: LlamaCpp(Path(where), replica), True, "requests", "llama.cpp.md"
+    ),
+    "vllm.metrics": Kind(VllmMetrics, False, "sums of intervals", "vllm-metrics.md"),
+}

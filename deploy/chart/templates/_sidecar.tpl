@@ -41,6 +41,10 @@ specscope.io/sidecar: "true"
       value: /etc/specscope-service/tls.key
     {{- end }}
     {{- end }}
+    {{- with .Values.sidecar.sources }}
+    - name: SPECSCOPE_SOURCES
+      value: {{ join "," . | quote }}
+    {{- end }}
     - name: SPECSCOPE_SPOOL
       value: /var/spool/specscope
     - name: SPECSCOPE_SPOOL_BYTES
