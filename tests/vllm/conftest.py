@@ -2,18 +2,17 @@
 
 import json
 import os
-import shutil
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from counters_traffic import checkpoints
 from vllm_rings import Run, environment, finish, read_ring
 
 from specscope_hook.reader import RingReader
 
 HERE = Path(__file__).parent
-BUNDLED = HERE.parents[1] / "specscope" / "engine" / "bundled"
 
 
 def pytest_configure(config):
@@ -50,14 +49,7 @@ def models(vllm_python, tmp_path_factory):
 def pair(tmp_path_factory):
     """The bundled pair as checkpoints that vLLM loads: trained, so it accepts as text does."""
     directory = tmp_path_factory.mktemp("pair")
-    for name in ("target", "draft"):
-        place = directory / name
-        place.mkdir()
-        shutil.copy(BUNDLED / f"{name}.safetensors", place / "model.safetensors")
-        shutil.copy(BUNDLED / f"{name}.json", place / "config.json")
-        shutil.copy(BUNDLED / "tokenizer.json", place)
-        names = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|end|>"}
-        (place / "tokenizer_config.json").write_text(json.dumps(names))
+    checkpoints(directory)
     return directory
 
 

@@ -46,6 +46,12 @@ def broken(*args: object, **kwargs: object) -> None:
     raise RuntimeError("planted")
 
 
+class Unusable:
+    """A number that cannot be added to another."""
+
+    __radd__ = broken
+
+
 def without_clock(timer: HostTimer) -> None:
     timed(timer)
     timer.moment = broken
@@ -99,7 +105,8 @@ def main() -> None:
     for point, (owner, name) in POINTS.items():
         kept = vars(owner)[name]
         # First, since the worker's wrappers keep their timer's methods.
-        setattr(owner, name, without_clock if name == "__init__" else broken)
+        faults = {"__init__": without_clock, "TOGETHER_NS": Unusable()}
+        setattr(owner, name, faults.get(name, broken))
         attach()
         probe = scheduler._specscope
         if owner is Ring:

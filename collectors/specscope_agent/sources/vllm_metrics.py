@@ -18,8 +18,6 @@ from dataclasses import asdict
 from http.client import HTTPException
 from typing import Any, NamedTuple
 
-from prometheus_client.parser import text_string_to_metric_families
-
 from specscope_agent.source import Source
 from specscope_agent.sources.interface import Harvest, Row
 from specscope_hook.boot import new_boot
@@ -180,6 +178,8 @@ def read_page(text: str, engine: str, at: int) -> Page:
 
     Raises Failed if it is no exposition, or has nothing of such an engine.
     """
+    from prometheus_client.parser import text_string_to_metric_families  # `doctor` has no extra
+
     wanted = {field.series for field in FIELDS.values()} | {POSITIONS}
     sums: dict[str, float] = {}
     models, created, process = set[str](), list[float](), 0.0

@@ -8,6 +8,7 @@ two steps the model has emptied the processor's caches, and code that is warm co
 from __future__ import annotations
 
 from collections.abc import Set
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from specscope_hook.recorder import Mark
@@ -78,10 +79,10 @@ def taken(kept: Kept) -> Taken:
     if list(drafts) == ids:
         k = bytes(map(len, drafts.values()))
     else:
-        k = bytes([len(drafts[id_]) if id_ in drafts else 0 for id_ in ids])
+        k = bytes(map(len, map(drafts.get, ids, repeat(()))))
     if lengths and order != ids:  # the plan and the runner have orders of their own
         lengths += b"\0"  # for one that the runner did not compute
-        lengths = bytes([lengths[place.get(id_, -1)] for id_ in ids])
+        lengths = bytes(map(lengths.__getitem__, map(place.get, ids, repeat(-1))))
     new, resumed = planned.scheduled_new_reqs, planned.scheduled_cached_reqs.resumed_req_ids
     anew = NOBODY if not (new or resumed) else {each.req_id for each in new}.union(resumed)
     decodes = planned.total_num_scheduled_tokens == sum(k) + len(ids)
