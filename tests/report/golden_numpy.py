@@ -202,6 +202,19 @@ def interval(contrast: tuple[float, float, int], alpha: float) -> tuple[float, f
     return math.exp(delta - half), math.exp(delta + half)
 
 
+def sequence(deviation: float, pairs: int, alpha: float, tightest_at: int = 100) -> float:
+    """Half-width of a confidence sequence (arXiv 2103.06476, its mixture tightest at 100 pairs),
+    with Student's t over the normal quantile, since the deviation of a pair is estimated."""
+
+    def margin(rho2: float, count: int) -> float:
+        scaled = count * rho2 + 1
+        return math.sqrt(2 * scaled / (count**2 * rho2) * math.log(math.sqrt(scaled) / alpha))
+
+    rho2 = min(np.geomspace(1e-4, 10, 200_001), key=lambda rho2: margin(rho2, tightest_at))
+    wider = stats.t.ppf(0.975, pairs - 1) / stats.norm.ppf(0.975)
+    return float(deviation * margin(rho2, pairs) * wider)
+
+
 def one_switch(segments: Sequence[Sequence[Mapping[str, Block]]], arms: Sequence[str]) -> float:
     """Speedup over target-only if every segment yields as many tokens. arms: one a segment."""
 

@@ -1,9 +1,11 @@
 """What earlier weeks promised, what the pairs since then say, and the trend between."""
 
 import dataclasses
+import re
 import time
 from datetime import UTC, datetime
 
+import numpy as np
 import pytest
 from evaluate.block_rows import Kind, rows
 from gate.test_gate_commands import put_rows
@@ -84,6 +86,23 @@ def test_the_trend_has_a_point_a_day_and_marks_what_changed(told, tmp_path):
     assert page.count("drafter v2") == 1
     write(told, tmp_path)
     assert "gave less than promised" in (tmp_path / "report.md").read_text()
+
+
+def test_the_picture_s_points_lie_where_time_and_speedup_say(told):
+    (picture,) = re.findall(r'<div class="chart"[^>]*>(<svg.*?Speedup of each kind of traffic over '
+                            r"time.*?</svg>)", to_html(told), re.DOTALL)  # fmt: skip
+    dots = re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)" style="fill: var\(--blue\)', picture)
+    drawn = iter(np.array(dots, dtype=float))
+
+    for row in told.trend:
+        x, y = np.array([next(drawn) for _ in row.points]).T
+        days = [one.at.timestamp() / 86_400 for one in row.points]
+        speedups = [one.speedup for one in row.points]
+        for place, values, sign in ((x, days, 1), (y, speedups, -1)):  # y grows downwards
+            slope, start = np.polyfit(values, place, 1)
+            assert np.sign(slope) == sign
+            assert np.allclose(slope * np.array(values) + start, place, atol=0.01)
+    assert next(drawn, None) is None
 
 
 def test_without_a_past_the_page_says_when_there_will_be_one(told):
