@@ -72,7 +72,7 @@ class Survivals:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Where the time of one arm of one segment goes, in milliseconds an output token."""
+    """Where the time of one arm of one segment goes, in milliseconds per output token."""
 
     segment: str
     arm: str
@@ -169,18 +169,18 @@ def time_parts(bars: Sequence[Bar]) -> str:
         used,
         frameon=False,
         labelcolor=INK,
-        ncols=len(used) or 1,
+        ncols=min(4, len(used)) or 1,  # seven in a row are wider than the picture
         loc="lower center",
         bbox_to_anchor=(0.45, 1.0),
     )
     axes.set_yticks(ticks, labels)
-    axes.set_xlabel("milliseconds an output token")
+    axes.set_xlabel("milliseconds per output token")
     axes.grid(axis="x", color=FAINT, lw=0.5)
     return svg(
         figure,
         "Where the time of a round goes",
         "; ".join(
-            f"{bar.segment} {bar.arm} {sum(bar.parts.values()):.2f} ms a token" for bar in bars
+            f"{bar.segment} {bar.arm} {sum(bar.parts.values()):.2f} ms per token" for bar in bars
         ),
     )
 

@@ -14,7 +14,14 @@ from specscope.report.model import Report, SegmentRow, StoryRow
 from specscope.report.phrases.actions import gain_said, length_said, worth_trying
 from specscope.report.phrases.evidence import outputs_said
 from specscope.report.phrases.numbers import interval, number
-from specscope.report.phrases.segments import deciding_arm, metrics_said, priced, verdict, why
+from specscope.report.phrases.segments import (
+    deciding_arm,
+    load_said,
+    metrics_said,
+    priced,
+    verdict,
+    why,
+)
 
 COLOURS = {"keep": "green", "set_k": "green", "disable": "red", "engine_fault": "red"}
 
@@ -133,6 +140,6 @@ def _story(story: StoryRow) -> str:
     switches = ", ".join(f"k = {one.k} {number(one.value)}x" for one in story.switches)
     table = ", ".join(f"{label} {k}" for label, k in story.table.items())
     return (
-        f"under {story.load} load, for all: {switches}; one draft length per class ({table}) "
+        f"under {load_said(story.load)}, for all: {switches}; one draft length per class ({table}) "
         f"{number(story.gate.value)}x ({interval(story.gate.low, story.gate.high)})"
     )

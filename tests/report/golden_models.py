@@ -84,7 +84,10 @@ def at_best(pairs: Sequence[Pair], fit: NDArray[np.float64], tokens: float, k: i
     batch, cached = each("k0", "batch"), each("k0", "n_kv")
     drafts = {arm: each(arm, "draft_us") for arm in ("k2", "k4")}
     step = max(0.0, (drafts["k4"] - drafts["k2"]) / 2)
-    draft = max(0.0, drafts["k2"] - 2 * step) + step * k
+    fixed = drafts["k2"] - 2 * step
+    if fixed < 0:  # no draft is free of its steps: the best line through nothing
+        fixed, step = 0.0, (2 * drafts["k2"] + 4 * drafts["k4"]) / (2**2 + 4**2)
+    draft = fixed + step * k
     other = min(max(0.0, each(a, "wall_us") - each(a, "draft_us") - each(a, "verify_us"))
                 for a in ("k2", "k4"))  # fmt: skip
     verify = float(fit @ [1.0, batch * (k + 1), cached])

@@ -377,7 +377,7 @@ def test_what_an_untried_length_could_reach(cohorts):
         class_, load = row["segment"].split()[0], row["segment"].split()[-1]
         pairs = segments[class_, load]
         tokens = models.most_tokens([[p[arm] for p in pairs] for arm in ("k2", "k4")], row["k"])
-        assert near(row["at_best"], models.at_best(pairs, fit, tokens, row["k"]), 1e-4)
+        assert near(row["at_best"], models.at_best(pairs, fit, tokens, row["k"]), 1e-5)
 
 
 def test_an_interval_of_live_traffic_holds_at_any_time(blocks):

@@ -202,6 +202,12 @@ def change(one: Reason) -> str:
     return reason(one)
 
 
+def thin(arm: str | None, lacking: Sequence[Mapping[str, Any]]) -> str:
+    """Why confidence is low. lacking: numbers of each reason THIN of the arm."""
+    counts = ", ".join(f"{one['have']} of {one['least']} {one['unit']}" for one in lacking)
+    return f"low confidence: {arm} has {counts}"
+
+
 def listed(names: Sequence[str]) -> str:
     """Names with commas between."""
     return ", ".join(names)
@@ -276,7 +282,7 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
         f"{r['break_even']:.2f}"
     ),
     Why.PAIRS_NEEDED: lambda r: f"needs about {r['pairs']} pairs in total",
-    Why.THIN: lambda r: f"low confidence: {r.arm} has {r['have']} of {r['least']} {r['unit']}",
+    Why.THIN: lambda r: thin(r.arm, [r.numbers]),
     Why.THIN_OUTPUTS: lambda r: (
         f"{r.arm} may change outputs: too few requests ran twice at k = 0 to tell"
     ),

@@ -49,13 +49,17 @@ def why(segment: SegmentRow, *, brief: bool = False) -> str:
     left_out = set(BESIDE_THE_TABLE if brief else ())
     if not Action(segment.action).gains:
         left_out.add(Why.WORSENS)  # an arm that loses is worse in other metrics too
-    sentences = [one.text for one in segment.flags]
-    sentences += [
-        one.text
+    told = [
+        one
         for one in segment.reasons
         if one.code not in left_out
         and (one.code not in ABOUT_ARMS or best is None or one.arm == best.arm)
     ]
+    lacking = [one for one in told if one.code == Why.THIN]
+    sentences = [one.text for one in segment.flags]
+    sentences += [one.text for one in told if one.code != Why.THIN]
+    for arm in dict.fromkeys(one.arm for one in lacking):
+        sentences.append(words.thin(arm, [one.numbers for one in lacking if one.arm == arm]))
     if best and best.held_equal and not brief:
         sentences.append(f"corrected for {best.held_equal}; uncorrected {number(best.unadjusted)}")
     return "; ".join(sentences)
@@ -134,6 +138,11 @@ def load_grid(report: Report) -> tuple[list[str], list[tuple[str, list[SegmentRo
     return loads, sorted(kinds.items())
 
 
+def load_said(load: str) -> str:
+    """A load in words: its name, such as `light load`, or its range, such as `load 2-4`."""
+    return f"load {load}" if load[:1].isdigit() else f"{load} load"
+
+
 def first_number(load: str) -> tuple[float, str]:
     """Where a range of loads begins, to sort by."""
     found = re.match(r"[\d.]+", load)
@@ -162,9 +171,9 @@ def has_memory(report: Report) -> bool:
 
 
 def graded(segment: SegmentRow) -> str:
-    """Grade and confidence of a verdict; a dash if it has neither."""
-    if segment.grade == segment.confidence == "none":
-        return "–"
+    """Grade and confidence of a verdict, as far as it has them; a dash if it has neither."""
+    if segment.confidence == "none":
+        return "–" if segment.grade == "none" else segment.grade
     return f"{'no grade' if segment.grade == 'none' else segment.grade}, {segment.confidence}"
 
 
