@@ -91,7 +91,7 @@ class Processes:
     def stop(self, name: str) -> None:
         """Ask a child to finish and wait; kill it when it does not.
 
-        Raises DemoError where it had ended untimely, had to be killed or ended with an error:
+        Raises DemoError if it had ended untimely, had to be killed or ended with an error:
         what it held is not to be trusted then.
         """
         self._check(name)

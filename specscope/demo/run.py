@@ -71,7 +71,7 @@ class Folders:
 def run(out: Path, size: Size, progress: Progress, *, seed: int | None = None) -> Report:
     """Everything, from empty folders to a report. Blocks until it is there.
 
-    Raises DemoError where a part ends early, StoreBusy where another demonstration uses `out`.
+    Raises DemoError if a part ends early, StoreBusy where another demonstration uses `out`.
     """
     with _tidy_ending():
         return _run(Folders(out), size, progress, seed)
@@ -202,7 +202,7 @@ def _wait_until_shipped(processes: Processes, folders: Folders) -> None:
 
 
 def _check_spool(folders: Folders) -> None:
-    """Raise DemoError where the sidecar has left batches behind: the evidence is not whole."""
+    """Raise DemoError if the sidecar has left batches behind: the evidence is not whole."""
     left = sum(1 for _ in folders.spool.glob("*/*.batch"))
     if left:
         raise DemoError(f"{left} batches did not reach the service; they wait in {folders.spool}")
@@ -250,6 +250,6 @@ def _dsn(folders: Folders) -> str:
 
 
 def _spare_core() -> int | None:
-    """The last processor, so that service and sidecar have another; None where there is one."""
+    """The last processor, so that service and sidecar have another; None if there is one."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     return cores[-1] if len(cores) > 1 else None

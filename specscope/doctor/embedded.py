@@ -14,7 +14,7 @@ from specscope.store.room import MIN_FREE_BYTES, Room
 
 
 def states(environment: Mapping[str, str]) -> Iterator[tuple[str, str, str, str]]:
-    """Name, state, detail and remedy of each check; nothing where no embedded store is named."""
+    """Name, state, detail and remedy of each check; nothing if no embedded store is named."""
     dsn = environment.get("SPECSCOPE_STORE", "")
     if not dsn.startswith("chdb:///"):
         return

@@ -19,7 +19,7 @@ UNKNOWN_TABLE = 60  # as ClickHouse numbers it
 def read_class_blocks(store: Store, since: int = 0) -> list[BlockClass]:
     """How long each class waited in the blocks that concern a time since, in ns.
 
-    Of a large fleet, blocks at one time come added up, as its other blocks do. Nothing where an
+    Of a large fleet, blocks at one time come added up, as its other blocks do. Nothing if an
     older version made the store.
     """
     where = evidence_condition(since)

@@ -25,7 +25,7 @@ class Hold(NamedTuple):
 
 
 def read_holds(store: Store) -> list[Hold]:
-    """All that the store knows of. Raises StoreError where it cannot be read."""
+    """All that the store knows of. Raises StoreError if it cannot be read."""
     holds = []
     for row in store.rows(queries.guardrails()):
         try:
@@ -70,7 +70,7 @@ def _touched(
 
 
 def _pair_ns(policy: Mapping[str, Any]) -> int:
-    """Length of a pair that is numbered by time; 0 where pairs are not."""
+    """Length of a pair that is numbered by time; 0 if pairs are not."""
     arms, block_ms = policy.get("arms"), policy.get("block_ms")
     if policy.get("kind") != "blocks" or not arms or not block_ms:
         return 0

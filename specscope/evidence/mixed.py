@@ -33,7 +33,7 @@ class MixedRounds:
 def read_mixed(
     store: Store, policies: Sequence[StoredPolicy], since: int, epoch: str | None = None
 ) -> MixedRounds:
-    """Pairs of open traffic that began since a time, ns since 1970, as far as raw rounds reach.
+    """Pairs of live traffic that began since a time, ns since 1970, as far as raw rounds reach.
 
     epoch: whose; the one that ran blocks last, by default. Raises StoreError if the store cannot be
     read.

@@ -17,7 +17,7 @@ MOST = 500_000
 def read_outputs(store: Store, since: int = 0, most: int = MOST) -> list[OutputCheck]:
     """Checks of every arm on requests admitted since a time, ns since 1970.
 
-    Raises StoreError where the store cannot be read.
+    Raises StoreError if the store cannot be read.
     """
     where = since_condition("admitted_at", since)
     rows = store.rows(queries.outputs(where, every=_every(store, where, most)))
@@ -33,7 +33,7 @@ def read_side_outputs(
 ) -> list[OutputCheck]:
     """The same of a crossover by router, whose arms are what its boots ran.
 
-    ran: by replica and boot. Raises StoreError where the store cannot be read.
+    ran: by replica and boot. Raises StoreError if the store cannot be read.
     """
     where = f"policy IN ({', '.join(f'{number:d}' for number in policies)})"
     rows = store.rows(queries.outputs(where, _every(store, where, most), ran, baseline))

@@ -1,4 +1,4 @@
-"""The evidence of a period: everything that verdicts rest on, read from the store once."""
+"""The evidence of a period: everything that verdicts are based on, read from the store once."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that verdicts on a period rest on, read once.
+    """All that verdicts on a period are based on, read once.
 
     since: the period's beginning, ns since 1970. blocks: of every epoch, without crossovers by
     router; their parts beside them. crossings: those crossovers. classes: delays of each class

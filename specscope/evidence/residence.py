@@ -35,10 +35,10 @@ class ProposedBlocks:
 
 
 def proposed_blocks(store: Store, since: int = 0) -> ProposedBlocks | None:
-    """From requests admitted since a time, ns since 1970; None where none is known to have ended.
+    """From requests admitted since a time, ns since 1970; None if none is known to have ended.
 
     From arrival to end, so time in the queue counts too: blocks are rather longer than needed.
-    Raises StoreError where the store cannot be read.
+    Raises StoreError if the store cannot be read.
     """
     rows = store.rows(queries.residence(since_condition("admitted_at", since)))
     if not rows:

@@ -1,4 +1,4 @@
-"""Where evidence of open traffic begins: with its epoch, and with the table that it is about."""
+"""Where evidence of live traffic begins: with its epoch, and with the table that it is about."""
 
 from __future__ import annotations
 

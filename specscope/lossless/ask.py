@@ -44,7 +44,7 @@ class Plan:
 
 
 def ask(plan: Plan, prompts: Sequence[Prompt], say: Say) -> AskedPrompts:
-    """Ask both servers. Raises InputError where one cannot be reached, or answers nothing."""
+    """Ask both servers. Raises InputError if one cannot be reached, or answers nothing."""
     return asyncio.run(_ask(plan, prompts, say))
 
 

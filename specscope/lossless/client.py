@@ -28,7 +28,7 @@ class AskedServer(Served):
         self.name, self.detailed = name, True
 
     async def ask(self, prompt: Prompt, most_tokens: int) -> Completion:
-        """Raises InputError where no whole answer comes."""
+        """Raises InputError if no whole answer comes."""
         if self.detailed:
             answer = await self._post(prompt, most_tokens, _details(prompt.chat))
             if answer.status_code not in _REFUSED:

@@ -29,7 +29,7 @@ class Remote:
     def chosen(cls, environ: Mapping[str, str], given: str | None, dsn: str) -> Remote | None:
         """The service that was given, or the environment's where the store can only be read.
 
-        None where neither is; then the store itself is written. Raises UsageError for an
+        None if neither is; then the store itself is written. Raises UsageError for an
         address that is none, without a token, or if the token would cross a network in the clear.
         """
         read_only = dsn.startswith("http")
@@ -54,8 +54,8 @@ class Remote:
     def apply(self, body: Mapping[str, Any], note: str) -> int:
         """Put a policy in force; returns its number once the store has it.
 
-        Raises NumberTaken where another came first, UsageError for a policy that cannot be
-        followed, ServiceError where the service refuses or cannot be reached.
+        Raises NumberTaken if another came first, UsageError for a policy that cannot be
+        followed, ServiceError if the service refuses or cannot be reached.
         """
         wire = _wire()
         policy = wire.Policy(number=body["policy"], json=json.dumps(body), note=note)
@@ -64,7 +64,7 @@ class Remote:
     def keep(self, replay: str) -> int:
         """Store the verdicts of a replay, its result as JSON. Returns how many there are.
 
-        Raises UsageError for a result that is none, ServiceError where the service refuses or
+        Raises UsageError for a result that is none, ServiceError if the service refuses or
         cannot be reached.
         """
         return int(self._call("Keep", _wire().Replay(json=replay)).verdicts)

@@ -57,7 +57,7 @@ class StoredPolicy:
 
     @property
     def table(self) -> GateTable:
-        """Its gate table. Raises UsageError where it cannot be read."""
+        """Its gate table. Raises UsageError if it cannot be read."""
         return read_table(self.body)
 
     @property
@@ -127,7 +127,7 @@ class StoredPolicy:
 
     @property
     def fault(self) -> str:
-        """Why its table cannot be read; empty where it can."""
+        """Why its table cannot be read; empty if it can."""
         try:
             read_table(self.body)
         except UsageError as error:
@@ -144,7 +144,7 @@ class Change:
 
 
 def read_policies(store: Store) -> list[StoredPolicy]:
-    """All policies, oldest first. Raises StoreError where the store cannot be read."""
+    """All policies, oldest first. Raises StoreError if the store cannot be read."""
     found = []
     for row in store.rows(queries.policies()):
         try:
@@ -163,7 +163,7 @@ def history(policies: Sequence[StoredPolicy]) -> list[Change]:
 
 
 def newest_with_table(policies: Sequence[StoredPolicy]) -> StoredPolicy | None:
-    """The policy whose table is in force; None where none has one."""
+    """The policy whose table is in force; None if none has one."""
     tables = with_table(policies)
     return tables[-1] if tables else None
 
@@ -316,8 +316,8 @@ def write_policy(
 ) -> int:
     """Add a policy, through the service where one is given; sidecars follow within seconds.
 
-    Returns its number. Raises StoreError where the store cannot be written, UsageError for a
-    read endpoint without its service, ServiceError where the service does not take it.
+    Returns its number. Raises StoreError if the store cannot be written, UsageError for a
+    read endpoint without its service, ServiceError if the service does not take it.
     """
     if service is not None:
         return service.apply(body, note)

@@ -33,7 +33,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a cell rests on, for those who read the table; the hook looks past it.
+    """What a cell is based on, for those who read the table; the hook looks past it.
 
     grade: measured or replayed. ratio, low, high: of `arm` over `baseline`; count: of pairs, or
     of requests of a replay. route: its class belongs in a pool of its own. tpot_ms: what the
@@ -72,7 +72,7 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Where its k applies. None: everywhere. Two cells are equal whatever they rest on."""
+    """Where its k applies. None: everywhere. Two cells are equal whatever they are based on."""
 
     k: int
     class_: str | None = None
@@ -175,7 +175,7 @@ def unknown_keys(table: Mapping[str, Any]) -> list[str]:
 
 
 def _basis(raw: Any) -> Basis | None:
-    """What a policy says that a cell rests on; what this version does not know is left out."""
+    """What a policy says that a cell is based on; what this version does not know is left out."""
     if not isinstance(raw, dict) or raw.get("grade") not in GRADES:
         return None
     kinds = {"route": bool, "count": int} | dict.fromkeys(("arm", "baseline", "primary"), str)

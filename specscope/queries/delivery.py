@@ -15,7 +15,7 @@ YOUNG = """(rounds > 0 AND stored_at >= now64(9, 'UTC') - INTERVAL 1 HOUR
 def losses(where: str = EVERYTHING) -> str:
     """Records that exist nowhere any more, by replica, kind and reason. [records]
 
-    Table `loss`, time `lost_at`. `count` is unknown where any of them is, such as a tail.
+    Table `loss`, time `lost_at`. `count` is unknown if any of them is, such as a tail.
     """
     return f"""
         SELECT replica, table, reason, if(countIf(isNull(count)) = 0, sum(l.count), NULL) AS count,
@@ -181,7 +181,7 @@ def starts(where: str = EVERYTHING) -> str:
 
 
 LAST_POLICY = (1 << 31) - 1
-"""Highest number of a policy: one a second since 1970 would still be below it."""
+"""Highest number of a policy: one per second since 1970 would still be below it."""
 
 
 def events(where: str = EVERYTHING) -> str:

@@ -12,7 +12,7 @@ def evidence_condition(since: int) -> str:
     """SQL condition on blocks: what verdicts on the time since then rest on. since: ns since 1970.
 
     A cohort's blocks count where they began since then: it runs once and is looked at once. Blocks
-    of open traffic are looked at while they grow, under intervals that hold at all looks of one
+    of live traffic are looked at while they grow, under intervals that hold at all looks of one
     growing set. A window that slides would start that set anew each time, so all blocks count of
     each epoch that ran since then, and of each crossover, whose sides are epochs of their own.
     """

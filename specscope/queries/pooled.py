@@ -145,7 +145,7 @@ def _pools(where: str) -> str:
 
 
 def _shared(what: str) -> str:
-    """The bucket of nearly all of a pair's request-rounds; empty where there is none."""
+    """The bucket of nearly all of a pair's request-rounds; empty if there is none."""
     return f"""
         SELECT {PAIR}, if(max(weight) >= {NEARLY_ALL} * sum(weight), argMax(bucket, weight), '')
             AS {what}

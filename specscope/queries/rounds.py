@@ -51,7 +51,7 @@ def break_even(where: str = EVERYTHING) -> str:
     """Tokens per round with speculation, and what a round's time asks for, by minute. [tokens]
 
     Table `minute_time`, time `minute`. `needed` is the mean time of a speculative round over
-    that of a target-only round in the same minute: unknown where no target-only round ran.
+    that of a target-only round in the same minute: unknown if no target-only round ran.
     Batches of the two may differ, so this shows, and only randomised blocks decide.
     """
     return f"""
@@ -203,5 +203,5 @@ def _mean(column: str) -> str:
 
 
 def _whole(column: str) -> str:
-    """Sum of a column, unknown where any part of it is: the rest would pass for the whole."""
+    """Sum of a column, unknown if any part of it is: the rest would pass for the whole."""
     return f"if(countIf(isNull({column})) = 0, sum({column}), NULL)"

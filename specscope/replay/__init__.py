@@ -9,7 +9,7 @@ play       all parts in turn
 journal    the parts that are done, so that a replay can go on
 counters   what the endpoints' own counters say of it
 contrast   ratios of the two endpoints by class, with intervals
-judge      a verdict a class
+judge      a verdict per class
 page       the result as Markdown
 stored     the result's verdicts in a store
 result     the file that `specscope gate recommend --accept-replayed` reads

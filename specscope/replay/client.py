@@ -145,7 +145,7 @@ class _Streamed:
 
 
 def _count(usage: Any, name: str) -> int | None:
-    """A count of tokens; None where the server does not say. ValueError where it is no count."""
+    """A count of tokens; None if the server does not say. ValueError if it is no count."""
     if not isinstance(usage, dict):
         raise ValueError(f"usage says {str(usage)[:200]}")
     count = usage.get(name)

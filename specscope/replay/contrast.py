@@ -45,7 +45,7 @@ class Both:
 class Gain:
     """How much better b is than a in one metric, > 1 is better; values of each side beside it.
 
-    low, high: at `level`; None where they cannot be known. clusters: sessions, or requests
+    low, high: at `level`; None if they cannot be known. clusters: sessions, or requests
     without one. by_parts: whether the parts' interval is the one that stands.
     """
 

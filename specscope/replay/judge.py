@@ -1,4 +1,4 @@
-"""A verdict a class from a replay, of grade `replayed` and never more.
+"""A verdict per class from a replay, of grade `replayed` and never more.
 
 Both sides answered the same requests, so no traffic differs; but arrivals do not answer to the
 engine, and a prefix cache sees a trace again. So a replay may be accepted by a person, and
@@ -66,7 +66,7 @@ class JudgedReplay:
     """Every class, then all traffic; and what holds of the whole replay.
 
     batch: mean requests in flight on side a, largest: the most. counted: by side, what its own
-    counters say; None where they do not. failures: by side, the error that most failed requests
+    counters say; None if they do not. failures: by side, the error that most failed requests
     had.
     """
 

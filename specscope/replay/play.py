@@ -45,7 +45,7 @@ def play(
     model: str | None = None,
     played: Callable[[PlayedPart], object] = lambda _: None,
 ) -> list[PlayedPart]:
-    """Every part against both sides. Raises InputError where an endpoint is none.
+    """Every part against both sides. Raises InputError if an endpoint is none.
 
     played: called with each part as soon as both sides have answered it
     """

@@ -16,8 +16,8 @@ MOST = 10_000  # requests of a trace, unless more are asked for
 def recorded(store: Store, since: int, most: int = MOST) -> list[dict[str, Any]]:
     """The first requests that began since a time, ns since 1970, as lines of a trace.
 
-    Each asks for as many tokens as came out, and not to end before. Raises InputError where
-    there is none, StoreError where the store cannot be read.
+    Each asks for as many tokens as came out, and not to end before. Raises InputError if
+    there is none, StoreError if the store cannot be read.
     """
     rows = store.rows(queries.ended_requests(since_condition("admitted_at", since), most))
     if not rows:

@@ -28,7 +28,7 @@ WEEK_H = 7 * 24.0
 
 Names = Mapping[tuple[str, Segment], str]
 Tokens = Mapping[tuple[str, str], float]
-"""Output tokens a week, by class and bucket of context."""
+"""Output tokens per week, by class and bucket of context."""
 
 
 def change_rows(
@@ -88,7 +88,7 @@ def how(found: Recommendation, engines: Sequence[str]) -> model.HowRow | None:
 
 
 def tokens_a_week(rows: Sequence[Mapping[str, Any]], hours: float) -> Tokens:
-    """Output tokens a week. rows: of `queries.tokens_by_class`; hours: that they span."""
+    """Output tokens per week. rows: of `queries.tokens_by_class`; hours: that they span."""
     scale = WEEK_H / max(hours, 1.0)
     return {(row["class"], row["context_bucket"]): scale * row["emitted"] for row in rows}
 
@@ -206,7 +206,7 @@ def _shares(
 
 
 def _weekly(segment: Segment, tokens: Tokens) -> float | None:
-    """Output tokens a week of a class and context; of all if it holds for every class."""
+    """Output tokens per week of a class and context; of all if it holds for every class."""
     chosen = [
         amount
         for (class_, context), amount in tokens.items()

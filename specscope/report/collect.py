@@ -65,13 +65,13 @@ def collect(
 ) -> model.Report:
     """A report on what began since a time, ns since 1970.
 
-    Verdicts on open traffic rest on their whole epoch (`period.evidence_condition`).
+    Verdicts on live traffic are based on their whole epoch (`period.evidence_condition`).
     load_names: words for the load buckets of an experiment whose loads have names. default_k: the
     draft length in force if no table is. allowances: see `assess.assess`. closed_loop: clients
     wait for their answers, in every experiment. price_per_hour: of a replica, instead of the
     prices that the engines were started with.
 
-    Raises StoreError where the store cannot be read.
+    Raises StoreError if the store cannot be read.
     """
     names, now = load_names or {}, time.time_ns()
     evidence = read(store, since)

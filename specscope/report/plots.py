@@ -80,7 +80,7 @@ class Bar:
 
 
 def speedups(contrasts: Sequence[Contrast]) -> str:
-    """A line an arm, grouped by segment; left of 1 speculation loses, right of it it wins."""
+    """A line per arm, grouped by segment; left of 1 speculation loses, right of it it wins."""
     figure, axes = new_figure(7.6, 0.9 + 0.24 * len(contrasts) + 0.16 * _groups(contrasts))
     height, ticks, labels = 0.0, [], []
     for segment, rows in _by_segment(contrasts):
@@ -106,7 +106,7 @@ def speedups(contrasts: Sequence[Contrast]) -> str:
 
 
 def survival(segments: Sequence[Survivals]) -> str:
-    """Acceptance by position, a frame a kind of traffic; a dashed line at the k in force."""
+    """Acceptance by position, a frame per kind of traffic; a dashed line at the k in force."""
     figure, frames = new_frames(len(segments))
     names = list(dict.fromkeys(curve.name for one in segments for curve in one.curves))
     colours = dict(zip(names, cycle(SERIES), strict=False))

@@ -44,7 +44,7 @@ class Mark:
 
 
 def trend(lines: Sequence[Line], marks: Sequence[Mark]) -> str:
-    """Verdicts over time, a frame a kind of traffic, with what changed meanwhile as lines."""
+    """Verdicts over time, a frame per kind of traffic, with what changed meanwhile as lines."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     figure, frames = new_frames(len(lines))

@@ -44,7 +44,7 @@ class Records:
         return [*map(_loss, self._losses), *map(_tail, filter(_is_silent, self._endings))]
 
     def quality(self, boots: Iterable[Boot]) -> model.Quality:
-        """What weakens a verdict that rests on these boots."""
+        """What weakens a verdict that is based on these boots."""
         chosen = set(boots)
         rows = [row for row in self._rows if _boot(row) in chosen]
         recorded = sum(row["recorded"] for row in rows)
@@ -60,7 +60,7 @@ class Records:
 
 
 def boots_of(judged: Assessment) -> dict[tuple[str, Any], set[Boot]]:
-    """The boots whose blocks each verdict rests on, by epoch and segment."""
+    """The boots whose blocks each verdict is based on, by epoch and segment."""
     boots: dict[tuple[str, Any], set[Boot]] = {}
     for experiment in judged.experiments:
         for key, usable in experiment.paired.usable.items() if experiment.paired else ():

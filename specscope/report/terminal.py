@@ -118,7 +118,7 @@ def _together(report: Report) -> Iterator[str]:
 
 
 def _reasons(report: Report) -> Iterator[str]:
-    """A line a segment that has something to say beside the table."""
+    """A line per segment that has something to say beside the table."""
     for segment in report.segments:
         if said := why(segment, brief=True):
             yield f"- {segment.name}: {said}"

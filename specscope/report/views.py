@@ -240,7 +240,7 @@ def _arm(arm: ArmSummary, speedup: Estimate | None, cost: Cost | None, metric: s
 def _survival_interval(
     curve: Survival | None, level: float = 0.95
 ) -> tuple[list[float | None], list[float | None]]:
-    """Both ends at each position; None where one cluster, or nothing kept, tells none."""
+    """Both ends at each position; None if one cluster, or nothing kept, tells none."""
     if curve is None:
         return [], []
     low: list[float | None] = []

@@ -48,7 +48,7 @@ INSERT_SETTINGS = {"optimize_on_insert": "0"}
 
 @dataclass(slots=True)
 class Store:
-    """An open store. Every method raises StoreError where the engine refuses."""
+    """An open store. Every method raises StoreError if the engine refuses."""
 
     dsn: str
     database: str
@@ -70,8 +70,8 @@ class Store:
         """Connect, and with `create` make what is missing of the path and the database.
 
         min_free: bytes that must be free on an embedded store's disk before it writes.
-        Raises StoreBusy where another process owns the embedded store, StoreFull where its
-        disk has no room for what must be written, StoreError where there is nothing to open
+        Raises StoreBusy where another process owns the embedded store, StoreFull if its
+        disk has no room for what must be written, StoreError if there is nothing to open
         or to reach, UsageError if dsn means no store.
         """
         name = database or _database(dsn)
@@ -122,7 +122,7 @@ class Store:
     def insert(self, table: str, rows: pa.Table, token: str = "") -> None:
         """Append rows; a retry with the same token, soon after, is stored once.
 
-        Raises StoreFull where the disk has no room, or took the rows in part; then a retry
+        Raises StoreFull if the disk has no room, or took the rows in part; then a retry
         needs another token.
         """
         if self.room:
@@ -189,7 +189,7 @@ def drain(select_one: Callable[[], bytes]) -> None:
     """Make a connection to the embedded engine fit for use after a statement failed on it.
 
     What the statement had written until then (chDB 26.9) would stand before the next result.
-    `select_one` runs SELECT 1 as tabs. Raises StoreError where the connection stays unfit.
+    `select_one` runs SELECT 1 as tabs. Raises StoreError if the connection stays unfit.
     """
     for _ in range(3):
         if select_one() == b"1\n":
@@ -198,7 +198,7 @@ def drain(select_one: Callable[[], bytes]) -> None:
 
 
 def error_code(error: StoreError) -> int | None:
-    """ClickHouse's number of what went wrong; None where the engine was not reached."""
+    """ClickHouse's number of what went wrong; None if the engine was not reached."""
     return getattr(error.__cause__, "code", None)
 
 

@@ -79,7 +79,7 @@ class Dirty:
     def note(self, store: Store, stretches: Sequence[Stretch], wait: Wait) -> None:
         """Batches that the ledger has.
 
-        Raises StoreError where the blocks of their rows cannot be asked for.
+        Raises StoreError if the blocks of their rows cannot be asked for.
         """
         undated = [stretch for stretch in stretches if stretch.undated]
         if undated:

@@ -25,7 +25,7 @@ class Source(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The last batch, 0 where there is none, and the record number that follows it."""
+    """The last batch, 0 if there is none, and the record number that follows it."""
 
     number: int
     next_seq: int

@@ -61,7 +61,7 @@ def keep(path: Path) -> None:
 def repair(path: Path, database: str, room: Room) -> list[str]:
     """Make damaged definitions readable before the engine opens them; a line for each.
 
-    Raises StoreFull where there is no room to write them.
+    Raises StoreFull if there is no room to write them.
     """
     broken = damaged(path)
     versions = [file for file in path.glob("store/*/*/format_version.txt") if not _size(file)]
@@ -144,7 +144,7 @@ def _kept(path: Path) -> dict[str, str]:
 
 
 def _made_anew(path: Path, database: str, file: Path) -> str | None:
-    """A definition without its copy; None where nothing points to rows of it."""
+    """A definition without its copy; None if nothing points to rows of it."""
     if file.parent.name == "metadata":
         link = file.with_suffix("")
         if not link.is_symlink():

@@ -36,7 +36,7 @@ THROUGH = """
 SELECT name FROM system.tables WHERE database = {database:String}
     AND create_table_query LIKE '%fsync_after_insert = 1%'"""
 
-# What an acknowledgement rests on survives a power loss with these; rollups can be made again.
+# What an acknowledgement is based on survives a power loss with these; rollups can be made again.
 SYNCED = {
     "fsync_after_insert": "1",
     "fsync_part_directory": "1",
@@ -55,7 +55,7 @@ def migrate(store: Store, *, synced: bool | None = None) -> list[str]:
 
     A column that we do not know stays as it is: a newer version wrote it.
     Raises SchemaDrift, before anything is changed, where a type or a key differs; StoreFull
-    where there is no room for a change, StoreError where the disk did not take one whole.
+    where there is no room for a change, StoreError if the disk did not take one whole.
     """
     database = {"database": store.database}
     found: dict[str, dict[str, str]] = {}

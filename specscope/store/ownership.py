@@ -30,7 +30,7 @@ class Owner:
     def take(cls, path: Path) -> Self:
         """Own the store in a folder, which is made where it is missing.
 
-        Raises StoreBusy, which names the owner and its read endpoint, StoreError where the
+        Raises StoreBusy, which names the owner and its read endpoint, StoreError if the
         folder cannot be had or holds files of something else.
         """
         try:

@@ -45,7 +45,7 @@ def rebuild(store: Store, table: str, *, rebuilt: bool) -> list[str]:
 
     rebuilt: whether the table has its new key already, and only rows may be left to copy.
 
-    Raises StoreError where the engine refuses; a later call goes on from there.
+    Raises StoreError if the engine refuses; a later call goes on from there.
     """
     former, done = former_name(table), []
     if not rebuilt:

@@ -37,7 +37,7 @@ class Room:
         return self.free() >= self.least
 
     def require(self, what: str) -> None:
-        """Raise StoreFull where less than the floor is free."""
+        """Raise StoreFull if less than the floor is free."""
         free = self.free()
         if free < self.least:
             raise StoreFull(

@@ -73,7 +73,7 @@ def run(args: Namespace) -> int:
 
 
 def _folder(given: Path | None, environ: Mapping[str, str]) -> Path:
-    """Raises UsageError where no folder is named, or for a SPECSCOPE_* name that nobody knows."""
+    """Raises UsageError if no folder is named, or for a SPECSCOPE_* name that nobody knows."""
     from specscope.errors import UsageError
     from specscope_hook.settings import check
 
@@ -85,7 +85,7 @@ def _folder(given: Path | None, environ: Mapping[str, str]) -> Path:
 
 
 def _found(watch: Watch, folder: Path, replica: str | None) -> list[Replica]:
-    """Raises InputError where there is nothing to show."""
+    """Raises InputError if there is nothing to show."""
     from specscope.errors import InputError
 
     replicas = watch.look()

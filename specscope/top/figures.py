@@ -26,7 +26,7 @@ class ArmFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Means over the rounds of a stretch; None where no round tells.
+    """Means over the rounds of a stretch; None if no round tells.
 
     seconds: from the first round's start to the last one's end. batch: sequences a round.
     k: share of request-rounds by draft length. tokens_per_round: over request-rounds, by class
@@ -56,7 +56,7 @@ class Figures:
 def figures(
     rounds: Sequence[RingRound], classes: Mapping[int, str], arms: Mapping[int, str]
 ) -> Figures | None:
-    """Of rounds in the order in which they ran; None where there is none.
+    """Of rounds in the order in which they ran; None if there is none.
 
     classes, arms: names by the ring's ids
     """

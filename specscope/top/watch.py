@@ -56,7 +56,7 @@ class Watch:
         self.refused: dict[Path, str] = {}
 
     def look(self) -> list[Replica]:
-        """Every replica as of now, by name. Raises OSError where the folder cannot be read."""
+        """Every replica as of now, by name. Raises OSError if the folder cannot be read."""
         found = {path for path in self._folder.iterdir() if path.suffix == ".ring"}
         for path in self._seen.keys() - found:
             self._seen.pop(path).ring.close()

@@ -21,10 +21,10 @@ class Worth:
     """What a change gains, at the traffic of the report's period scaled to a week.
 
     metric: what the speedup is of, in words. speedup: the new arm over the old one.
-    tokens_per_second: more of them, of one busy replica; None where the engine keeps up with its
+    tokens_per_second: more of them, of one busy replica; None if the engine keeps up with its
     arrivals. token_time_p95_ms: 95th percentile of time per token before and after; None if
     unknown. replica_hours, gpu_hours: that a week's tokens no longer keep busy; money: their
-    price, None where the engine keeps up and so pays for idle time.
+    price, None if the engine keeps up and so pays for idle time.
     """
 
     metric: str
@@ -73,7 +73,7 @@ class PromiseRow:
     speedup: of arm over baseline, as promised and as measured again; measured is None if no such
     pair ran. until: end of the stretch that was measured again. current: the draft length in force
     now; None if unknown. outcome: held (the effect has the same sign beyond doubt), more or less
-    (than promised, beyond doubt), open (too few pairs to tell) or not_measured.
+    (than promised, with 95 % confidence), open (too few pairs to tell) or not_measured.
     """
 
     segment: str
@@ -91,7 +91,7 @@ class PromiseRow:
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
-    """The last verdict of a day: speedup of the arm that it rests on; NULL if it had none."""
+    """The last verdict of a day: speedup of the arm that it is based on; NULL if it had none."""
 
     at: datetime
     epoch: str

@@ -1,4 +1,4 @@
-"""The whole report, and what it rests on."""
+"""The whole report, and what it is based on."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class FlagRow:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRow(SegmentAnswer):
-    """The answer for one kind of traffic, and every arm that it rests on.
+    """The answer for one kind of traffic, and every arm that it is based on.
 
     metric: what its speedups are of, in words. causes: of every arm that loses. quality: what
     weakens it.

@@ -62,7 +62,7 @@ def length_said(change: ChangeRow) -> str:
 
 
 def worth_said(change: ChangeRow) -> list[str]:
-    """What a change is worth, a line a quantity; the deciding one first."""
+    """What a change is worth, a line per quantity; the deciding one first."""
     worth = change.worth
     if worth is None:
         return ["its worth was not measured"]
@@ -164,7 +164,7 @@ def event_said(event: EventRow) -> str:
 
 
 def worth_trying(report: Report) -> list[str]:
-    """A line a segment: draft lengths that may be worth a trial, the most promising first."""
+    """A line per segment: draft lengths that may be worth a trial, the most promising first."""
     lengths: dict[str, list[str]] = {}
     for row in sorted(report.untried, key=lambda row: (-row.at_best, row.k)):
         if row.worth == "worth_exploring":

@@ -32,7 +32,7 @@ def verdict(segment: SegmentRow) -> str:
 
 
 def deciding_arm(segment: SegmentRow) -> ArmRow | None:
-    """The arm a verdict rests on: the one it keeps, or else the best of those that lose."""
+    """The arm a verdict is based on: the one it keeps, or else the best of those that lose."""
     measured = [arm for arm in segment.arms if arm.speedup is not None]
     named = [
         arm for arm in measured if arm.arm == segment.arm or (arm.k == segment.k and segment.k)
@@ -96,7 +96,7 @@ def priced(report: Report) -> list[tuple[str, ArmRow]]:
 
 
 def metrics_said(report: Report) -> list[str]:
-    """What the speedups are of, a line a metric; it names the traffic where there are several."""
+    """What the speedups are of, a line per metric; it names the traffic where there are several."""
     of: dict[str, list[str]] = {}
     for segment in report.segments:
         if segment.metric:
@@ -150,7 +150,7 @@ def first_number(load: str) -> tuple[float, str]:
 
 
 def bargain(report: Report) -> list[tuple[str, TradeoffRow]]:
-    """Other metrics of the arm that each verdict rests on, with the name of its segment."""
+    """Other metrics of the arm that each verdict is based on, with the name of its segment."""
     rows = []
     for segment in report.segments:
         best = deciding_arm(segment)
