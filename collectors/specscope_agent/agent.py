@@ -50,7 +50,7 @@ class Agent:
     """One sidecar; `tick` is one turn of its loop."""
 
     def __init__(self, settings: AgentSettings, metrics: Metrics | None = None) -> None:
-        """Raises SpoolError where the spool cannot be had."""
+        """Raises SpoolError if the spool cannot be had."""
         self.metrics = metrics or Metrics()
         self.spool = Spool.open(settings.spool, settings.spool_bytes)
         self.rings = Rings(settings.rings)
@@ -200,7 +200,7 @@ class Agent:
 
 
 def run(settings: AgentSettings, stop: threading.Event) -> None:
-    """Be the sidecar until `stop` is set. Raises AgentError where it cannot start."""
+    """Be the sidecar until `stop` is set. Raises AgentError if it cannot start."""
     agent = Agent(settings)
     if not settings.service:
         log.warning("SPECSCOPE_SERVICE is not set: batches stay in the spool %s", settings.spool)

@@ -62,7 +62,7 @@ class Drain:
             self._finish(ring)
 
     def _keep(self, ring: OpenRing, made: Cut, device_rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Spool what was cut, then give its space back; False where it is nothing."""
+        """Spool what was cut, then give its space back; False if it is nothing."""
         newest = self._spool.newest(ring.source)
         encoded, said = list(made.encoded), set[str]()
         if BOOT not in newest.said:

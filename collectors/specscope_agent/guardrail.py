@@ -100,7 +100,7 @@ class Minute:
             self.late_first_tokens += int((waited > limits.ttft_p95_ms).sum())
 
     def breach(self, limits: Limits) -> str:
-        """What it exceeded; empty where nothing or where it saw too little."""
+        """What it exceeded; empty if nothing or where it saw too little."""
         if self.gaps >= FEWEST and self.long_gaps > LONGER_SHARE * self.gaps:
             return f"{self.long_gaps} of {self.gaps} chunk gaps over {limits.gap_p95_ms} ms"
         if (
@@ -183,7 +183,7 @@ class Guardrail:
             self._minute.add(tables, self._limits)
 
     def turn(self) -> bool:
-        """Close a minute that is over; True where this has just lowered k."""
+        """Close a minute that is over; True if this has just lowered k."""
         if self.clock() < self._minute_ends:
             return False
         minute, self._minute = self._minute, Minute()

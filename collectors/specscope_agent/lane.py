@@ -62,7 +62,7 @@ class Lane:
 
     @classmethod
     def load(cls, folder: Path) -> Lane | None:
-        """What a folder holds, torn batches left out; None where that is nothing.
+        """What a folder holds, torn batches left out; None if that is nothing.
 
         A torn file at the tail was never counted: it goes, and its records are read from
         the ring again. One in the middle leaves a hole in the numbers; see `holes`.
@@ -103,7 +103,7 @@ class Lane:
         """Numbers missing among those that wait, each with the first and the next record.
 
         All that is missing is put into the first number of a hole, the others are empty.
-        The first record is None where not even that is known.
+        The first record is None if not even that is known.
         """
         found: list[tuple[int, int | None, int]] = []
         entries = list(self.entries.values())
@@ -144,11 +144,11 @@ class Lane:
         return entry
 
     def read(self, number: int) -> Batch | None:
-        """A batch that waits; None where its file has been torn since. Raises OSError."""
+        """A batch that waits; None if its file has been torn since. Raises OSError."""
         return batchfile.read(self._path(number))
 
     def next_waiting(self, after: int) -> int:
-        """The lowest number above `after` that waits; 0 where there is none."""
+        """The lowest number above `after` that waits; 0 if there is none."""
         number = max(after + 1, next(iter(self.entries), 0))
         while number <= self.newest.number:
             if number in self.entries:

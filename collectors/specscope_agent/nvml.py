@@ -35,7 +35,7 @@ class Gpu:
     fields: tuple[Field, ...]
     gpm: Gpm | None
     no_gpm: str
-    """Why there is no GPM; empty where there is."""
+    """Why there is no GPM; empty if there is."""
     lost: bool = False
     """It answers nothing any more, for a reason that may pass: off the bus, reset, reconfigured."""
 
@@ -89,7 +89,7 @@ class Gpu:
 
 
 def open_gpus() -> list[Gpu]:
-    """Every device that is visible here. Raises NVMLError where there is no driver.
+    """Every device that is visible here. Raises NVMLError if there is no driver.
 
     A device that cannot be opened, such as one that was lost, is a reason beside the others.
     """

@@ -110,7 +110,7 @@ class Rings:
         self._refused = {path: why for path, why in self._refused.items() if path in made_at}
 
     def _ours(self, folder: Path) -> bool:
-        """Hold the directory; False where another sidecar does."""
+        """Hold the directory; False if another sidecar does."""
         try:
             if self._lock_file >= 0:
                 if os.path.samestat(os.fstat(self._lock_file), folder.stat()):

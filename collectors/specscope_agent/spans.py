@@ -1,4 +1,4 @@
-"""Sampled requests as OpenTelemetry spans: one a request, and within it one a round.
+"""Sampled requests as OpenTelemetry spans: one per request, and within it one per round.
 
 Nothing is kept between batches: identifiers are hashes of the request, so a round can be
 sent before its request has ended and still finds its parent. Whether a request is sampled
@@ -188,7 +188,7 @@ def _hash(size: int, *what: object) -> int:
 
 
 def _bandwidth(model_bytes: int | None, parts: Mapping[str, float]) -> float | None:
-    """Bytes the round had to move over the time its models ran; None where either is unknown."""
+    """Bytes the round had to move over the time its models ran; None if either is unknown."""
     ran_us = sum(parts[name] for name in ("draft_us", "verify_us"))
     if model_bytes is None or not ran_us > 0:
         return None

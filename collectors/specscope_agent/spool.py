@@ -50,7 +50,7 @@ class Spool:
 
         limit_bytes: on disk, whole blocks counted
 
-        Raises SpoolError where it cannot be made or read, or another agent holds it.
+        Raises SpoolError if it cannot be made or read, or another agent holds it.
         """
         spool = cls(folder, limit_bytes)
         try:
@@ -90,7 +90,7 @@ class Spool:
 
         said: what is said once a boot and is in this batch
 
-        Raises SpoolError where the disk does not take it; the cursor then stays.
+        Raises SpoolError if the disk does not take it; the cursor then stays.
         """
         with self.changed:
             lane = self._lanes.get(source) or Lane(self.folder, source)
@@ -122,15 +122,15 @@ class Spool:
             return len(lane.entries) if lane else 0
 
     def next_waiting(self, source: Source, after: int) -> int:
-        """The lowest number above `after` that is not acknowledged; 0 where there is none."""
+        """The lowest number above `after` that is not acknowledged; 0 if there is none."""
         with self.changed:
             lane = self._lanes.get(source)
             return lane.next_waiting(after) if lane else 0
 
     def take(self, source: Source, number: int) -> Batch | None:
-        """A batch to be sent; from now on it keeps its rows. None where it is gone.
+        """A batch to be sent; from now on it keeps its rows. None if it is gone.
 
-        Raises SpoolError where it cannot be read.
+        Raises SpoolError if it cannot be read.
         """
         with self.changed:
             lane = self._lanes.get(source)

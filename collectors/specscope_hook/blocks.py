@@ -89,7 +89,7 @@ class Blocks:
         self._step(now_ns + self._offset_ns)
 
     def k(self, class_: str, context: int, output: int, batch: int, queue: int) -> int | None:
-        """Draft length under the arm in force; None where no policy is."""
+        """Draft length under the arm in force; None if no policy is."""
         if self.gate is None:
             return None
         return self.gate.k(class_, context, output, batch, queue, self.arm)

@@ -9,7 +9,7 @@ from specscope_hook.weights import weights_of
 
 
 def sizes_on_disk(prefix: str, model: str) -> dict[str, Any]:
-    """Parameters and bytes a weight of a model on disk; nothing where its files are not."""
+    """Parameters and bytes a weight of a model on disk; nothing if its files are not."""
     directory = Path(model)
     if not directory.is_dir():
         try:

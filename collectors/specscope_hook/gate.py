@@ -246,7 +246,7 @@ def _table(raw: Any, name: str) -> Table:
 
 
 def _named_rule(name: str, rules: Table) -> int | Table:
-    """An arm that its name defines. Raises PolicyError where it does not."""
+    """An arm that its name defines. Raises PolicyError if it does not."""
     if name == CURRENT:
         return rules
     if name == "clean":

@@ -23,7 +23,7 @@ class Weights:
 
 
 def weights_of(directory: Path) -> Weights | None:
-    """Of all safetensors files in a directory; None where there is none or one is not readable."""
+    """Of all safetensors files in a directory; None if there is none or one is not readable."""
     count = bits = 0
     files = sorted(directory.glob("*.safetensors"))
     try:

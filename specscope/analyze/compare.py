@@ -280,7 +280,7 @@ def _verdict(
     losing = [r for r in results if r.speedup < 1 - BAND]
     other_k = [r.arm for r in losing if r.arm.k not in (None, arm.k)]
     # One arm within the noise of a lone run may be even; where every arm loses and one of them
-    # beyond doubt, nothing here gains.
+    # with 95 % confidence, nothing here gains.
     all_lose = len(losing) == len(results) > 1 and any(r.sign < 0 for r in results)
     action, k = Action.INCONCLUSIVE, None
     if disagree:

@@ -39,7 +39,7 @@ def watch(
 
     A poll that fails after the first is left out and counted. TensorRT-LLM answers JSON and empties
     its queue at every read, so every answer is kept.
-    Raises InputError where the URL does not answer, or not with metrics of a known engine.
+    Raises InputError if the URL does not answer, or not with metrics of a known engine.
     """
     polls = Polls(url, seconds, every, sleep)
     at, first = polls.first()
@@ -70,7 +70,7 @@ class Polls:
         self.failed = 0
 
     def first(self) -> tuple[float, bytes]:
-        """(monotonic time in s, body). Raises InputError where there is no answer."""
+        """(monotonic time in s, body). Raises InputError if there is no answer."""
         body = self._found()
         self._start = time.monotonic()
         return self._start, body

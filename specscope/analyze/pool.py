@@ -83,7 +83,7 @@ class Pool:
         return {key: found[0] for key, found in by_kind.items() if len(found) == 1}
 
     def runs(self) -> list[tuple[str, Sums]]:
-        """The runs of a benchmark that speculated, by their label; empty where there is one."""
+        """The runs of a benchmark that speculated, by their label; empty if there is one."""
         self.totals()
         found = [
             (label or "", sums)

@@ -1,4 +1,4 @@
-"""The terminal page in 80 columns: the answer first, then the numbers that it rests on."""
+"""The terminal page in 80 columns: the answer first, then the numbers that it is based on."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class RoundReport:
     """none, eos, length, stop or preempt for each sequence; preempt is not the request's end."""
     launch_us: float = 0.0
     """Of idle_us, what launching CUDA graphs left idle before their first node or after their last;
-    0 where no graph is."""
+    0 if no graph is."""
     gaps_us: Mapping[str, float] = field(default_factory=dict)
     """Idle before each part, since the one before or the round's beginning."""
 

@@ -6,7 +6,7 @@ The table itself and the policies in the store are `specscope.policy`; what happ
 places       where each verdict applies: a cell's class, ranges and typical state
 rules        one place: keep, enable, raise, lower, disable, adopt a table, or not yet
 along_load   places of one kind of traffic over rising load
-replayed     cells that rest on a replay that a person accepted
+replayed     cells that are based on a replay that a person accepted
 recommend    all places together: a new table, and what stands against it
 arms         the draft lengths and tables that an experiment compares
 plan         how long a verdict takes, and what it costs

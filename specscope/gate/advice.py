@@ -57,7 +57,7 @@ def diff(args: Namespace) -> int:
 
 
 def export(args: Namespace) -> int:
-    """The table in an engine's own words. Unsettled when it rests on no decision."""
+    """The table in an engine's own words. Unsettled when it is based on no decision."""
     with open_store(args) as store:
         evidence = read_store(store, args)
     if evidence.table is None and args.default_k is None:

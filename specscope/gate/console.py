@@ -25,7 +25,7 @@ from specscope.store.connection import Store
 
 @contextmanager
 def open_store(args: Namespace) -> Iterator[Store]:
-    """The store that was named. Raises StoreError where there is none."""
+    """The store that was named. Raises StoreError if there is none."""
     with Store.open(store_dsn(os.environ, args.store), create=False) as store:
         yield store
 
@@ -56,7 +56,7 @@ def in_force(args: Namespace, evidence: Evidence) -> GateTable:
 def wanted_table(args: Namespace, evidence: Evidence) -> GateTable:
     """The table of the file that was named, or the recommended one.
 
-    Raises InputError for a file that is none, UsageError where it rests on a replay that nobody
+    Raises InputError for a file that is none, UsageError if it is based on a replay that nobody
     accepted.
     """
     if args.table is None:
@@ -88,7 +88,7 @@ def read_table_file(path: Path) -> GateTable:
 
 
 def chosen_service(args: Namespace, store: Store) -> Remote | None:
-    """The service to apply through; None where the store itself is written."""
+    """The service to apply through; None if the store itself is written."""
     return Remote.chosen(os.environ, args.service, store.dsn)
 
 
@@ -115,7 +115,7 @@ def aside(line: str) -> None:
 
 
 def write_json(path: Path, plain: Mapping[str, Any]) -> None:
-    """Raises UsageError where it cannot be written."""
+    """Raises UsageError if it cannot be written."""
     try:
         path.write_text(json.dumps(plain, indent=1, allow_nan=False) + "\n")
     except OSError as error:

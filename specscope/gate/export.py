@@ -20,7 +20,7 @@ LARGEST_BATCH = 1024
 @dataclass(frozen=True, slots=True)
 class Exported:
     """Settings for one engine. regret: share of the full table's throughput that is left behind,
-    None where unknown, for the reasons in `unknown`; routed_regret: the same behind a router that
+    None if unknown, for the reasons in `unknown`; routed_regret: the same behind a router that
     follows `router`."""
 
     engine: str
@@ -143,7 +143,7 @@ LIMITS = {
 def _routes(
     moves: Sequence[Move], table: GateTable, routed: Sequence[str]
 ) -> tuple[Mapping[str, str], ...]:
-    """Where a router should send each class; empty where all classes want the same pool."""
+    """Where a router should send each class; empty if all classes want the same pool."""
     alone = {move.place.verdict.segment.class_ for move in moves if move.rule == "route"}
     alone |= set(routed)
     speculating, plain = pool_split(moves, table)

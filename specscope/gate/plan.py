@@ -17,7 +17,7 @@ MOST_UNTRIED = 6  # draft lengths in one line
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """One segment's way to a verdict. needed: pairs still missing; hours: None where none are."""
+    """One segment's way to a verdict. needed: pairs still missing; hours: None if none are."""
 
     segment: str
     action: str
@@ -81,13 +81,13 @@ def affordable(verdicts: Sequence[Verdict]) -> float:
 
 
 def block_seconds(blocks: Sequence[BlockTime]) -> float:
-    """Mean length of the blocks that ran. [s] 120 where none did."""
+    """Mean length of the blocks that ran. [s] 120 if none did."""
     spans = [(b.last_at - b.first_at) / 1e9 for b in blocks if b.last_at > b.first_at]
     return sum(spans) / len(spans) if spans else DEFAULT_BLOCK_S
 
 
 def replica_count(blocks: Sequence[BlockTime]) -> int:
-    """Replicas that ran blocks; 1 where none did."""
+    """Replicas that ran blocks; 1 if none did."""
     return max(1, len({block.replica for block in blocks}))
 
 

@@ -37,7 +37,7 @@ class ExperimentCost:
     """Capacity that the arms took beyond one of them. [0..1, of the blocks so far; < 0: a gain]
 
     against: that arm. spent: the same as a share of the whole planned window; None if the
-    window has no end. pairs: that it rests on.
+    window has no end. pairs: that it is based on.
     """
 
     share: float

@@ -24,7 +24,7 @@ from specscope.replay.result import ReplayResult
 class Recommendation:
     """The table that should be in force. flags: what a person should check before applying it.
 
-    epoch, experiment: whose verdicts the moves rest on; assessment: all that was judged.
+    epoch, experiment: whose verdicts the moves are based on; assessment: all that was judged.
     """
 
     assessment: Assessment
@@ -38,7 +38,7 @@ class Recommendation:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """The verdicts that the moves rest on."""
+        """The verdicts that the moves are based on."""
         return _of_epoch(self.experiment, self.epoch)
 
     @property
@@ -214,7 +214,7 @@ def _tables(experiment: JudgedExperiment | None, epoch: str, current: GateTable)
 
 
 def _cells(move: Move, allowances: Mapping[str, float]) -> list[Cell]:
-    """The cells of a move, with what they rest on: of a table, its own within the place."""
+    """The cells of a move, with what they are based on: of a table, its own within the place."""
     basis = _basis(move, allowances)
     if move.table is None:
         return [replace(move.place.with_k(move.new_k), basis=basis)]
@@ -240,7 +240,7 @@ def _basis(move: Move, allowances: Mapping[str, float]) -> Basis:
 
 
 def last_change(history: Sequence[Change], state: State | None) -> int | None:
-    """When the draft length of a state last became another; None where it never did.
+    """When the draft length of a state last became another; None if it never did.
 
     state: None for any draft length of the table.
     """
@@ -283,7 +283,7 @@ def _merged(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _weaker(left: Cell, right: Cell) -> Basis | None:
-    """Of two cells that become one, what the less sure one rests on."""
+    """Of two cells that become one, what the less sure one is based on."""
     bases = [basis for basis in (left.basis, right.basis) if basis is not None]
     return max(bases, key=lambda b: (b.grade == REPLAYED, -(b.low or 0.0)), default=None)
 

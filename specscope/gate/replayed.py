@@ -1,4 +1,4 @@
-"""Cells that rest on a replay, where a person accepts it; measured pairs always come first.
+"""Cells that are based on a replay, where a person accepts it; measured pairs always come first.
 
 A replay compares one draft length with one baseline on one trace. It may put that length in
 force, or take it out; and it may veto a longer draft that pairs would have brought.
@@ -129,7 +129,7 @@ def _place(one: ReplayResult, verdict: Verdict) -> Place:
 
 
 def replayed_cells(table: GateTable, in_force: GateTable) -> list[Cell]:
-    """Cells of a table that rest on a replay and are not yet in force as they are."""
+    """Cells of a table that are based on a replay and are not yet in force as they are."""
     return [
         cell
         for cell in table.cells

@@ -1,7 +1,7 @@
 """When one cell may change: thresholds that differ by direction, and time between changes.
 
-Speculation is switched on or drafts made longer only for a gain of 3 % beyond doubt, and
-switched off or shortened as soon as a loss is beyond doubt. After a change a cell rests.
+Speculation is switched on or drafts made longer only for a gain of 3 % with 95 % confidence, and
+switched off or shortened as soon as a loss is with 95 % confidence. After a change a cell rests.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Move:
     """What becomes of one place.
 
     rule: keep, enable, raise, lower, disable, route, adopt, no_change, insufficient or held.
-    evidence: the contrast that decided; None where nothing did. table: that takes the place of
+    evidence: the contrast that decided; None if nothing did. table: that takes the place of
     what is in force, of `adopt` alone; old_k and new_k are then those of traffic without a class.
     """
 

@@ -18,7 +18,7 @@ from specscope.policy.table import SCHEMA, GateTable
 
 
 def table_lines(table: GateTable) -> list[str]:
-    """A cell a line, in the order in which they are tried, and under it what it rests on."""
+    """A cell a line, in the order in which they are tried, and under it what it is based on."""
     lines = []
     for cell in table.cells:
         lines.append(str(cell))
@@ -94,7 +94,7 @@ def _cost_lines(verdict: Verdict, found: Recommendation) -> list[str]:
 
 
 def diff_lines(old: GateTable, new: GateTable) -> list[str]:
-    """Cells that go with -, that come with +, in the order of the tables; empty where equal."""
+    """Cells that go with -, that come with +, in the order of the tables; empty if equal."""
     before, after = _cell_lines(old), _cell_lines(new)
     if before == after:
         return []

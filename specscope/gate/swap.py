@@ -135,7 +135,7 @@ def crossover_policy(
     pairs: blocks of two sides after which it ends by itself; None: it goes on. author, words: as in
     `next_table`.
 
-    Raises UsageError where none is in force and default_k does not say what runs.
+    Raises UsageError if none is in force and default_k does not say what runs.
     """
     table = table_in_force(policies, now, default_k)
     if table is None:

@@ -89,7 +89,7 @@ class Window:
     def mean_length(self) -> float | None:
         """1 + accepted / drafts: counts the correction or bonus token.
 
-        Unknown where far more is counted than came out: behind the end of a text nobody counts
+        Unknown if far more is counted than came out: behind the end of a text nobody counts
         well.
         """
         drafts, _, accepted = self.counted
@@ -155,7 +155,7 @@ class Arm:
     metrics: Mapping[str, float] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     basis: str = "stated"
-    """What the role rests on: `stated`, `word` (a bare "baseline"), or `inferred` from what is
+    """What the role is based on: `stated`, `word` (a bare "baseline"), or `inferred` from what is
     absent."""
     spreads: Mapping[str, float] = field(default_factory=dict)
     """What the input gives as the spread of a metric, without saying which kind of spread."""
@@ -209,7 +209,7 @@ class Origin:
     method: str | None = None
     k: int | None = None
     speculates: bool | None = None
-    """Whether the engine was started with speculation; None where the file does not say."""
+    """Whether the engine was started with speculation; None if the file does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def readers() -> tuple[Reader, ...]:
 
 
 def reader_for(head: bytes) -> Reader | None:
-    """The surest reader, or None where none is sure of anything (binary files)."""
+    """The surest reader, or None if none is sure of anything (binary files)."""
     sureness = [(reader.sniff(head), reader) for reader in readers()]
     surest, reader = max(sureness, key=operator.itemgetter(0))
     return reader if surest > 0 else None

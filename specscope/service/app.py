@@ -72,7 +72,7 @@ class Running:
 def serve(settings: ServiceSettings, started: Callable[[Running], None]) -> None:
     """Run until a signal to end; then store what is in memory, and end.
 
-    Raises ServiceError where a port is in use, StoreError where the store cannot be opened.
+    Raises ServiceError if a port is in use, StoreError if the store cannot be opened.
     """
     asyncio.run(_serve(settings, started))
 

@@ -46,7 +46,7 @@ class Claim:
     unknown: int = 0
     """Columns that its table has not."""
     whole: bool = False
-    """It has precisely the columns of its table, and no NULL where its table has none."""
+    """It has precisely the columns of its table, and no NULL if its table has none."""
     head: bytes = b""
     """The message that declares the columns; claims of the same head may be decoded as one."""
     messages: memoryview = memoryview(b"")

@@ -26,7 +26,7 @@ class Newest(NamedTuple):
 
 
 def newest(store: Store) -> Newest | None:
-    """None where there is no policy."""
+    """None if there is no policy."""
     rows = store.rows(NEWEST)
     return Newest(rows[0]["policy"], rows[0]["table"]) if rows else None
 
@@ -34,7 +34,7 @@ def newest(store: Store) -> Newest | None:
 def proposed(number: int, text: str, note: str, now: int) -> Callable[[Store], Newest]:
     """What adds an operator's policy to a store, where its number is still the next one.
 
-    now: ns since 1970. Raises PolicyError where the hook could not follow it; what comes back
+    now: ns since 1970. Raises PolicyError if the hook could not follow it; what comes back
     raises NumberTaken, so that of two operators the second must look again, or StoreError.
     """
     if len(text.encode()) > CONTROL_BYTES:

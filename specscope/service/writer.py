@@ -154,7 +154,7 @@ class Writer:
             return asked, group
 
     def _keep(self, batches: list[Admitted]) -> bool:
-        """Insert until the store has all of it. False where the service ends before that."""
+        """Insert until the store has all of it. False if the service ends before that."""
         attempt, repair = 0, 0
         while True:
             try:

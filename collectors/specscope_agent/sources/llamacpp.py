@@ -50,7 +50,7 @@ class Facts:
     slots: int | None = None
 
     def missing(self) -> str:
-        """What keeps requests from being stored; empty where nothing does."""
+        """What keeps requests from being stored; empty if nothing does."""
         if self.verbosity is None or self.model is None:
             return "the server's start is not in the log"
         if self.verbosity < LEAST_VERBOSITY:
@@ -184,7 +184,7 @@ class LlamaCpp:
         return _is_start(stamped)
 
     def _fetch(self) -> bool:
-        """Read on; False where nothing is new."""
+        """Read on; False if nothing is new."""
         chunk = self._log.chunk()
         self._lines.extend(chunk)
         if self._log.anew != self._anew:

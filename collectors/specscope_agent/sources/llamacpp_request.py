@@ -16,7 +16,7 @@ _ENDS = {"limit": End.LENGTH, "eos": End.EOS, "word": End.STOP}
 
 @dataclass(slots=True)
 class Request:
-    """What the log has said so far; None where it has not."""
+    """What the log has said so far; None if it has not."""
 
     task: str
     admitted_us: int
@@ -34,7 +34,7 @@ class Request:
     end: str = End.UNKNOWN.name.lower()
 
     def read(self, function: str, said: str) -> bool:
-        """Take in a line of the request's slot; False where nothing in it is known."""
+        """Take in a line of the request's slot; False if nothing in it is known."""
         if function == "print_timing":
             return self._timing(said)
         if (found := lines.ROUND.match(said)) and int(found.group(2)) <= LONGEST_DRAFT:

@@ -98,7 +98,7 @@ class LogFile:
 
 
 def last_start(log: LogFile, starts: Callable[[bytes], bool]) -> int:
-    """Offset of the last line that `starts` knows; 0 where there is none. Reads to the end."""
+    """Offset of the last line that `starts` knows; 0 if there is none. Reads to the end."""
     last = 0
     while chunk := log.chunk():
         for at, line in chunk:

@@ -25,7 +25,7 @@ log = logging.getLogger("specscope")
 
 
 def register(info: Any) -> tuple[list[ReferenceObserver], PolicyGate] | None:
-    """Attach to an engine that says what defines it; None where the hook is off.
+    """Attach to an engine that says what defines it; None if the hook is off.
 
     The ring is ended with the process, which has then answered what it had.
 

@@ -14,7 +14,7 @@ def records_here() -> bool:
 
 
 def refusal(scheduler: Any) -> str:
-    """Why a scheduler's rounds cannot be recorded; empty where they can."""
+    """Why a scheduler's rounds cannot be recorded; empty if they can."""
     from sglang.srt.runtime_context import get_disagg, get_parallel
 
     if not scheduler.is_generation:

@@ -101,7 +101,7 @@ class Requests:
         self.running[req.rid] = Running(hashed, class_, admission, self._now())
 
     def _content(self, req: Any, adapter: str) -> int:
-        """Of a greedy request; 0 where more than token ids and parameters decide the output."""
+        """Of a greedy request; 0 if more than token ids and parameters decide the output."""
         besides = any(getattr(req, name, None) is not None for name in _BESIDES)
         if not req.origin_input_ids or besides:
             return 0

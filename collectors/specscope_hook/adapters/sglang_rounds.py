@@ -20,7 +20,7 @@ _WAITING = 64  # batches that wait for their times; SGLang has 2 in flight
 class Launch(NamedTuple):
     """What is known of a batch when it is given to the device; times in ns, monotonic.
 
-    depth: of its tree of proposals; None where they form a chain.
+    depth: of its tree of proposals; None if they form a chain.
     """
 
     tag: int
@@ -31,7 +31,7 @@ class Launch(NamedTuple):
 
 @dataclass(slots=True)
 class _Batch:
-    """A batch that waits for its times; values: None where it only worked on prompts."""
+    """A batch that waits for its times; values: None if it only worked on prompts."""
 
     tag: int
     first: bool  # a wall began with it
@@ -47,7 +47,7 @@ class RoundWriter:
     """
 
     def __init__(self, recorder: Recorder, timer: Timer | None) -> None:
-        """timer: None where the parts cannot be timed."""
+        """timer: None if the parts cannot be timed."""
         self._recorder = recorder
         self._timer = timer
         self._source = TimingSource.HOST if timer is None else timer.source

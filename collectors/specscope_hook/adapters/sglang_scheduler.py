@@ -33,7 +33,7 @@ class SchedulerProbe:
     """Records one scheduler's rounds and requests. Nothing escapes from its methods."""
 
     def __init__(self, scheduler: Any, settings: HookSettings, boot: Boot, check: Check) -> None:
-        """Make the ring, and go around the workers. Raises RingError where no ring is possible."""
+        """Make the ring, and go around the workers. Raises RingError if no ring is possible."""
         self._ring, self._recorder = attach(settings, boot)
         self._scheduler = scheduler
         rules = ClassRules(settings.classes)

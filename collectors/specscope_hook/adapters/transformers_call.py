@@ -134,7 +134,7 @@ class Call:
             self._timer.open(Part.SAMPLE)
 
     def end(self, tokens: list[int] | None) -> None:
-        """The call returns these tokens; None where it raised."""
+        """The call returns these tokens; None if it raised."""
         reason = End.ABORT
         if tokens is not None:
             if self._phase is _Phase.SAMPLING and self._candidates is None:

@@ -37,7 +37,7 @@ class Prompt:
     """What a call begins with. [tokens]
 
     tokens: the whole prompt; past: those of it that are in the given cache and not in the input
-    ids; cached: those in the given cache; limit: of the output; None where there is none.
+    ids; cached: those in the given cache; limit: of the output; None if there is none.
     """
 
     tokens: int

@@ -134,7 +134,7 @@ _ONLINE = (
 
 
 def served_name(scheduler: Any) -> str:
-    """The name that clients ask for, the first of several; empty where it is not known."""
+    """The name that clients ask for, the first of several; empty if it is not known."""
     model = getattr(scheduler.vllm_config, "model_config", None)
     name = getattr(model, "served_model_name", None) or ""
     return str(name if isinstance(name, str) else name[0])
@@ -156,7 +156,7 @@ def _role(transfer: Any) -> str:
 
 def _kv_bytes(kv_cache: Any, ranks: int) -> dict[bool, int]:
     """Of one token over all layers and tensor-parallel ranks: of the target (False), of the
-    draft model (True). Empty where groups of layers differ in block size."""
+    draft model (True). Empty if groups of layers differ in block size."""
     total: dict[bool, int] = {}
     sizes = {group.kv_cache_spec.block_size for group in kv_cache.kv_cache_groups}
     if len(sizes) != 1:

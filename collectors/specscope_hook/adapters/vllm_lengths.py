@@ -105,7 +105,7 @@ class Lengths:
 
 
 def why_not_followed(config: Any) -> str:
-    """Why no policy can be followed in this engine; empty where one can be.
+    """Why no policy can be followed in this engine; empty if one can be.
 
     config: VllmConfig. Data-parallel ranks of a dense model are engines of their own, of size 1.
     """
@@ -116,7 +116,7 @@ def why_not_followed(config: Any) -> str:
 
 
 def why_not_whole(config: Any) -> str:
-    """Why a step's draft length may not be lowered in this engine; empty where it may.
+    """Why a step's draft length may not be lowered in this engine; empty if it may.
 
     config: VllmConfig. These are vLLM's own limits on its batch-size schedule.
     """

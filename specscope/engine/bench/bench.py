@@ -116,7 +116,7 @@ def bench(
     Engine. With graphs each cell is rehearsed, so that none is captured while it is
     measured.
 
-    Raises BadSetting where the plan names a drafter that is not there.
+    Raises BadSetting if the plan names a drafter that is not there.
     """
     check_plan(plan, pair)
     where = Where(device, graphs)

@@ -72,7 +72,7 @@ class Engine:
         graphs: whether rounds are filled up to few shapes and replayed as CUDA graphs; on a GPU,
         if not given. On a CPU they are filled up and replayed without a graph, for tests.
 
-        Raises BadSetting where these do not fit the models.
+        Raises BadSetting if these do not fit the models.
         """
         budget = KVBudget(budget_of(slots, capacity, k_max, cache_tokens), k_max + 1)
         check_engine(target, k_max, slots, capacity, prefill_tokens, budget.tokens, synthetic)
@@ -150,7 +150,7 @@ class Engine:
         `sampling` (greedy if not given), of as many rows as `rows` says or of any number. Other
         rounds run eagerly until `capture` is called.
 
-        Raises BadSetting where requests are there already.
+        Raises BadSetting if requests are there already.
         """
         if not self.idle:
             raise BadSetting("graphs are captured before the first request, or while none is there")

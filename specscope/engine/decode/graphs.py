@@ -74,7 +74,7 @@ class CudaReplay:
         stream: to capture on, one for all that share a pool; torch's own is on whichever GPU was
         captured on first.
 
-        Raises CaptureFailed where something in it cannot be captured; what else goes wrong in it
+        Raises CaptureFailed if something in it cannot be captured; what else goes wrong in it
         (memory, a failed kernel) is raised as it is.
         """
         timer, current = EventTimer(external=True), torch.cuda.current_stream()

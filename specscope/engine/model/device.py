@@ -32,7 +32,7 @@ def send(values: Any, device: str, dtype: torch.dtype = torch.int64) -> Tensor:
 
 
 def check_device(device: str) -> None:
-    """Raises BadSetting where torch cannot compute on `device` here."""
+    """Raises BadSetting if torch cannot compute on `device` here."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:

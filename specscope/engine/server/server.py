@@ -19,7 +19,7 @@ DRAIN_SECONDS = 60
 def serve(pair: Pair, settings: Settings, device: str, say: Callable[[str], None]) -> None:
     """Serve until SIGINT or SIGTERM, then finish what is running.
 
-    Raises EngineError where the port is taken, BadSetting where the engine cannot be built or its
+    Raises EngineError if the port is taken, BadSetting if the engine cannot be built or its
     caches and graphs do not fit the device.
     """
     try:

@@ -107,7 +107,7 @@ def write_prompts(prompts: list[dict[str, str]], out: Path) -> None:
 
 
 def held_out_prompts(documents: list[Document], tokenizer: Tokenizer) -> list[dict[str, str]]:
-    """Up to 64 beginnings of about 64 tokens a class.
+    """Up to 64 beginnings of about 64 tokens per class.
 
     A document gives several, each beginning where a paragraph or line does and none overlapping.
     """

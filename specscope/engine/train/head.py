@@ -107,7 +107,7 @@ def train_head(
 
 
 def unrolled_losses(head: EagleHead, target: Decoder, rows: Tensor) -> Tensor:
-    """[UNROLLED] cross-entropy of the head with the target's law, nats a token.
+    """[UNROLLED] cross-entropy of the head with the target's law, nats per token.
 
     rows: [rows, T] token ids
     """

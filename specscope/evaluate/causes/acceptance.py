@@ -29,7 +29,7 @@ _COLLAPSE = 0.5
 
 
 def low_acceptance(facts: Facts) -> Seen:
-    """Fewer tokens a round than its price asks for.
+    """Fewer tokens per round than its price asks for.
 
     The reference is the class's own break-even, as far as a draft with half the refusals would
     come, or what the class yielded in an earlier epoch.

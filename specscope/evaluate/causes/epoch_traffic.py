@@ -38,12 +38,12 @@ class Kept:
 
     @property
     def tokens(self) -> float:
-        """Tokens per round; 0 where nothing ran."""
+        """Tokens per round; 0 if nothing ran."""
         return self.emitted / self.rounds if self.rounds else 0.0
 
     @property
     def first(self) -> float | None:
-        """Chance that the first position is kept; None where it was never tested."""
+        """Chance that the first position is kept; None if it was never tested."""
         return self.kept / self.tested if self.tested else None
 
 

@@ -104,11 +104,11 @@ class Facts:
         return self.nothing if known is None else known
 
     def per_token(self, us: Array) -> Array:
-        """A sum of time over the arm's blocks, as milliseconds an output token. [us]"""
+        """A sum of time over the arm's blocks, as milliseconds per output token. [us]"""
         return 1e-3 * us / _units(self.arm_totals, self.objective) / self.tokens
 
     def excess(self, part: str) -> Array | None:
-        """Time of a part beyond that of a target-only step. [ms a token] None if unknown."""
+        """Time of a part beyond that of a target-only step. [ms per token] None if unknown."""
         own, target = self.arm_cost[part], self.base_cost[part]
         if own is None or target is None:
             return None
@@ -117,7 +117,7 @@ class Facts:
     @property
     def unaccounted(self) -> Array:
         """Time in no known part, beyond that of a target-only step: the most that an unknown part
-        can hold. [ms a token]"""
+        can hold. [ms per token]"""
         step = self.base_cost.unaccounted * self.base_tokens / self.tokens
         return np.maximum(0.0, self.arm_cost.unaccounted - step)
 
@@ -128,7 +128,7 @@ class Facts:
         return self.unaccounted if own is None else own
 
     def if_tokens(self, tokens: Array) -> Array:
-        """Time saved if a round yielded so many tokens at its price. [ms a token]"""
+        """Time saved if a round yielded so many tokens at its price. [ms per token]"""
         decode = self.arm_cost.total - self.prefill
         return decode * np.maximum(0.0, 1.0 - self.tokens / np.maximum(tokens, self.tokens))
 

@@ -1,6 +1,6 @@
 """The arithmetic of one round: tokens out against milliseconds in.
 
-Symbols: k proposed tokens a round; p chance that a position is kept, given that it was
+Symbols: k proposed tokens per round; p chance that a position is kept, given that it was
 tested; E tokens out of a round (kept proposals and the correction or bonus token); T_T time
 of a target-only step; T_D, T_V, T_X time of a round's draft, verify and everything else.
 """
@@ -13,7 +13,7 @@ import math
 def tokens_per_ms(tokens: float, draft_ms: float, verify_ms: float, other_ms: float = 0.0) -> float:
     """Speculative throughput of one sequence: tokens of a round over its whole time. [tokens/ms]
 
-    ValueError where the parts of the round do not add to a positive time.
+    ValueError if the parts of the round do not add to a positive time.
     """
     return tokens / _round_ms(draft_ms, verify_ms, other_ms)
 
@@ -32,7 +32,7 @@ def speedup(
 def break_even_tokens(
     draft_ms: float, verify_ms: float, target_ms: float, other_ms: float = 0.0
 ) -> float:
-    """Tokens a round must yield for speculation to cost nothing. [tokens]
+    """Tokens per round must yield for speculation to cost nothing. [tokens]
 
     (T_D + T_V + T_X) / T_T: the round's price in target-only steps.
     """

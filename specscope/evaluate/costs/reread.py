@@ -29,7 +29,7 @@ class Reread:
 
 
 def fit_reread(blocks: Iterable[BlockTime]) -> Reread | None:
-    """Fit over blocks of several contexts and draft lengths; None where they do not differ."""
+    """Fit over blocks of several contexts and draft lengths; None if they do not differ."""
     rows = [
         (b.rounds, b.n_q + b.padded_tokens, b.n_kv, b.n_kv * b.proposed / b.request_rounds,
          b.verify_us, b.n_kv / b.request_rounds)

@@ -25,7 +25,7 @@ class StepModel:
     """Fitted time of a step. [us]
 
     step: fixed part. per_query: of a query token. per_context: of a cached token. errors: of
-    the three, clustered by block; None where a coefficient sits at zero or blocks are too few.
+    the three, clustered by block; None if a coefficient sits at zero or blocks are too few.
     residual: root mean square of relative errors over blocks.
     """
 
@@ -42,7 +42,7 @@ class StepModel:
 
     @property
     def critical_context(self) -> float | None:
-        """Context whose read costs as much as a query token. [tokens] None where reads are free.
+        """Context whose read costs as much as a query token. [tokens] None if reads are free.
 
         Some three times the peak-based value: achieved arithmetic trails achieved bandwidth.
         """
@@ -85,7 +85,7 @@ def fit(rounds: ArrayLike, n_q: ArrayLike, n_kv: ArrayLike, time_us: ArrayLike) 
 
 
 def fit_blocks(blocks: Iterable[BlockTime], part: str = "verify_us") -> StepModel | None:
-    """Fit one part of the rounds of blocks; None where too few of them know it."""
+    """Fit one part of the rounds of blocks; None if too few of them know it."""
     rows = [
         (block.rounds, block.n_q, block.n_kv, getattr(block, part))
         for block in blocks

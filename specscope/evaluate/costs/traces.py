@@ -22,7 +22,7 @@ class TraceVerdict:
     """What the times of one round say against those of a target-only step.
 
     action: keep, disable or no_difference. flags: reasons not to believe the input. primary:
-    the one part whose removal would turn a loss into a win; None where there is none or no
+    the one part whose removal would turn a loss into a win; None if there is none or no
     need. grade is always `modelled`.
     """
 
@@ -42,7 +42,7 @@ def judge_trace(
     """Compute a round's throughput, its break-even, and what stands in its way.
 
     tokens: mean out of a round; times: of a round, and of a target-only step. [ms]
-    ValueError where a time is not positive (draft and other may be 0).
+    ValueError if a time is not positive (draft and other may be 0).
     """
     gain = closed_forms.speedup(tokens, draft_ms, verify_ms, target_ms, other_ms)
     flags = (INCONSISTENT_BASELINE,) if verify_ms < VERIFY_FLOOR * target_ms else ()
@@ -75,7 +75,7 @@ def primary_part(
 ) -> str | None:
     """The single part of a losing round whose removal makes it win; of several, the largest gain.
 
-    None where the round does not lose, or no single removal is enough.
+    None if the round does not lose, or no single removal is enough.
     """
     if closed_forms.speedup(tokens, draft_ms, verify_ms, target_ms, other_ms) >= 1.0:
         return None

@@ -18,7 +18,7 @@ from specscope.evaluate.statistics.ratio import Ratio, ratio_of_sums, welch_half
 
 # A backlog is spoken of from this mean unevenness of pairs on.
 _UNEVEN = 0.2
-# Blocks that a capacity rests on at least, counted by their weight.
+# Blocks that a capacity is based on at least, counted by their weight.
 _FEWEST = 3
 
 

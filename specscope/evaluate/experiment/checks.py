@@ -147,7 +147,7 @@ class TwinCheck:
     """An arm against its twin: the same policy twice in a pair, which must not differ.
 
     variance_ratio: empirical variance of the pairs' own log ratios over the one that the
-    linearisation claims, within 0.7..1.4 where intervals are honest.
+    linearisation claims, within 0.7..1.4 if intervals are honest.
     """
 
     pairs: int

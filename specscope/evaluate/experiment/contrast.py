@@ -21,7 +21,7 @@ def log_ratio(
 ) -> LogRatio | None:
     """log of (numerator per denominator) of an arm over that of the baseline.
 
-    Over the pairs that ran both with both quantities known; None where there is none, or where
+    Over the pairs that ran both with both quantities known; None if there is none, or where
     a sum is nothing.
     """
     names = [(arm, numerator), (arm, per), (baseline, numerator), (baseline, per)]
@@ -67,7 +67,7 @@ def pairs_needed(
     """Pairs in all after which this contrast should be decided, if it stays as it looks.
 
     The interval's half-width must fall below the larger of the effect that matters and the
-    difference seen. None where a single pair says nothing about spread; at most 100 000.
+    difference seen. None if a single pair says nothing about spread; at most 100 000.
     """
     if contrast is None or contrast.pair_sd is None:
         return None

@@ -89,7 +89,7 @@ Group = tuple[Sequence[Pair], Objective]
 
 
 def trend(groups: Iterable[Group], arm: str) -> Trend | None:
-    """The line of one arm's effect along the load; None where pairs or loads do not carry one.
+    """The line of one arm's effect along the load; None if pairs or loads do not carry one.
 
     Each pair counts in the objective of its own segment, so that the line turns where the verdicts
     do: the same traffic may saturate an engine at one load and not at another.

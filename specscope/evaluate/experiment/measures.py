@@ -19,7 +19,7 @@ from specscope.evaluate.statistics.ratio import LogRatio
 class ArmContrast:
     """Two arms over the pairs that ran both.
 
-    plain: as the sums came. adjusted: with `held` held equal; None where nothing is.
+    plain: as the sums came. adjusted: with `held` held equal; None if nothing is.
     """
 
     arm: str
@@ -51,7 +51,7 @@ class ArmContrast:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """objective: the metric. offered: traffic to hold equal; None where nothing may be. serial:
+    """objective: the metric. offered: traffic to hold equal; None if nothing may be. serial:
     whether the traffic may wander from pair to pair, so that neighbours are alike."""
 
     objective: Objective = "throughput"
@@ -61,7 +61,7 @@ class Measure:
     def compare(
         self, pairs: Sequence[Pair], arm: str, baseline: str, looked_at_often: bool = False
     ) -> ArmContrast | None:
-        """An arm against a baseline, not yet held to a level. None where no pair knows both."""
+        """An arm against a baseline, not yet held to a level. None if no pair knows both."""
         contrasts = self._both(pairs, arm, baseline)
         return contrasts and ArmContrast(arm, baseline, *contrasts, looked_at_often=looked_at_often)
 

@@ -78,7 +78,7 @@ def degree(value: float, edges: tuple[float, float]) -> float:
 
 
 def queue_share(blocks: Sequence[BlockTime]) -> float | None:
-    """Requests that wait, over those that run; None where a block does not know. [ratio]"""
+    """Requests that wait, over those that run; None if a block does not know. [ratio]"""
     waiting = [block.waiting for block in blocks if block.waiting is not None]
     running = sum(block.request_rounds for block in blocks)
     return sum(waiting) / running if running and len(waiting) == len(blocks) else None
@@ -92,7 +92,7 @@ def queue_growth(block: BlockTime) -> float | None:
 
 
 def busy_share(blocks: Sequence[BlockTime]) -> float:
-    """Share of the blocks' spans in which rounds ran; 1 where spans are unknown. [0..1]"""
+    """Share of the blocks' spans in which rounds ran; 1 if spans are unknown. [0..1]"""
     span_us = sum(block.merged * (block.last_at - block.first_at) / 1e3 for block in blocks)
     wall_us = sum(block.wall_us or 0.0 for block in blocks)
     return min(1.0, wall_us / span_us) if span_us > 0 else 1.0
@@ -114,7 +114,7 @@ def measure(
 ) -> LogRatio | None:
     """log of how much better an arm is, > 0 is faster, in the objective's metric.
 
-    None where no pair knows both.
+    None if no pair knows both.
     """
     known = comparable(pairs, arm, baseline, objective)
     return contrast_of(
@@ -174,7 +174,7 @@ def amounts(block: BlockTime, metric: Metric) -> tuple[float, float]:
 def gap_p95(
     pairs: Sequence[Pair], arm: str, level: float = 0.95, looked_at_often: bool = False
 ) -> QuantileEstimate | None:
-    """95th percentile of the time between two chunks of a request. [ms] None where unknown.
+    """95th percentile of the time between two chunks of a request. [ms] None if unknown.
 
     Tokens of a round arrive together, so per-token gaps change their meaning under speculation;
     gaps between chunks do not.
@@ -187,7 +187,7 @@ def gap_p95(
 def tpot_p95(
     pairs: Sequence[Pair], arm: str, level: float = 0.95, looked_at_often: bool = False
 ) -> QuantileEstimate | None:
-    """95th percentile over requests of the time per output token. [ms] None where unknown."""
+    """95th percentile over requests of the time per output token. [ms] None if unknown."""
     return _p95(
         [_histogram(p.blocks[arm], "tpot") for p in pairs if arm in p.blocks],
         level,

@@ -1,4 +1,4 @@
-"""What open traffic offered to each block, to be held equal between the arms of a pair.
+"""What live traffic offered to each block, to be held equal between the arms of a pair.
 
 Requests arrive by themselves, so a block that happened to be offered more is slower in either arm.
 That may be taken out of a contrast only where the arm cannot have caused it. What the store knows
@@ -52,7 +52,7 @@ class Offered:
     ) -> Held | None:
         """A contrast of these pairs, all of which ran both arms, adjusted for their traffic.
 
-        None where pairs are few, an arm does not keep up with its arrivals, the traffic differs
+        None if pairs are few, an arm does not keep up with its arrivals, the traffic differs
         between the arms beyond chance, or what was offered more was not slower.
         """
         ones, bases = ([pair.blocks[name] for pair in pairs] for name in (arm, baseline))

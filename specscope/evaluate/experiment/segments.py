@@ -3,7 +3,7 @@
 What places a pair, such as the load that it was offered, is a sample of its traffic. Near an
 edge between two buckets chance alone would split one traffic into two thin segments. So a pair
 whose number lies within the noise of an edge goes with the more numerous side. The noise is what
-blocks of one pair differ by: nothing where a driver gives each the same requests.
+blocks of one pair differ by: nothing if a driver gives each the same requests.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Segment:
     """Traffic that a verdict is about. None: more than one kind ran together.
 
     load: sequences that the traffic would keep running at k = 0, as a bucket or as the range on
-    one side of a crossing (`loads`): of open traffic what arrives times how long it takes there;
+    one side of a crossing (`loads`): of live traffic what arrives times how long it takes there;
     in a closed loop the clients asking at once; in a cohort its requests. Never the realised
-    batch of open traffic, which the arm itself changes.
+    batch of live traffic, which the arm itself changes.
     """
 
     class_: str | None = None
@@ -154,7 +154,7 @@ def _buckets(
 
 
 def _offered(blocks: Sequence[BlockTime], design: Design, scale: float | None) -> float:
-    """Load of blocks. scale: of open traffic, sequence-seconds of a request at k = 0."""
+    """Load of blocks. scale: of live traffic, sequence-seconds of a request at k = 0."""
     if design == "closed_loop":
         rounds = sum(block.rounds for block in blocks)
         asking = sum(block.request_rounds + (block.waiting or 0) for block in blocks)
@@ -166,7 +166,7 @@ def _offered(blocks: Sequence[BlockTime], design: Design, scale: float | None) -
 
 
 def _scale(mixes: Sequence[Mix], design: Design) -> float | None:
-    """Of open traffic of one epoch and kind: seconds that a request runs at k = 0, in the mean.
+    """Of live traffic of one epoch and kind: seconds that a request runs at k = 0, in the mean.
 
     One number for all of its pairs, so that a load is an arrival rate in another unit, which no
     arm and no noise of a block changes. None if that is not known.
@@ -197,7 +197,7 @@ def _seconds(block: BlockTime) -> float:
 
 
 def _shared(mixes: Sequence[Mix], traffic: Sequence[Hashable], name: str) -> list[str | None]:
-    """The bucket of (nearly) all of each pair's request-rounds; None where there is none."""
+    """The bucket of (nearly) all of each pair's request-rounds; None if there is none."""
     largest = [
         _largest([part for rows in mix.parts.values() for part in rows], name) for mix in mixes
     ]
@@ -239,7 +239,7 @@ def _share(parts: Sequence[BlockPart], name: str, bucket: str) -> float:
 
 
 def _spread(centred: Sequence[Sequence[float]]) -> float:
-    """Standard deviation of one block, from what blocks of a pair differ by; 0 where unknown."""
+    """Standard deviation of one block, from what blocks of a pair differ by; 0 if unknown."""
     freedom = sum(len(row) - 1 for row in centred)
     return math.sqrt(math.fsum(x * x for row in centred for x in row) / freedom) if freedom else 0.0
 

@@ -59,7 +59,7 @@ class ArmSummary:
 def summarise(
     pairs: Sequence[Pair], arm: str, level: float = 0.95, looked_at_often: bool = False
 ) -> ArmSummary | None:
-    """Sum an arm's blocks; None where it has none, or none with rounds.
+    """Sum an arm's blocks; None if it has none, or none with rounds.
 
     level, looked_at_often: of the intervals of its percentiles.
     """
@@ -124,7 +124,7 @@ def _mean(blocks: Sequence[BlockTime], quantity: str, per: str, unit: float) -> 
 
 
 def _survival(pairs: Sequence[Pair], arm: str) -> Survival | None:
-    """Acceptance of an arm, one cluster a block; None where a block's counts cannot be."""
+    """Acceptance of an arm, one cluster a block; None if a block's counts cannot be."""
     risk, kept = [], []
     for pair in pairs:
         parts = pair.parts.get(arm, ())

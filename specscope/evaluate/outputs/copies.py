@@ -40,7 +40,7 @@ class OutputCheck:
     state: equal: none differs, as_twins: no more than target-only from itself, differs: more
     than that beyond doubt, undecided: some differ, and target-only's copies do not tell yet.
     excess: share of requests that differ beyond target-only's own, with its 95 % interval;
-    None where target-only was never repeated.
+    None if target-only was never repeated.
     """
 
     epoch: str
@@ -80,7 +80,7 @@ def check_outputs(copies: Iterable[Copies], baseline: str = "k0") -> list[Output
 
 
 def worst(checks: Sequence[OutputCheck]) -> str | None:
-    """The state of the whole; None where nothing was compared."""
+    """The state of the whole; None if nothing was compared."""
     order = (DIFFERS, UNDECIDED, AS_TWINS, EQUAL)
     return next((state for state in order if any(c.state == state for c in checks)), None)
 
@@ -112,7 +112,7 @@ def newcombe(
 
 
 def wilson(hits: int, of: int, level: float = 0.95) -> tuple[float, float]:
-    """Interval of a share, by Wilson's score. [0..1] ValueError where there is nothing."""
+    """Interval of a share, by Wilson's score. [0..1] ValueError if there is nothing."""
     if not 0 <= hits <= of or of == 0:
         raise ValueError(f"no share: {hits} of {of}")
     z = float(stats.norm.ppf(0.5 + level / 2))

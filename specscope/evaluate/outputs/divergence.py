@@ -22,10 +22,10 @@ MOST_ERROR = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One greedy output. tokens: as the server names them; None where it does not.
+    """One greedy output. tokens: as the server names them; None if it does not.
 
     logprobs: of each token. margins: log-probability of the best token over the second, at each
-    place; None where not given.
+    place; None if not given.
     """
 
     text: str
@@ -118,7 +118,7 @@ def part(one: Completion, other: Completion) -> tuple[Parting | None, float | No
 def judge(prompts: Sequence[Compared], logit_error: float | None = None) -> Losslessness:
     """All prompts together. logit_error: instead of the measured one.
 
-    ValueError where there is no prompt.
+    ValueError if there is no prompt.
     """
     if not prompts:
         raise ValueError("no prompt was answered by both servers")

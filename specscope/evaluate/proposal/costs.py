@@ -99,7 +99,7 @@ _DRAFTED = -2  # place of a feature
 
 
 def _places(part: str, features: int) -> NDArray[np.int64]:
-    """The features that a part's time may rest on.
+    """The features that a part's time may are based on.
 
     The rest has a fixed share, and one of rounds that draft. Of a whole round, whose draft is not
     timed apart, tokens drafted are in the width already: its draft is the number of its steps.

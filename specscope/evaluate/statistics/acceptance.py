@@ -25,7 +25,7 @@ class UntriedDraftLength(ValueError):
 class Survival:
     """Product-limit estimate of P(accepted >= j), j = 1..k.
 
-    at_risk, kept: pooled counts by position. hazard: kept / at_risk, None where nothing was at
+    at_risk, kept: pooled counts by position. hazard: kept / at_risk, None if nothing was at
     risk. survival: running product; ends before the first position never at risk. se_log:
     cluster-robust error of log survival, None with one cluster or where survival is 0.
     """
@@ -89,7 +89,7 @@ class Survival:
 def positions_at_risk(k: int, accepted: int, censored: bool) -> int:
     """Positions of one round that were tested: 1..n. [0..k]
 
-    accepted + 1 where a proposal was refused, k where all were kept, and accepted where the
+    accepted + 1 if a proposal was refused, k where all were kept, and accepted where the
     text ended inside (censored).
     """
     if not 0 <= accepted <= k:
@@ -127,7 +127,7 @@ def survival(at_risk: Sequence[Sequence[int]], kept: Sequence[Sequence[int]]) ->
     whose k did not depend on recent acceptance may enter: a controller that drafts longer in
     easy text makes this read high. Var(log S(k)) = G / (G - 1) * sum_i(sum_j<=k phi_i(j))^2,
     phi_i(j) = (kept_ij - h_j at_risk_ij) / (at_risk_j h_j).
-    ValueError where a cluster kept more than was at risk.
+    ValueError if a cluster kept more than was at risk.
     """
     risk, won = _rectangle(at_risk), _rectangle(kept)
     width = max(risk.shape[1], won.shape[1])

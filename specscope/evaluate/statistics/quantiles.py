@@ -45,13 +45,13 @@ def merge(histograms: Sequence[Histogram]) -> dict[int, int]:
 
 
 def quantile(histogram: Histogram, q: float, accuracy: float = ACCURACY) -> float:
-    """Smallest value of which at least the share q lies at or below. ValueError where empty."""
+    """Smallest value of which at least the share q lies at or below. ValueError if empty."""
     return value_of(_bin_at(merge([histogram]), q), accuracy)
 
 
 @dataclass(frozen=True, slots=True)
 class QuantileEstimate:
-    """A quantile with its interval; low and high are None where it is not known.
+    """A quantile with its interval; low and high are None if it is not known.
 
     That is for a single block, and before the first look at evidence that is looked at often.
     """
@@ -76,7 +76,7 @@ def woodruff(
     of the pooled values, as if they were independent, cover 65 % instead of 95 %.
     looked_at_often: the rank's interval is a confidence sequence over blocks, and so is the
     quantile's, at all looks together.
-    Empty blocks count for nothing. ValueError where all are empty, or q lies outside 0..1.
+    Empty blocks count for nothing. ValueError if all are empty, or q lies outside 0..1.
     Source: Woodruff 1952.
     """
     full = [block for block in blocks if sum(block.values())]

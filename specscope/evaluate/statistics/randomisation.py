@@ -1,4 +1,4 @@
-"""Tests that rest on the coin that ordered the arms of each pair, and on nothing else.
+"""Tests that are based on the coin that ordered the arms of each pair, and on nothing else.
 
 If an arm changed nothing, each pair's contrast would have come out with the other sign as often.
 So the distribution of the sum over pairs is known exactly, whatever the noise: skewed, with heavy
@@ -33,7 +33,7 @@ def sign_flip_p(scores: ArrayLike) -> float:
     """Two-sided chance of a sum as large under random signs. [2^(1 - pairs)..1]
 
     Exact up to 14 pairs; beyond, a saddlepoint approximation of the exact distribution, which is
-    within a few percent of it far into the tail. 1 where nothing differs.
+    within a few percent of it far into the tail. 1 if nothing differs.
     """
     values = np.abs(np.asarray(scores, dtype=np.float64))
     total = abs(float(np.sum(scores)))

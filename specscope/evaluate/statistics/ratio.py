@@ -30,7 +30,7 @@ class Ratio:
     clusters: int
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Interval by Student's t with clusters - 1; None where there is one cluster."""
+        """Interval by Student's t with clusters - 1; None if there is one cluster."""
         if self.se is None:
             return None
         half = t_quantile(level, self.clusters - 1) * self.se
@@ -77,7 +77,7 @@ class LogRatio:
         return None if self.se is None else self.se * math.sqrt(self.pairs)
 
     def interval(self, level: float = 0.95) -> tuple[float, float] | None:
-        """Interval of delta by Student's t; None where there is one pair."""
+        """Interval of delta by Student's t; None if there is one pair."""
         if self.se is None:
             return None
         freedom = self.freedom if self.worth is None else self.worth
@@ -185,7 +185,7 @@ def welch_half_width(parts: Sequence[tuple[float, float]], level: float) -> floa
     """Half-width around a sum of independent estimates, by Student's t.
 
     parts: of each its standard error and degrees of freedom; together they have those of Welch
-    and Satterthwaite. 0 where nothing varies.
+    and Satterthwaite. 0 if nothing varies.
     """
     variances = [se**2 for se, _ in parts]
     variance = math.fsum(variances)

@@ -55,7 +55,7 @@ class Choice:
     """What one segment's pairs say.
 
     action: keep, set_k, disable, no_difference, route, collect_baseline or inconclusive. k: draft
-    length to run; None where nothing is decided. best: arms that cannot be told from the
+    length to run; None if nothing is decided. best: arms that cannot be told from the
     fastest. speedups: of every arm against k0. point_k: the fastest arm by point estimate.
     undecided: arms of which nothing is sure, neither a difference nor that it is small.
     """

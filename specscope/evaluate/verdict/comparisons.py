@@ -55,7 +55,7 @@ def arms_of(pairs: Sequence[Pair]) -> list[str]:
 
 
 def compare(pairs: Sequence[Pair], measure: Measure, looked_at_often: bool) -> Comparisons:
-    """Everything about a segment that a decision may rest on."""
+    """Everything about a segment that a decision may are based on."""
     arms = arms_of(pairs)
 
     def against(names: Sequence[tuple[str, str]]) -> tuple[ArmContrast, ...]:

@@ -127,7 +127,7 @@ def break_even(arm: ArmSummary, speedup: Estimate, metric: str) -> float | None:
     """Tokens per round at which an arm would be as fast as its baseline. None if no number is
     enough: if prompts alone take as long as the baseline does.
 
-    More tokens a round make the rest of an output token cheaper, and prompts stay as they are. In
+    More tokens per round make the rest of an output token cheaper, and prompts stay as they are. In
     a metric other than throughput the shares of the time are not known, and all of it counts.
     """
     tokens = arm.tokens_per_round.value

@@ -31,7 +31,7 @@ def side_flags(
     closed_loop: bool,
 ) -> tuple[Flag, ...]:
     """Reasons not to believe it: those of any blocks, and those of two sides."""
-    # Whether both sides got their share of open traffic is a matter of sides, not of arms.
+    # Whether both sides got their share of live traffic is a matter of sides, not of arms.
     seen = find_flags(rows, [deciding.arm] if deciding else [], "closed_loop", level)
     if deciding is None or deciding.baseline != BASELINE:
         seen -= ABOUT_K0

@@ -24,7 +24,7 @@ class Standardised:
     """A speedup of the pooled traffic, and how much of it only the mix made.
 
     naive: of the totals as they came. standardised: with both arms given the same mix.
-    headline: the one that may be printed, None where the two disagree on the direction or the
+    headline: the one that may be printed, None if the two disagree on the direction or the
     mix made more than the segments did (Simpson's paradox).
     """
 
@@ -88,7 +88,7 @@ def standardise(base: Mapping[str, Arm], treated: Mapping[str, Arm]) -> Standard
     """Compare two arms over the segments that both served, weighted by their pooled traffic.
 
     traffic: request counts by what is known at admission, never tokens or time, which the arm
-    changes. ValueError where no segment is shared.
+    changes. ValueError if no segment is shared.
     """
     shared = sorted(set(base) & set(treated))
     if not shared:

@@ -165,7 +165,7 @@ def _compare(
     baseline: str,
     rules: Rules,
 ) -> Estimate:
-    """Throughput at equal tokens a segment, over that of the baseline.
+    """Throughput at equal tokens per segment, over that of the baseline.
 
     log(sum of baseline times per token) - log(sum of times per token), linearised by pair.
     """

@@ -71,7 +71,7 @@ def worth_trying(candidates: Iterable[Untried]) -> dict[str, list[Untried]]:
 def untried(experiment: Paired, verdicts: Sequence[Verdict]) -> list[Untried]:
     """Gaps between the lengths that ran, and the next two, of every segment with a verdict.
 
-    Nothing where too few blocks know how long drafts and verify passes took, where no position
+    Nothing if too few blocks know how long drafts and verify passes took, where no position
     was tested, or where target-only did not run.
     """
     lengths = []
@@ -143,7 +143,7 @@ def _of_segment(verdict: Verdict, pairs: Sequence[Pair], model: StepModel) -> li
 def _surely(verdict: Verdict) -> float:
     """What a length that ran surely gives in throughput; at least 1. [ratio]
 
-    1 where requests are timed instead: a faster arm then runs smaller batches, so their time
+    1 if requests are timed instead: a faster arm then runs smaller batches, so their time
     gains more than the same arm would at target-only's batch.
     """
     if verdict.metric != METRICS["throughput"]:

@@ -63,7 +63,7 @@ class Grade(StrEnum):
 
 
 class Confidence(StrEnum):
-    """high: a gate may change on it. medium: it rests on something that nothing here tests. low:
+    """high: a gate may change on it. medium: it is based on something that nothing here tests. low:
     decided on thin evidence. none: not decided."""
 
     HIGH = "high"
@@ -194,7 +194,7 @@ Value = float | int | str | bool | None | tuple[str, ...] | tuple[float | None, 
 class Reason:
     """Why a verdict is what it is: a code, the arm that it is about, and its numbers.
 
-    code: of `Why`, or of a list that another room documents. arm: None where it is about all.
+    code: of `Why`, or of a list that another room documents. arm: None if it is about all.
     """
 
     code: str
@@ -214,11 +214,11 @@ def because(code: str, arm: str | None = None, **numbers: Value) -> Reason:
 class Verdict:
     """What to do with one segment of one epoch.
 
-    k: draft length to run; None where nothing is decided or a table runs. arm: the arm that runs
-    so, a table's too; None where none does. current: the draft
+    k: draft length to run; None if nothing is decided or a table runs. arm: the arm that runs
+    so, a table's too; None if none does. current: the draft
     length in force; None if unknown. pairs: of the
     best-covered arm, or the requests of a replay. pairs_needed: in all, for a decision or for
-    enough evidence; None where enough, or where nobody can say. best: arms that cannot be told
+    enough evidence; None if enough, or where nobody can say. best: arms that cannot be told
     from the fastest. left_out: pairs not used, by code. diagnoses: of every arm. cause_odds: of
     the least loss, those that may be the largest, with their odds; primary: the one that is named
     alone. Both are empty if speculation does not lose. tradeoffs: every arm's

@@ -59,7 +59,7 @@ class TextReader:
     format = "text"
 
     def sniff(self, head: bytes) -> float:
-        """0.4 where a gate stands in the head, 0.1 for other text: it may come later."""
+        """0.4 if a gate stands in the head, 0.1 for other text: it may come later."""
         if any(gate in head for parser in PARSERS for gate in parser.gates):
             return 0.4
         return 0.1 if b"\0" not in head[:4096] else 0.0

@@ -176,7 +176,7 @@ def _survivals(histogram: object, steps: int | None) -> tuple[int, ...] | None:
 
 
 def sglang_request(input: str, found: dict[str, Any]) -> Iterator[Record]:
-    """The window of one `meta_info`; nothing where it says nothing of speculation."""
+    """The window of one `meta_info`; nothing if it says nothing of speculation."""
     length = real(found, "spec_accept_length")
     steps = count(found, "spec_verify_ct")
     proposed = count(found, *_SGLANG_PROPOSED)

@@ -23,7 +23,7 @@ class NvidiaSmi:
     format = "nvidia-smi-csv"
 
     def sniff(self, head: bytes) -> float:
-        """0.9 where the columns are query fields."""
+        """0.9 if the columns are query fields."""
         columns = header(head)
         found = sum(column.lower().startswith(_KNOWN) for column in columns)
         return 0.9 if found and "," in head[:4096].decode("latin-1") else 0.0

@@ -47,7 +47,7 @@ class Sign(NamedTuple):
 
 
 def decided(sign: Sign) -> tuple[str, str]:
-    """(role, what it rests on): `target_only`, `k0`, `speculative` or `unknown`."""
+    """(role, what it is based on): `target_only`, `k0`, `speculative` or `unknown`."""
     name = named(sign.name)
     state = _bound(name.state, sign.speculation)
     switched = [_bound(named(text).state, True) for text in sign.switches if text]

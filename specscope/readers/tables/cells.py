@@ -166,7 +166,7 @@ def steps(text: str | None) -> list[str]:
 
 
 def ratio_of(text: str) -> float | None:
-    """A speedup in a text: `1.47x`, `+52%`, `-28 %`; None where there is none."""
+    """A speedup in a text: `1.47x`, `+52%`, `-28 %`; None if there is none."""
     match = _RATIO.search(text)
     if match is None:
         return None

@@ -16,7 +16,7 @@ SHORTEST_PASS_MS = 0.05
 
 
 class Parts(NamedTuple):
-    """Milliseconds per round; None where the table does not say."""
+    """Milliseconds per round; None if the table does not say."""
 
     draft_ms: float | None
     verify_ms: float | None

@@ -1,4 +1,4 @@
-"""Summaries that trace tools print: idle or busy shares, with or without what they rest on.
+"""Summaries that trace tools print: idle or busy shares, with or without what they are based on.
 
 Kernels per graph launch say whether a tool that follows CPU operators can attribute anything; a
 share of idle time without the share of launches that have kernels says nothing.
@@ -33,7 +33,7 @@ class TraceSummary:
         )
 
     def read(self, source: Source) -> Iterator[Record]:
-        """Idle time where it rests on enough coverage; otherwise the reason why it does not."""
+        """Idle time where it is based on enough coverage; otherwise the reason why it does not."""
         idle: dict[str, float] = {}
         launches = kernels = covered = None
         for document in documents(source.stream):

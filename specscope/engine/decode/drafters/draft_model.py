@@ -85,7 +85,7 @@ class ModelDrafter(Drafter):
                 self.unread[row] = 0
 
     def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
-        """Draw up to k tokens a row, one position at a time, for the rows that still want one.
+        """Draw up to k tokens per row, one position at a time, for the rows that still want one.
 
         In a graph every row draws at every step: a few rows more cost a GPU nothing, and rows that
         do not draft overwrite only what is stale.

@@ -23,7 +23,7 @@ class Proposal:
 
 
 class Drafter:
-    """Proposes up to k tokens a row; rows are dense and move when one before them leaves.
+    """Proposes up to k tokens per row; rows are dense and move when one before them leaves.
 
     Only `propose` must be written; the rest is for drafters that keep state.
     """

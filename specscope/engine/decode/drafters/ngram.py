@@ -15,7 +15,7 @@ from specscope.engine.decode.drafters.drafter import (
 class NgramDrafter(Drafter):
     """Looks the last `longest` .. `shortest` tokens up in the text itself, longest first.
 
-    Proposes nothing where there is no earlier match, and fewer than k where the match is near the
+    Proposes nothing if there is no earlier match, and fewer than k where the match is near the
     end. Every n-gram's last place is kept in a table, so a round costs the tokens it added.
     """
 
@@ -36,7 +36,7 @@ class NgramDrafter(Drafter):
         self.tables[row], self.indexed[row] = {}, 0
 
     def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
-        """What followed the last match, up to k tokens a row."""
+        """What followed the last match, up to k tokens per row."""
         found = [self.look_up(row, batch.texts[row], k) if k else [] for row, k in enumerate(ks)]
         pause(self.delay_us)
         return host_proposal(found, self.device)
