@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
 PROMPTS = Path(__file__).parents[2] / "specscope/engine/bundled/prompts.jsonl"
@@ -37,25 +38,32 @@ def main() -> int:
     chosen = [one for one in prompts if not args.labels or one["label"] in args.labels]
     _wait_for(args.url)
     answers: list[str] = []
+    failures: Counter[str] = Counter()
     requests = []
     until = time.monotonic() + args.seconds
     draws = random.Random(1)
     while time.monotonic() < until:
         prompt = draws.choice(chosen)
         request = threading.Thread(
-            target=complete, args=(args.url, prompt["label"], prompt["text"], answers), daemon=True
+            target=complete,
+            args=(args.url, prompt["label"], prompt["text"], answers, failures),
+            daemon=True,
         )
         request.start()
         requests.append(request)
         time.sleep(draws.expovariate(args.rate))
     for request in requests:
         request.join()
-    sys.stdout.write(f"{len(answers)} of {len(requests)} requests answered\n")
+    failed = "".join(f"; {count} failed: {why}" for why, count in failures.most_common())
+    sys.stdout.write(f"{len(answers)} of {len(requests)} requests answered{failed}\n")
     return 0 if answers else 1
 
 
-def complete(url: str, label: str, text: str, answers: list[str]) -> None:
-    """Send one request and append its text to `answers`, or say why there is none."""
+def complete(url: str, label: str, text: str, answers: list[str], failures: Counter[str]) -> None:
+    """Send one request and append its text to `answers`, or count why there is none.
+
+    The first failure of a kind is printed at once.
+    """
     body = json.dumps({"prompt": text[:160], "max_tokens": 48}).encode()
     headers = {"Content-Type": "application/json", CLASS_HEADER: label}
     request = urllib.request.Request(f"{url}/v1/completions", body, headers)
@@ -63,7 +71,10 @@ def complete(url: str, label: str, text: str, answers: list[str]) -> None:
         with urllib.request.urlopen(request, timeout=ANSWERS_WITHIN_S) as answer:
             answers.append(json.load(answer)["choices"][0]["text"])
     except OSError as error:
-        sys.stderr.write(f"{url}: {error}\n")
+        why = "timed out: lower --rate" if isinstance(error, TimeoutError) else str(error)
+        failures[why] += 1
+        if failures[why] == 1:
+            sys.stderr.write(f"{url}: {why}\n")
 
 
 def _wait_for(url: str) -> None:
