@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from specscope.evaluate.causes.diagnosis import CauseOdds
 from specscope.evaluate.experiment.blocks import BASELINE, Design
@@ -246,14 +246,31 @@ def answer(verdict: Verdict) -> SegmentAnswer:
     )
 
 
+class OfArm(Protocol):
+    """What is known of one arm."""
+
+    @property
+    def arm(self) -> str: ...
+
+    @property
+    def k(self) -> int | None: ...
+
+
+T = TypeVar("T", bound=OfArm)
+
+
 def deciding(verdict: Verdict) -> Estimate | None:
-    """The speedup that a verdict rests on: of the arm it chose, else the best that ran."""
-    chosen = [
-        one
-        for one in verdict.speedups
-        if one.arm == verdict.arm or (verdict.k and one.k == verdict.k)
-    ]
-    return max(chosen or verdict.speedups, key=lambda one: one.value, default=None)
+    """The speedup that a verdict is based on."""
+    return decisive(verdict.speedups, verdict.arm, verdict.k, lambda one: one.value)
+
+
+def decisive(
+    arms: Sequence[T], chosen: str | None, k: int | None, speedup: Callable[[T], float]
+) -> T | None:
+    """What is known of the arm that a verdict is based on: the one it chose, else the best that
+    ran. chosen, k: of the verdict."""
+    named = [one for one in arms if one.arm == chosen or (k and one.k == k)]
+    return max(named or arms, key=speedup, default=None)
 
 
 def verdict_row(verdict: Verdict, design: str) -> dict[str, Any]:

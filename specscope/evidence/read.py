@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +20,7 @@ from specscope.evidence.records import is_large, read_records
 from specscope.evidence.tables import under_newest_table
 from specscope.policy.stored import StoredPolicy, newest_with_table, read_policies
 from specscope.policy.table import GateTable
-from specscope.queries.period import evidence_condition
+from specscope.queries.period import evidence_condition, quoted
 from specscope.store.connection import Store
 
 KINDS: dict[str, tuple[Design, bool]] = {
@@ -175,15 +173,10 @@ def read_blocks(
 
 def _boot(hold: Hold) -> str:
     """Condition that a row is of the boot on which a guardrail fired."""
-    replica, boot = (text.replace("\\", "\\\\").replace("'", "\\'") for text in hold[:2])
-    return f"replica = '{replica}' AND boot = '{boot}'"
+    replica, boot = map(quoted, hold[:2])
+    return f"replica = {replica} AND boot = {boot}"
 
 
 def read_bodies(store: Store) -> dict[int, Mapping[str, Any]]:
-    """The JSON of each policy by its number; of one that cannot be read, nothing."""
-    found: dict[int, Mapping[str, Any]] = {}
-    for row in store.rows(queries.policies()):
-        with contextlib.suppress(ValueError):
-            body = json.loads(row["table"])
-            found[int(row["policy"])] = body if isinstance(body, dict) else {}
-    return found
+    """The JSON of each policy by its number, without those that cannot be read."""
+    return {policy.number: policy.body for policy in read_policies(store)}

@@ -87,9 +87,9 @@ def how(found: Recommendation, engines: Sequence[str]) -> model.HowRow | None:
     )
 
 
-def tokens_a_week(rows: Sequence[Mapping[str, Any]], hours: float) -> Tokens:
-    """Output tokens per week. rows: of `queries.tokens_by_class`; hours: that they span."""
-    scale = WEEK_H / max(hours, 1.0)
+def tokens_a_week(rows: Sequence[Mapping[str, Any]]) -> Tokens:
+    """Output tokens per week. rows: of `queries.tokens_by_class`, each with the hours of all."""
+    scale = WEEK_H / max(rows[0]["hours"], 1.0) if rows else 0.0
     return {(row["class"], row["context_bucket"]): scale * row["emitted"] for row in rows}
 
 
@@ -151,22 +151,13 @@ def _each(one: model.Interval, of: Callable[[float], float]) -> model.Interval:
     )
 
 
-def _inverse(one: model.Interval) -> model.Interval:
-    """Of a ratio, seen from the other side."""
-    return model.Interval(
-        1.0 / one.value,
-        None if one.high is None else 1.0 / one.high,
-        None if one.low is None else 1.0 / one.low,
-    )
-
-
 def _speedup(verdict: Verdict, old: str, new: str) -> model.Interval | None:
     """The new arm over the old one, in the metric that decides; a loss that ends is the gain."""
     met = {(one.arm, one.baseline): one for one in (*verdict.speedups, *verdict.between)}
     if (one := met.get((new, old))) is not None:
         return model.Interval(one.value, one.low, one.high)
     if (one := met.get((old, new))) is not None:
-        return _inverse(model.Interval(one.value, one.low, one.high))
+        return model.Interval(one.value, one.low, one.high).inverse
     return None
 
 
@@ -176,7 +167,7 @@ def _less_busy(verdict: Verdict, old: str, new: str) -> model.Interval | None:
         if one.metric is Metric.DEVICE_TIME and one.ratio > 0:
             ratio = model.Interval(one.ratio, one.low, one.high)
             if (one.arm, one.baseline) == (new, old):
-                return _inverse(ratio)
+                return ratio.inverse
             if (one.arm, one.baseline) == (old, new):
                 return ratio
     return None

@@ -32,7 +32,6 @@ from specscope.report.past import (
     promise_rows,
     trend_rows,
 )
-from specscope.report.phrases.segments import first_number
 from specscope.report.quality import Records, boots_of, device_rows
 from specscope.report.views import (
     fleet_row,
@@ -43,6 +42,7 @@ from specscope.report.views import (
     turned_around,
     untried_row,
 )
+from specscope.store.buckets import LOAD
 from specscope.store.connection import Store
 
 IN_FORCE_UNKNOWN = (
@@ -86,6 +86,7 @@ def collect(
     measured = _measured(evidence.boots, blocks, since)
     advised = recommend(judged, history(evidence.policies), now=now, default_k=default_k or 0)
     records, boots = Records(store, since), boots_of(judged)
+    by_class = store.rows(queries.tokens_by_class(since_condition("hour", since)))
     devices, throttling = device_rows(store, since, [boot["replica"] for boot in measured])
     past = read_past(store, now - WEEKS * WEEK_NS)
     changed = queries.events(since_condition("at", now - WEEKS * WEEK_NS))
@@ -111,7 +112,7 @@ def collect(
         ],
         stories=[
             story_row(story, names)
-            for story in sorted(judged.stories, key=lambda one: first_number(one.load or ""))
+            for story in sorted(judged.stories, key=lambda one: LOAD.rank(one.load or ""))
         ],
         replicas=[_replica(boot) for boot in measured],
         losses=records.losses,
@@ -124,7 +125,7 @@ def collect(
         outputs=[output_row(check) for check in judged.outputs],
         untried=[untried_row(one) for one in judged.untried],
         fleet=[fleet_row(one) for one in judged.ratios],
-        changes=change_rows(advised, called, _tokens(store, since), _gpus(evidence.boots)),
+        changes=change_rows(advised, called, tokens_a_week(by_class), _gpus(evidence.boots)),
         how=how(advised, [boot["engine"] for boot in measured]),
         promises=promise_rows(judged, past, names, now),
         trend=trend_rows(past, names),
@@ -133,7 +134,7 @@ def collect(
         ),
         events=event_rows(store.rows(changed)),
         findings=turned_around(judged.ratios),
-        notes=[*notes, *judged.notes, *unlabelled(store, since)],
+        notes=[*notes, *judged.notes, *unlabelled(by_class)],
     )
 
 
@@ -156,11 +157,6 @@ def _measured(
     ]
 
 
-def _tokens(store: Store, since: int) -> Mapping[tuple[str, str], float]:
-    rows = store.rows(queries.tokens_by_class(since_condition("hour", since)))
-    return tokens_a_week(rows, rows[0]["hours"]) if rows else {}
-
-
 def _gpus(boots: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Devices of a replica by epoch; what a boot does not name is left out."""
     return {boot["epoch"]: len(boot["gpu_uuids"]) for boot in boots if boot["gpu_uuids"]}
@@ -177,9 +173,9 @@ def _replica(boot: Mapping[str, Any]) -> model.ReplicaRow:
     )
 
 
-def unlabelled(store: Store, since: int) -> list[str]:
-    """The share of the traffic that no class rule caught, if there is any."""
-    rows = store.rows(queries.tokens_by_class(since_condition("hour", since)))
+def unlabelled(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The share of the traffic that no class rule caught, if there is any. rows: of
+    `queries.tokens_by_class`."""
     without = sum(row["emitted"] for row in rows if row["class"] == "unlabelled")
     if not without:
         return []

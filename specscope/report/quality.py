@@ -8,7 +8,7 @@ from typing import Any
 
 from specscope import queries
 from specscope.assess import Assessment
-from specscope.queries.period import since_condition
+from specscope.queries.period import quoted, since_condition
 from specscope.report import model
 from specscope.store.connection import Store
 from specscope_hook.records import LOSS_REASONS
@@ -76,7 +76,7 @@ def device_rows(
     since: ns since 1970. Raises StoreError if the store cannot be read.
     """
     chosen = sorted(set(replicas), key=lambda name: zlib.crc32(name.encode()))[:MOST_REPLICAS]
-    names = ", ".join("'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'" for name in chosen)
+    names = ", ".join(map(quoted, chosen))
     if not chosen:
         return [], []
     where = f"{since_condition('sampled_at', since)} AND replica IN ({names})"

@@ -20,6 +20,10 @@ class Buckets(NamedTuple):
         """The bucket of a value; "unknown" for None."""
         return "unknown" if value is None else self.names[bisect_left(self.edges, value)]
 
+    def rank(self, name: str) -> int:
+        """Place of a bucket in the order of its values; any other name comes last."""
+        return self.names.index(name) if name in self.names else len(self.names)
+
     def sql(self, value: str) -> str:
         """The same as an expression over a column that may be NULL."""
         cases = "".join(

@@ -73,10 +73,9 @@ def test_the_change_with_the_most_traffic_and_gain_comes_first():
     found = recommend(of_epoch(times, parts), GateTable(), now=NOW)
     tokens = tokens_a_week(
         [
-            {"class": name, "context_bucket": "0-1k", "emitted": emitted}
+            {"class": name, "context_bucket": "0-1k", "emitted": emitted, "hours": 168}
             for name, emitted in (("rare", 10**6), ("often", 10**9))
-        ],
-        hours=168.0,
+        ]
     )
 
     first, second = changes(found, tokens)

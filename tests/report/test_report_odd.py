@@ -283,11 +283,9 @@ def test_a_whole_block_row_is_what_the_record_says():
     ("emitted", "share"), [({"sql": 60, "unlabelled": 20}, ["25%"]), ({"sql": 60}, []), ({}, [])]
 )
 def test_traffic_without_a_class_is_said_with_its_share(emitted, share):
-    class Rows:
-        def rows(self, sql):
-            return [{"class": name, "emitted": tokens} for name, tokens in emitted.items()]
+    rows = [{"class": name, "emitted": tokens} for name, tokens in emitted.items()]
 
-    assert [note.split()[0] for note in unlabelled(Rows(), 0)] == share
+    assert [note.split()[0] for note in unlabelled(rows)] == share
 
 
 ODD_NAMES = (

@@ -15,6 +15,15 @@ class Interval:
     low: float | None
     high: float | None
 
+    @property
+    def inverse(self) -> Interval:
+        """A ratio seen from the other side."""
+        return Interval(
+            1.0 / self.value,
+            None if self.high is None else 1.0 / self.high,
+            None if self.low is None else 1.0 / self.low,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Worth:

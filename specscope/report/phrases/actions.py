@@ -93,9 +93,8 @@ def gain_said(worth: Worth, *, brief: bool = False) -> str:
     if worth.metric == METRICS["throughput"]:
         return f"{percent_more(one)} {'tokens/s' if brief else 'output tokens per second'}"
     if worth.metric == METRICS["latency"]:
-        limits = (None if end is None else 1.0 / end for end in (one.high, one.low))
         of = "time/token" if brief else "time per output token"
-        return f"{percent_more(Interval(1.0 / one.value, *limits))} {of}"
+        return f"{percent_more(one.inverse)} {of}"
     of = "" if brief else ", between tokens per second and time per token"
     return f"{percent_more(one)} speed{of}"
 

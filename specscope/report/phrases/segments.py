@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import re
-
+from specscope.assess import decisive
 from specscope.evaluate.verdict import words
 from specscope.evaluate.verdict.verdict import Action, Metric, Why
 from specscope.report.model import (
@@ -18,6 +16,7 @@ from specscope.report.model import (
 from specscope.report.phrases.numbers import (
     number,
 )
+from specscope.store.buckets import LOAD
 
 # Said of every arm; the table has room for the deciding one's.
 ABOUT_ARMS = frozenset({Why.BREAK_EVEN, Why.THIN, Why.WORSENS, Why.CROSSING})
@@ -34,10 +33,7 @@ def verdict(segment: SegmentRow) -> str:
 def deciding_arm(segment: SegmentRow) -> ArmRow | None:
     """The arm a verdict is based on: the one it keeps, or else the best of those that lose."""
     measured = [arm for arm in segment.arms if arm.speedup is not None]
-    named = [
-        arm for arm in measured if arm.arm == segment.arm or (arm.k == segment.k and segment.k)
-    ]
-    return max(named or measured, key=lambda arm: arm.speedup or 0.0, default=None)
+    return decisive(measured, segment.arm, segment.k, lambda arm: arm.speedup or 0.0)
 
 
 def why(segment: SegmentRow, *, brief: bool = False) -> str:
@@ -129,7 +125,7 @@ def quality_said(segment: SegmentRow) -> str:
 
 def load_grid(report: Report) -> tuple[list[str], list[tuple[str, list[SegmentRow | None]]]]:
     """Offered loads, and by class, context and output the segment at each; None if none ran."""
-    loads = sorted({one.load for one in report.segments}, key=first_number)
+    loads = sorted({one.load for one in report.segments}, key=lambda load: (LOAD.rank(load), load))
     kinds: dict[str, list[SegmentRow | None]] = {}
     for one in report.segments:
         epoch = f", epoch {one.epoch}" if len({s.epoch for s in report.segments}) > 1 else ""
@@ -141,12 +137,6 @@ def load_grid(report: Report) -> tuple[list[str], list[tuple[str, list[SegmentRo
 def load_said(load: str) -> str:
     """A load in words: its name, such as `light load`, or its range, such as `load 2-4`."""
     return f"load {load}" if load[:1].isdigit() else f"{load} load"
-
-
-def first_number(load: str) -> tuple[float, str]:
-    """Where a range of loads begins, to sort by."""
-    found = re.match(r"[\d.]+", load)
-    return (float(found[0]) if found else math.inf, load)
 
 
 def bargain(report: Report) -> list[tuple[str, TradeoffRow]]:
