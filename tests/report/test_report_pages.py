@@ -155,14 +155,20 @@ def test_the_table_says_what_the_deciding_arm_yields_and_lacks_and_no_more():
         reasons=[
             ReasonRow("break_even", "k2", {}, "k2 yields"),
             ReasonRow("break_even", "k4", {}, "k4 yields"),
-            ReasonRow("thin", "k2", {}, "k2 lacks"),
-            ReasonRow("thin", "k4", {}, "k4 lacks"),
+            *(
+                ReasonRow("thin", arm, {"have": have, "least": 30, "unit": unit}, "lacks")
+                for arm in ("k2", "k4")
+                for have, unit in ((3, "requests"), (9, "rounds"))
+            ),
             ReasonRow("swap_next", None, {}, "swap"),
         ],
         flags=[FlagRow("NOT_SWAPPED", "NOT_SWAPPED: hardware")],
     )
 
-    assert why(segment) == "NOT_SWAPPED: hardware; k4 yields; k4 lacks; swap"
+    assert why(segment) == (
+        "NOT_SWAPPED: hardware; k4 yields; swap; "
+        "low confidence: k4 has 3 of 30 requests, 9 of 30 rounds"
+    )
 
 
 def test_a_speedup_at_equal_traffic_says_what_it_was_as_it_came():
