@@ -29,6 +29,7 @@ from specscope.readers.records import (
 )
 from specscope.readers.registry import Reader, is_text, reader_for, shape
 from specscope.readers.source import Source, open_source, walk
+from specscope.readers.tables.headers import SPEEDS
 
 _NOTHING_READ = ("LONG_LINE", "TORN_LINE")
 """Findings that a file without a single record may give."""
@@ -156,6 +157,7 @@ class Collector:
             case Scrape():
                 self._scrapes.add(record)
             case Arm():
+                info.has_speed |= bool(SPEEDS & record.metrics.keys())
                 (
                     self._readings.scraped
                     if record.settings.get("scope") == "inputs"

@@ -61,6 +61,7 @@ def _has_k0(analysis: Analysis) -> bool:
 
 def _has_speed(analysis: Analysis) -> bool:
     windows = [*analysis.windows, *([analysis.totals] if analysis.totals else [])]
-    return bool(analysis.comparisons) or any(
+    given = bool(analysis.comparisons) or any(info.has_speed for info in analysis.inputs)
+    return given or any(
         window.throughput_tok_s is not None or window.round_ms is not None for window in windows
     )

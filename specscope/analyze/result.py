@@ -38,6 +38,8 @@ class InputInfo:
     """Whether the engine was started with speculation; None where the input does not say."""
     method: str | None = None
     k: int | None = None
+    has_speed: bool = False
+    """Whether an arm of the input has a speed or a time per token."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ def alone(
         reasons.insert(0, Sentence(shown(total)))
         first = tuple(dict.fromkeys(reasons[:MOST_REASONS]))
         return ClassVerdict(klass, Action.DISABLE, Confidence.MEDIUM, first, 0, Grade.MODELLED)
-    speculated = bool(runs) or any(arm.role == "speculative" for arm in arms)
+    speculated = bool(runs) or any(arm.role == "speculative" and arm.metrics for arm in arms)
     speculated = speculated or (total is not None and _speculates(total))
     if started and not speculated and any(arm.role == "unknown" for arm in arms):
         speculated = True
@@ -94,10 +94,23 @@ def alone(
         reasons[:0] = [Sentence(line) for line in runs[:MOST_RUNS] + more]
     elif total is not None and _speculates(total):
         reasons.insert(0, Sentence(shown(total)))
+    else:
+        reasons[:0] = map(Sentence, _speeds(arms))
     unproven = Sentence("no target-only run in this input: neither gain nor slowdown is proven")
     grade = Grade.MODELLED if findings.has("BREAK_EVEN", info.path) else Grade.NONE
     kept = tuple(dict.fromkeys([*reasons[: MOST_REASONS - 1], unproven]))
     return ClassVerdict(klass, Action.COLLECT_BASELINE, Confidence.HIGH, kept, grade=grade)
+
+
+def _speeds(arms: list[Arm]) -> list[str]:
+    """The speeds of the arms that speculated, where no acceptance is known."""
+    own = [arm for arm in arms if arm.role == "speculative" and "throughput_tok_s" in arm.metrics]
+    lines = []
+    for arm in own[:MOST_RUNS]:
+        told = ", ".join(f"{name} {value}" for name, value in arm.conditions.items())
+        where = f"{arm.arm} ({told})" if told else arm.arm
+        lines.append(f"{where}: {arm.metrics['throughput_tok_s']:.1f} tok/s")
+    return lines
 
 
 def _speculates(total: Window) -> bool:

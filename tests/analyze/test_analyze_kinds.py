@@ -146,3 +146,48 @@ def test_a_rule_of_single_dashes_is_no_header(tmp_path):
     )
 
     assert [w["mean_length"] for w in found["windows"]] == [2.73, 4.10]
+
+
+def test_the_name_without_the_drafter_is_the_baseline(tmp_path):
+    table = "| Setup | tok/s |\n|---|---|\n| Llama-8B | 50 |\n| Llama-8B + EAGLE3 | 80 |\n"
+
+    found = judge(tmp_path, table)
+
+    assert actions(found) == ["keep"]
+    assert "BASELINE_INFERRED" in codes(found)
+
+
+def test_figures_with_their_arm_in_their_name_are_columns(tmp_path):
+    found = judge(tmp_path, "50 prompts:\n  baseline_tpot_ms = 12.51, spec_tpot_ms = 10.68\n")
+
+    assert [round(c["speedup"], 3) for c in found["comparisons"]] == [1.171]
+
+
+def test_groups_of_columns_below_data_sets_are_classes(tmp_path):
+    table = (
+        "| Model | Method | GSM8K | | Alpaca | | Mean | |\n|---|---|---|---|---|---|---|---|\n"
+        "| | | throughput (tokens/s) | accept length | throughput (tokens/s) | accept length "
+        "| throughput (tokens/s) | accept length |\n"
+        "| 8B | Vanilla | 150 | 1 | 148 | 1 | 149 | 1 |\n"
+        "| | Eagle3 | 257 | 2 | 266 | 2.02 | 261 | 2.01 |\n"
+    )
+
+    found = judge(tmp_path, table)
+
+    assert [round(c["speedup"], 3) for c in found["comparisons"]] == [1.713, 1.797]
+
+
+def test_the_title_of_an_issue_is_no_arm(tmp_path):
+    table = "| Batch size | Output throughput (tok/s) |\n|---|---|\n| 1 | 29 |\n| 4 | 95 |\n"
+
+    found = judge(tmp_path, f"# Enabling spec decode for GLM\n\n{table}")
+
+    assert actions(found) == ["no_data"]
+
+
+def test_an_arm_alone_is_given_with_its_speed(tmp_path):
+    table = "| Batch size | Output throughput (tok/s) |\n|---|---|\n| 1 | 29 |\n| 4 | 95 |\n"
+
+    found = judge(tmp_path, f"MTP k=3\n\n{table}")
+
+    assert found["verdicts"][0]["reasons"][0].endswith("29.0 tok/s")

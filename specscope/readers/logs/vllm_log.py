@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from specscope.readers.logs.lines import INTEGER, REAL, plain
 from specscope.readers.logs.vllm_series import Series
 from specscope.readers.logs.vllm_spec_line import EngineLine, SpecLine
-from specscope.readers.records import Origin, Record, Unparsed, Window
+from specscope.readers.records import Finding, Origin, Record, Unparsed, Window
 
 _VERSION = re.compile(r"(?:LLM engine \(v|version )(\d+\.\d[\w.+]*)")
 _SPEC_CONFIG = re.compile(r"speculative_config=SpeculativeConfig\(method='(\w+)'(.*)")
@@ -94,7 +94,14 @@ class VllmLog:
         if line is None:
             return [Unparsed(text[:200])]
         before: Iterable[Record] = ()
-        if "Avg prompt throughput:" in head:  # LMDeploy prints both on one line
+        if "Speculative metrics:" in text and line.emitted is None:  # V0, cut
+            before = [
+                Finding(
+                    "V0_ACCEPTANCE_NOT_PREFIX",
+                    "printed acceptance counts matches behind the first mismatch",
+                )
+            ]
+        elif "Avg prompt throughput:" in head:  # LMDeploy prints both on one line
             before = self._engine(head)
             head = head.partition("Avg prompt throughput:")[0]
         process, start, at = self._place(head)

@@ -28,8 +28,6 @@ from specscope.readers.tables.names import (
     ON,
     SWITCHED_ON,
     WORD,
-    heads_planned,
-    is_planned,
     k_of,
     named,
     shared_rests,
@@ -39,11 +37,12 @@ from specscope.readers.tables.row_window import window_of
 from specscope.readers.tables.rows_together import (
     SPEECH,
     infer_baseline,
+    ran,
     split_arms_by_knobs,
     tell_k0_apart,
 )
 from specscope.readers.tables.schema import SWITCH, Row, Schema, is_blank, measured, resolve
-from specscope.readers.tables.shape import arm_above, is_transposed, long_rows
+from specscope.readers.tables.shape import arm_above, is_topic, is_transposed, long_rows
 from specscope.readers.tables.table import Table
 from specscope.readers.tables.units import speedup_over_baseline
 
@@ -57,13 +56,6 @@ _VALUE = re.compile(
 )
 _AMBIGUOUS_K = {"draft_tokens", "num_draft_tokens", "steps"}
 """Names of k that also count: proposed tokens, or steps, of a whole run."""
-
-_FAILED = re.compile(
-    r"(?<!no )(?<!not )(?<!without )\b(?:crash(?:ed|es)?|oom|out of memory|garbage|gibberish"
-    r"|segfault|hangs?|hung|wrong output|incorrect|corrupt\w*|fail(?:ed|s)?|repeats forever)\b",
-    re.IGNORECASE,
-)
-"""What ran and did not answer, or not with the same text."""
 
 _ABOUT_DRAFTERS = re.compile(r"\b(?:drafters|draft(?:er)? models|different draft)", re.IGNORECASE)
 _COMMIT = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b")
@@ -125,7 +117,7 @@ def records(
     if is_llama_bench(table):
         yield from speeds(input, table)
         return
-    unfolded, planned = _ran(long_rows(table), table)
+    unfolded, planned = ran(long_rows(table), table)
     if planned:
         yield Finding(
             "NOT_RUN",
@@ -171,20 +163,6 @@ def _table(printed: Sequence[str], found: Iterator[Mapping[str, str]]) -> Table:
     return Table(list(dict.fromkeys(names)), rows, printed=said)
 
 
-def _ran(unfolded: list[dict[str, str]], table: Table) -> tuple[list[dict[str, str]], list[str]]:
-    """The rows that were run, and the names of those that the table marks as projected."""
-    kept, planned = [], []
-    for row in unfolded:
-        name = next((cell for cell in row.values() if cell), "")
-        if any(is_planned(cell) or _FAILED.search(cell) for cell in row.values()):
-            planned.append(name[:60])
-        else:
-            kept.append(row)
-    if heads_planned(table.caption):
-        return [], [table.caption[:60]]
-    return kept, planned
-
-
 class _Rows:
     """Rows of one table into arms."""
 
@@ -214,6 +192,7 @@ class _Rows:
         above = arm_above(table)
         self._alone = len(unfolded) == 1 and bool(table.context)
         telling = named(above).state in (ON, OFF, WORD) and len(above) <= LONGEST_NAME
+        telling = telling and not is_topic(above)
         unnamed = not (schema.arm or schema.k or schema.switches)
         self._above = above if unnamed and (telling or self._alone) else ""
         self._printed = speedup_over_baseline(schema, table)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from specscope.readers.tables import headers
 from specscope.readers.tables.cells import bare, quantity
+from specscope.readers.tables.class_columns import split_name
 from specscope.readers.tables.command_lines import is_command
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.lists import (
@@ -20,7 +21,7 @@ from specscope.readers.tables.lists import (
     times_in_lines,
 )
 from specscope.readers.tables.merged_cells import spread
-from specscope.readers.tables.names import named
+from specscope.readers.tables.names import OFF, ON, WORD, named
 from specscope.readers.tables.schema import is_blank
 from specscope.readers.tables.sentences import sentences, speeds_in_sentence
 from specscope.readers.tables.shape import of_subject
@@ -44,6 +45,7 @@ _NUMBERS_LAST = re.compile(
     r"^\s*(?P<name>\S.*?)(?P<numbers>(?:\s+[~≈+-]?\d[\d,.]{0,15}(?:%|x|×|ms|s|k)?)+)\s*$"
 )
 _QUOTE = re.compile(r"^(?:\s*>)+ ?")
+_PAIR = re.compile(r"\b([A-Za-z]\w{3,40})\s?[=:]\s?(\d{1,9}(?:\.\d{1,6})?)(?![\w.])")
 _LABEL = re.compile(r"^([^\W\d][^:]{1,40}):\s")
 _HEADING = re.compile(r"^\s*(?:#+\s*|<summary>\s*|[-*]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
 
@@ -62,6 +64,7 @@ def tables(lines: Sequence[str], outer: Sequence[str] = ()) -> Iterator[tuple[Ta
             or _spaced(lines, place)
             or _worded(lines, place)
             or _listed(lines, place)
+            or _paired(lines, place)
             or _stacked(lines, place)
         )
         if found is None:
@@ -123,7 +126,7 @@ def is_spaced(text: str) -> bool:
     """Whether the text holds columns that blanks alone part."""
     lines = text.splitlines()
     return any(
-        _spaced(lines, place) or _worded(lines, place) or _stacked(lines, place)
+        any(shape(lines, place) for shape in (_spaced, _worded, _paired, _stacked))
         for place in range(len(lines))
     )
 
@@ -284,6 +287,17 @@ def _stacked(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
             table = _made(header, rows, caption_above(lines, place))
             return table, range(place, place + width * (len(rows) + 1))
     return None
+
+
+def _paired(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+    """`baseline_tpot_ms = 12.51, spec_tpot_ms = 10.68`: the names of columns with their cells."""
+    pairs = _PAIR.findall(lines[place][:LONGEST_LINE])
+    arms = [split[0] for name, _ in pairs if (split := split_name(name_of(name)))]
+    states = {named(arm.replace("_", " ")).state for arm in arms}
+    if len(pairs) < 2 or ON not in states or not states & {OFF, WORD}:
+        return None
+    names, values = zip(*pairs, strict=True)
+    return _made(["", *names], [["", *values]], ""), range(place, place + 1)
 
 
 def _fitted(header: str, line: str) -> list[str] | None:

@@ -52,7 +52,8 @@ HIGHER = {
     "tokens_per_sec tok_per_sec tokens_sec "
     "tok_per_s toks tokens_s tokens_per_s tokens_per_second output_throughput "
     "output_tokens_per_second "
-    "output_throughput_tok_s output_throughput_tok_per_s throughput tps gen_tok_s decode_tok_s "
+    "output_throughput_tok_s output_throughput_tok_per_s throughput_tokens_per_s "
+    "throughput tps gen_tok_s decode_tok_s "
     "tg_tok_s "
     "generation_tok_s output_tps tg t_s t_per_s tg_tps",
     "request_s": "req_per_s req_s request_throughput requests_per_second rps qps "

@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
 from specscope.readers.records import Arm
 from specscope.readers.tables.cells import quantity
-from specscope.readers.tables.names import OFF, is_total, named
+from specscope.readers.tables.names import OFF, ON, heads_planned, is_planned, is_total, named
 from specscope.readers.tables.schema import Row, Schema, is_blank
+from specscope.readers.tables.table import Table
 
 SPEECH = ("accepted", "mean_length", "acceptance_rate")
 """Metrics that speak of speculation."""
+
+_FAILED = re.compile(
+    r"(?<!no )(?<!not )(?<!without )\b(?:crash(?:ed|es)?|oom|out of memory|garbage|gibberish"
+    r"|segfault|hangs?|hung|wrong output|incorrect|corrupt\w*|fail(?:ed|s)?|repeats forever)\b",
+    re.IGNORECASE,
+)
+"""What ran and did not answer, or not with the same text."""
+
 
 ReadRow = tuple[Arm, tuple[float, ...] | None]
 """The arm of a row, and its acceptance by position."""
 
 
+def ran(unfolded: list[dict[str, str]], table: Table) -> tuple[list[dict[str, str]], list[str]]:
+    """The rows that were run, and the names of those that the table marks as projected."""
+    kept, planned = [], []
+    for row in unfolded:
+        name = next((cell for cell in row.values() if cell), "")
+        if any(is_planned(cell) or _FAILED.search(cell) for cell in row.values()):
+            planned.append(name[:60])
+        else:
+            kept.append(row)
+    if heads_planned(table.caption):
+        return [], [table.caption[:60]]
+    return kept, planned
+
+
 def infer_baseline(schema: Schema, rows: Sequence[Row], read_rows: list[ReadRow]) -> None:
     """Rows whose acceptance is left blank, in a table that gives it for others, drafted nothing."""
+    _infer_by_name(read_rows)
     places = [c for metric in SPEECH for c, _ in schema.metrics.get(metric, [])]
     if not places or any(arm.role in ("target_only", "k0") for arm, _ in read_rows):
         return
@@ -34,6 +59,22 @@ def infer_baseline(schema: Schema, rows: Sequence[Row], read_rows: list[ReadRow]
         if blank[place] and nameless and not named(arm.arm).versioned and not is_total(arm.arm):
             plain = replace(arm, role="target_only", k=None, basis="inferred")
             read_rows[place] = (plain, positions)
+
+
+def _infer_by_name(read_rows: list[ReadRow]) -> None:
+    """`Llama-8B` beside `Llama-8B + EAGLE`: the name without the drafter is the baseline's."""
+    if any(arm.role in ("target_only", "k0") for arm, _ in read_rows):
+        return
+    added = [named(arm.arm) for arm, _ in read_rows if arm.role == "speculative"]
+    rests = {_key(name.rest) for name in added if name.state == ON and not name.versioned}
+    for place, (arm, positions) in enumerate(read_rows):
+        if arm.role == "unknown" and arm.k is None and _key(arm.arm) in rests - {""}:
+            plain = replace(arm, role="target_only", basis="inferred")
+            read_rows[place] = (plain, positions)
+
+
+def _key(name: str) -> str:
+    return " ".join(re.findall(r"[\w.]+", name.lower()))
 
 
 def tell_k0_apart(schema: Schema, rows: Sequence[Row], read_rows: list[ReadRow]) -> None:

@@ -45,6 +45,13 @@ _STATISTICS = re.compile(
     r"^(?:avg|mean|average|value|result|min|max|std|p\d\d|median|count|unit|total)$"
 )
 _MEANS = ("value", "result", "avg", "mean", "average")
+_TOPIC = re.compile(
+    r"^\W*(?:\[[^\]]{1,40}\]\W*)*(?:enabl|support|add(?:s|ed|ing)?\b|implement|introduc|integrat"
+    r"|feature|request|bug\b|rfc\b|(?:perf|feat|fix)[(:])",
+    re.IGNORECASE,
+)
+"""How the title of an issue begins: it names what the text is about, no run."""
+
 _QUANTITIES = set(
     words(
         "tokens prefill prompt prompts params size memory vram gb gib mb mib layers runs "
@@ -150,9 +157,14 @@ def _by_column(table: Table) -> Iterator[dict[str, str]]:
 def arm_above(table: Table) -> str:
     """The line above a table that says which arm it is of; else its caption."""
     for text in table.context:
-        if named(text).state in (ON, OFF, WORD) and len(text) <= 120:
+        if named(text).state in (ON, OFF, WORD) and len(text) <= 120 and not is_topic(text):
             return text
     return table.caption or (table.context[0][:60] if table.context else "")
+
+
+def is_topic(text: str) -> bool:
+    """Whether a line above is the title of an issue, which names no run."""
+    return bool(_TOPIC.match(text))
 
 
 def _arrow_columns(table: Table) -> dict[str, str]:
