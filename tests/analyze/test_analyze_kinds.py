@@ -191,3 +191,31 @@ def test_an_arm_alone_is_given_with_its_speed(tmp_path):
     found = judge(tmp_path, f"MTP k=3\n\n{table}")
 
     assert found["verdicts"][0]["reasons"][0].endswith("29.0 tok/s")
+
+
+def test_offered_requests_are_a_load_and_a_row_that_is_cut_gives_no_number(tmp_path):
+    table = "| QPS | Baseline TPOT | k=1 TPOT | Speedup |\n|---|---|---|---|\n"
+    table += "| 1 | 55.47 | 33.99 | 1.63x |\n| 2 | 57.58 | 48.8 | 1.18x |\n| 4 | 64."
+
+    found = judge(tmp_path, f"Draft TP=1\n\n{table}")
+
+    assert [round(c["speedup"], 3) for c in found["comparisons"]] == [1.632, 1.180]
+
+
+def test_only_a_line_of_vllm_v0_counts_matches_behind_a_mismatch(tmp_path):
+    line = "INFO metrics.py:455] Speculative metrics: Draft acceptance rate: 1.000, {}\n"
+    first = "Number of accepted tokens: 66, Number of draft tokens: 66, "
+
+    v0 = judge(tmp_path, line.format("System efficiency: 0.426, Number of"), "v0.log")
+
+    assert "V0_ACCEPTANCE_NOT_PREFIX" in codes(v0)
+    assert "V0_ACCEPTANCE_NOT_PREFIX" not in codes(judge(tmp_path, line.format(first), "v1.log"))
+
+
+def test_a_column_of_speeds_below_a_setting_is_an_arm(tmp_path):
+    table = "| concurrency | vanilla | draft model=on | draft model |\n|---|---|---|---|\n"
+
+    found = judge(tmp_path, table + "| 4 | 2213 tok/s | 1611 tok/s | 2525 tok/s |\n")
+
+    assert {round(c["speedup"], 3) for c in found["comparisons"]} == {0.728, 1.141}
+    assert actions(found) == ["keep"]

@@ -94,7 +94,7 @@ class VllmLog:
         if line is None:
             return [Unparsed(text[:200])]
         before: Iterable[Record] = ()
-        if "Speculative metrics:" in text and line.emitted is None:  # V0, cut
+        if "System efficiency:" in text and line.emitted is None:  # V0, cut
             before = [
                 Finding(
                     "V0_ACCEPTANCE_NOT_PREFIX",

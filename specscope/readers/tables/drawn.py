@@ -161,6 +161,7 @@ def _barred(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
         return None
     rows: list[list[str]] = []
     end = place + 2
+    last = max(number for number, line in enumerate(lines) if line.strip())
     while end < len(lines) and len(rows) < MOST_ROWS:
         if _is_rule(lines[end]):
             end += 1
@@ -168,6 +169,8 @@ def _barred(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
         cells = _cells(lines[end])
         if cells is None or len(cells) < 2:
             break
+        if end == last and lines[place].rstrip().endswith("|") > lines[end].rstrip().endswith("|"):
+            cells[-1] = ""  # the paste ends within it
         rows.append((cells + [""] * len(header))[: len(header)])
         end += 1
     return _made(header, rows, caption_above(lines, place)), range(place, end)
@@ -333,8 +336,7 @@ def _listed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
         return _made(["arm", "latency (s)"], cells, caption), range(place, timed[1] + 1)
     figures = figures_in_lines(lines, place) if found is None else None
     if figures is not None:
-        caption = caption_above(lines, place)
-        table = _made(["label", figures.measure], figures.rows, caption)
+        table = _made(["label", figures.measure], figures.rows, caption_above(lines, place))
         return table, range(place, figures.last + 1)
     if found is None:
         return None

@@ -29,6 +29,7 @@ CLASS = {
     "request_concurrency conc streams c",
     "batch": "batch batch_size bs num_seqs max_num_seqs",
     "tp": "tp tp_size tensor_parallel tensor_parallel_size num_gpus gpus",
+    "request_rate": "request_rate req_rate offered_rate",
     "output_tokens": "output_len output_length osl max_tokens max_new_tokens",
     "label": "label class task dataset workload traffic route tenant prompt_type scenario subset "
     "category benchmark prompt domain language test",

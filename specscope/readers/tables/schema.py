@@ -111,6 +111,10 @@ def resolve(names: Sequence[str], rows: Sequence[Row] = ()) -> Schema:
         found = [alias for alias in aliases.split() if alias in known]
         if found:
             schema.dimensions[dimension] = found
+    offered = [name for name in names if name in ("qps", "rps") and _is_offered(name, names, rows)]
+    if offered:
+        schema.dimensions["request_rate"] = offered
+        known -= set(offered)
     for metric, measures in headers.MEASURES.items():
         _add(schema, metric, [name for name in measures if name in known])
     for metric, seconds in headers.SECONDS.items():
@@ -169,6 +173,15 @@ def measured(
             cell = Cell(values, cell.unit, spread, cell.fraction, cell.ratio, cell.rate)
         return column, cell
     return "", None
+
+
+def _is_offered(name: str, names: Sequence[str], rows: Sequence[Row]) -> bool:
+    """Whether a column of requests per second is what was asked for: whole numbers beside a measure
+    of something else."""
+    rates = [quantity(row.get(name)) for row in rows]
+    others = {headers.metric_of(n) or headers.metric_of(n.rpartition("_")[2]) for n in names}
+    whole = bool(rates) and all(q and q.value == int(q.value) for q in rates)
+    return whole and bool(others & (headers.SPEEDS - {"request_s"}))
 
 
 def _is_change(name: str, rows: Sequence[Row]) -> bool:

@@ -224,7 +224,7 @@ def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
     used = {column for places in schema.metrics.values() for column, _ in places}
     used |= {
         *schema.k,
-        *schema.settings,
+        *(n for n in schema.settings if unit_of(table, n) is None),  # `draft model` above speeds
         *(n for found in schema.dimensions.values() for n in found),
     }
     lone = (
