@@ -42,7 +42,7 @@ PORTS = {"clickhouse": 8123, "clickhouses": 8443, "http": 8123, "https": 8443}
 SETTINGS = {"output_format_arrow_string_as_string": "1", "session_timezone": "UTC"}
 
 # Rows of one key within an insert are told apart by FINAL, as those of two inserts are. To merge
-# them on the way takes longer than all the rest of the insert.
+# them on the way takes longer than all the rest of the insert. A server keeps its own way.
 INSERT_SETTINGS = {"optimize_on_insert": "0"}
 
 
@@ -127,7 +127,9 @@ class Store:
         """
         if self.room:
             self.room.require(f"insert into {table}")
-        settings = INSERT_SETTINGS | ({"insert_deduplication_token": token} if token else {})
+        settings = {"insert_deduplication_token": token} if token else {}
+        if self.embedded:
+            settings |= INSERT_SETTINGS
         try:
             # In one piece: the engine pays for each, and many small batches are many pieces.
             self.client.insert_arrow(f"`{table}`", rows.combine_chunks(), settings=settings)
