@@ -23,8 +23,6 @@ from specscope.errors import QueryRefused
 from specscope.service.access import ANYBODY, Grant
 from specscope.service.guard import allowed, guarded
 from specscope.store.connection import SETTINGS, Store
-from specscope.store.tables import RECORDS
-from specscope_hook.columns import columns, stored_name
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +48,11 @@ LIMITS = {
 }
 
 ACCESS_DENIED, TOO_MANY_QUERIES, CANCELLED = 497, 202, 394
-SHARED = frozenset({"policy", "rolled"})
+SHARED = frozenset({"policy"})
 """Tables without a replica that say nothing of anybody's traffic."""
+TABLES = """
+SELECT table, max(name = 'replica') AS of_replicas FROM system.columns
+WHERE database = {database:String} GROUP BY table"""
 OWN_ROWS = "additional_table_filters"
 _CODE = re.compile(r"Code: (\d+)\.")
 
@@ -100,8 +101,12 @@ class _Turn:
 class Reader:
     """Read-only queries on the store's engine, a few at a time. Lives in one event loop."""
 
-    def __init__(self, path: str, database: str, databases: frozenset[str]) -> None:
+    def __init__(
+        self, path: str, database: str, databases: frozenset[str], tables: Mapping[str, bool]
+    ) -> None:
+        """databases: all names, in lower case; tables: of ours, whether its rows name a replica"""
         self._path, self._database, self._databases = path, database, databases
+        self._tables = tables
         self._free = asyncio.Semaphore(CONNECTIONS)
         self._own: dict[str, asyncio.Semaphore] = {}
         self._running: dict[str, asyncio.Future[Answer]] = {}
@@ -110,7 +115,12 @@ class Reader:
     def open(cls, store: Store) -> Self:
         """On the store's engine, which must be the embedded one."""
         rows = store.rows("SELECT name FROM system.databases")
-        return cls(str(store.path), store.database, frozenset(row["name"].lower() for row in rows))
+        databases = frozenset(row["name"].lower() for row in rows)
+        tables = {
+            row["table"]: bool(row["of_replicas"])
+            for row in store.rows(TABLES, {"database": store.database})
+        }
+        return cls(str(store.path), store.database, databases, tables)
 
     async def close(self) -> None:
         """Cancel what runs. What does not end within KILL_S ends with the process."""
@@ -204,7 +214,7 @@ class Reader:
                 question.sql, explain, database=self._database, databases=self._databases
             )
             _set(connection, _lowered({**question.settings, **parsed.settings}))
-            _set(connection, {**_own_rows(self._database, question.grant), "readonly": "1"})
+            _set(connection, {**self._own_rows(question.grant), "readonly": "1"})
             chosen = parsed.format or question.format
             return Answer(connection.query(parsed.sql, chosen, params=params).bytes(), chosen)
         except QueryRefused as error:
@@ -219,6 +229,31 @@ class Reader:
         finally:
             if connection is not None:
                 connection.close()
+
+    def _own_rows(self, grant: Grant) -> dict[str, str]:
+        """Settings that leave a reader the rows of its own replicas; none if it sees all.
+
+        They name every table that there is: one of another version too may have rows of others.
+        """
+        if not grant.restricted:
+            return {}
+        own = " OR ".join(f"startsWith(replica, '{prefix}')" for prefix in grant.prefixes)
+        filters = {
+            # A table without a replica pools those of all tenants.
+            table: own if of_replicas else "0"
+            for table, of_replicas in self._tables.items()
+            if table not in SHARED
+        }
+        pairs = (
+            f"'{self._database}.{table}': '{_escaped(text)}'" for table, text in filters.items()
+        )
+        # A condition that is moved to PREWHERE, or stands there, is evaluated before the filter:
+        # what it raises would tell of the rows of others. The guard refuses the word.
+        return {
+            OWN_ROWS: "{" + ", ".join(pairs) + "}",
+            "optimize_move_to_prewhere": "0",
+            "query_plan_optimize_prewhere": "0",
+        }
 
     def _kill(self, query: str) -> None:
         """Have the engine cancel a query, which it does between two blocks."""
@@ -248,27 +283,6 @@ def _lowered(asked: Mapping[str, str]) -> dict[str, str]:
         elif name in allowed("settings"):
             settings[name] = value
     return settings
-
-
-def _own_rows(database: str, grant: Grant) -> dict[str, str]:
-    """The setting that leaves a reader the rows of its own replicas; none if it sees all."""
-    if not grant.restricted:
-        return {}
-    own = " OR ".join(f"startsWith(replica, '{prefix}')" for prefix in grant.prefixes)
-    filters = {}
-    for table, record in RECORDS.items():
-        if "replica" in {stored_name(column.name) for column in columns(record)}:
-            filters[table] = own
-        elif table not in SHARED:
-            filters[table] = "0"  # pools replicas of all tenants
-    pairs = (f"'{database}.{table}': '{_escaped(text)}'" for table, text in filters.items())
-    # A condition that is moved to PREWHERE, or stands there, is evaluated before the filter: what
-    # it raises would tell of the rows of others. The guard refuses the word.
-    return {
-        OWN_ROWS: "{" + ", ".join(pairs) + "}",
-        "optimize_move_to_prewhere": "0",
-        "query_plan_optimize_prewhere": "0",
-    }
 
 
 def _escaped(text: str) -> str:

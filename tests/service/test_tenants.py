@@ -43,6 +43,11 @@ def tenants(tmp_path_factory):
         counts="metrics",
         applies="apply",
     )
+    with Store.open(f"chdb://{folder}/store") as store:  # tables of another version
+        for name, columns in (("newer", "replica String"), ("pooled", "replicas Array(String)")):
+            store.command(f"CREATE TABLE {name} ({columns}) ENGINE = MergeTree ORDER BY tuple()")
+        store.command("INSERT INTO newer VALUES ('a-0'), ('b-0'), ('b-1')")
+        store.command("INSERT INTO pooled VALUES (['a-0', 'b-0'])")
     with service(f"chdb://{folder}/store", told={"tokens": tokens, **TLS}) as running:
         for replica in ("a-0", "b-0"):
             traffic = Traffic(replica=replica, seed=len(replica))
@@ -158,7 +163,15 @@ def test_every_table_of_the_store_is_filtered_or_shared(tenants):
         "SELECT name FROM system.tables WHERE database = currentDatabase() AND total_rows > 0"
     )
 
-    assert {row["name"] for row in stored} <= set(LAYOUTS)
+    assert {row["name"] for row in stored} - {"newer", "pooled"} <= set(LAYOUTS)
+
+
+def test_tables_of_another_version_are_filtered_too(tenants):
+    """By what the store has, and not by what this version knows."""
+    assert sql(tenants, "SELECT replica FROM newer", "a_reads") == "a-0\n"
+    assert sql(tenants, "SELECT count() FROM newer", "reads") == "3\n"
+    assert sql(tenants, "SELECT count() FROM pooled", "a_reads") == "0\n"
+    assert sql(tenants, "SELECT count() FROM pooled", "reads") == "1\n"
 
 
 @pytest.mark.parametrize("token", ["", "nobody", "a_writes", "applies", "counts"])
