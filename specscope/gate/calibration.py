@@ -61,9 +61,11 @@ def describe(window: Window) -> list[str]:
         if window.swap
         else f"blocks run {arms}"
     )
+    least = f"{window.swap.least_pairs} of each deploy" if window.swap else "20"
     lines = [
         f"{how}, blocks of {window.block_s:.0f} s in random order",
-        f"{window.minutes:.0f} minutes give {window.pairs} pairs per replica; a verdict takes 20",
+        f"{window.minutes:.0f} minutes give {window.pairs} pairs per replica; "
+        f"a verdict takes {least}",
     ]
     if window.rules.when_decided:
         lines.append("the service stops it early once every segment has its answer")

@@ -89,7 +89,8 @@ def _plan_crossover(args: Namespace) -> int:
         )
     lines = [*map(str, slots)]
     lines += [
-        f"{len(slots) // 2} pairs in {args.hours:g} hours; a verdict takes 20 of each deploy",
+        f"{len(slots) // 2} pairs in {args.hours:g} hours; a verdict takes {swap.least_pairs} of "
+        "each deploy",
         "swap the configurations of the sides half-way: only then does their hardware cancel"
         if len(swap.sides) == 2
         else "start three deploys, each configuration on each side once: then hardware cancels",

@@ -18,6 +18,7 @@ from typing import Any
 
 from specscope.errors import UsageError
 from specscope.evaluate.experiment.crossover import SIDES, swapping
+from specscope.evaluate.verdict.choice import Rules
 from specscope.evidence.differences import (
     COLUMNS,
     CONFIGURATION,
@@ -29,6 +30,7 @@ from specscope.evidence.differences import (
 from specscope.policy.stored import StoredPolicy, checked, next_table, table_in_force, until
 
 MAP, SIDES_MAP = "specscope-swap.map", "specscope-sides.map"
+LEAST_PAIRS = Rules().min_pairs  # of two sides, in each deploy
 BLOCK_S = 240  # of a block, where nobody says otherwise
 
 
@@ -61,6 +63,11 @@ class Swap:
     def sides(self) -> tuple[tuple[str, ...], ...]:
         """The replicas of each side, two or three."""
         return tuple(filter(None, (self.left, self.right, self.third)))
+
+    @property
+    def least_pairs(self) -> int:
+        """Pairs of a deploy for a verdict; of three sides each two meet in a third of them."""
+        return LEAST_PAIRS * (len(self.sides) * (len(self.sides) - 1) // 2)
 
     @property
     def arrangements(self) -> list[tuple[int, ...]]:

@@ -237,6 +237,7 @@ def test_of_three_sides_each_pair_swaps_two_by_turns():
         assert {SIDES[n] for n in moved} == set(swapping(one.block // 2, 3))
         met[tuple(sorted(moved))] += 1
     assert set(met.values()) == {500}
+    assert (SWAP.least_pairs, swap.least_pairs) == (20, 60)
     assert crossover_policy([], swap, now=NOW, default_k=3)["crossover"]["third"] == ["r2"]
     text = haproxy(swap, {})
     assert "use_backend specscope_right if { var(txn.side) -m int 1 }" in text
