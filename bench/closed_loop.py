@@ -149,10 +149,12 @@ def decide_by_product(
         with Store.open(where) as site.store:
             serve(site, first, args.learn, args.block_s)
         gate(where, "propose", "--out", "proposed.json")
-        proposal = json.loads(Path("proposed.json").read_text())["proposal"]
-        if proposal is not None and proposal["settled"]:
-            break
-    assert proposal is not None
+        if (file := Path("proposed.json")).exists():
+            proposal = json.loads(file.read_text())["proposal"]
+            if proposal["settled"]:
+                break
+    if not file.exists():
+        sys.exit("nothing was proposed: run more pairs (--learn)")
     for done in range(0, args.prove, PART):
         with Store.open(where) as site.store:
             serve(site, proposal["arms"], min(PART, args.prove - done), args.block_s)
