@@ -53,7 +53,7 @@ def test_replicas_behind_the_newest_policy_and_hooks_of_other_versions_are_named
     put(store, Traffic(replica="r1", pairs=1, policy=None, started_at=now - MINUTE), ledger=False)
     behind = looked_at(running)
 
-    assert follows["policy 1"] == ("ok", "followed by 1 replicas")
+    assert follows["policy 1"] == ("ok", "followed by 1 replica")
     assert behind["policy 1"] == ("warning", "1 of 2 replicas do not follow it: r1")
     assert behind["versions"][0] == "warning"  # the made traffic names a version of its own
 

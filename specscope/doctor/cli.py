@@ -164,9 +164,12 @@ def _has_counters(library: ctypes.CDLL, index: int) -> bool:
     return code == 0 and bool(support.supported)
 
 
+NEVER = "never run"
+
+
 def _never_run(_: Environment) -> Iterator[Check]:
     for what, instead in NEVER_RUN.items():
-        yield Check("by its makers", "never run", f"{what}; run instead: {instead}")
+        yield Check("by its makers", NEVER, f"{what}; run instead: {instead}")
 
 
 REGISTRY: tuple[Callable[[Environment], Iterator[Check]], ...] = (
@@ -221,10 +224,15 @@ def run(args: Namespace) -> int:
     if args.json:
         sys.stdout.write(json.dumps([asdict(check) for check in found], indent=1) + "\n")
         return _code(found)
-    width = max(len(check.what) for check in found)
-    for check in found:
+    told = [check for check in found if check.state != NEVER]
+    width = max(len(check.what) for check in told)
+    for check in told:
         remedy = f"  ->  {check.remedy}" if check.remedy else ""
         sys.stdout.write(f"{check.state:<9}  {check.what:<{width}}  {check.detail}{remedy}\n")
+    sys.stdout.write(
+        f"{len(found) - len(told)} parts were never run by their makers, such as a GPU: see the "
+        "README, or --json\n"
+    )
     return _code(found)
 
 

@@ -94,7 +94,8 @@ def _hook_versions(store: Store) -> Iterator[Check]:
         remedy = "columns that the older one does not know stay unknown: update it when you can"
         yield Check("versions", "warning", detail, remedy)
     elif newest:
-        yield Check("versions", "ok", f"{len(newest)} replicas with hooks of {own}")
+        plural = "" if len(newest) == 1 else "s"
+        yield Check("versions", "ok", f"{len(newest)} replica{plural} with hooks of {own}")
 
 
 def _followed(store: Store) -> Iterator[Check]:
@@ -115,7 +116,7 @@ def _followed(store: Store) -> Iterator[Check]:
         remedy = "vLLM needs SPECSCOPE_REQUEST_K=on; look at the sidecar's log for a refused policy"
         yield Check(what, "warning", detail, remedy)
     elif running:
-        yield Check(what, "ok", f"followed by {running} replicas")
+        yield Check(what, "ok", f"followed by {running} replica{'s' if running != 1 else ''}")
 
 
 def grafana(environment: Mapping[str, str]) -> Iterator[Check]:

@@ -158,7 +158,7 @@ def calibrate(args: Namespace) -> int:
             author=who,
         )
         aside(
-            f"policy {number} calibrates and ends by itself, whatever becomes of this terminal; "
+            f"policy {number} runs the experiment and ends it, even if you close this terminal; "
             "Ctrl-C ends it now, and `specscope gate watch` shows it elsewhere"
         )
         try:
