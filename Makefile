@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .PHONY: causes coverage demo test check lint types bench clean fuzz test-vllm test-vllm-quick \
-  vllm-counters test-sglang test-llamacpp seams \
+  vllm-counters test-sglang test-sglang-engine test-llamacpp seams \
   tables wheels smollm2
 
 demo: $(READY)
@@ -58,6 +58,14 @@ test-llamacpp: $(READY)
 test-sglang: $(READY)
 	sh tests/sglang/environment.sh .venv-sglang
 	SGLANG_SOURCE=$(CURDIR)/.venv-sglang $(BIN)/pytest tests/sglang
+
+# SGLang's own engine on a CPU. It has no build for one: torch and transformers are those of vLLM's
+# environment, and what else SGLang imports lies beside its source.
+test-sglang-engine: $(READY)
+	sh tests/vllm/environment.sh .venv-vllm
+	PYTHON=$(CURDIR)/.venv-vllm/bin/python sh tests/sglang/environment.sh .venv-sglang dependencies
+	SGLANG_SOURCE=$(CURDIR)/.venv-sglang SGLANG_DEPENDENCIES=$(CURDIR)/.venv-sglang-dependencies \
+	  SGLANG_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/pytest tests/sglang/test_sglang_engine.py
 
 # The newest release of each engine, its source held against what the adapters touch. Nothing is
 # installed; the table of versions in the docs is written by it.

@@ -41,7 +41,8 @@ NEVER_RUN = {
     "a CPU; `sh bench/gpu.sh` runs all of it on a GPU",
     "vLLM on a GPU; its pipeline and expert parallelism": "vLLM on a CPU: both model runners, "
     "asynchronous scheduling, two tensor-parallel and two data-parallel ranks (`make test-vllm`)",
-    "An SGLang server": "the hook in SGLang's own hook registry and classes (`make test-sglang`)",
+    "Speculation in SGLang": "SGLang's own engine on a CPU without speculation "
+    "(`make test-sglang-engine`); its hook registry and classes (`make test-sglang`)",
     "A crossover of real engines behind a real router": "two reference engines behind a router of "
     "the tests; HAProxy swapped requests by our rules; nginx only read its rules",
     "A ClickHouse server or cluster": "every statement on the embedded engine, which is "

@@ -12,32 +12,14 @@ import json
 import random
 import sys
 from array import array
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import torch
+from without_pictures import pretend_pictures
 
-
-def pretend(name: str) -> None:
-    """A module that has everything: SGLang imports torchvision for pictures, and we have none."""
-    module = ModuleType(name)
-    module.__version__ = "0"
-    module.__spec__, module.__path__ = ModuleSpec(name, None, is_package=True), []
-    module.__getattr__ = lambda attribute: _anything(attribute)
-    sys.modules[name] = module
-
-
-def _anything(name: str) -> MagicMock:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    return MagicMock()
-
-
-PICTURES = ("", ".io", ".ops", ".transforms", ".transforms.functional", ".transforms.v2")
-for _part in (*PICTURES, ".transforms.v2.functional"):
-    pretend("torchvision" + _part)
+pretend_pictures()
 
 from sglang.srt import runtime_context  # noqa: E402
 from sglang.srt.managers.schedule_batch import ForwardMode, Req, ScheduleBatch  # noqa: E402

@@ -5,8 +5,8 @@ methods of the scheduler's class and, once a scheduler is built, around those of
 classes that draft and verify. Scheduler and worker share a process, so tokens and times meet
 there. Whatever does not fit, the engine serves as if we were not there, and one line says why.
 
-Written from the source of SGLang 0.5.23 and run with its registry and stand-ins; never run in
-a server, nor on a GPU.
+Written from the source of SGLang 0.5.23. Run in its own engine on a CPU without speculation, and
+with its registry and stand-ins with it; never run on a GPU.
 """
 
 from __future__ import annotations
