@@ -1,9 +1,9 @@
 """Two sides behind a router: how often a difference is found, and how often one that is not there.
 
 It shares no code with the evaluator. A side yields tokens at its configuration's true rate; its
-hardware differs by a constant, the time of a pair by a drift that both share, and each side's two
-blocks by a noise of their own that leaves 8 % to a pair's log ratio. The configurations are swapped
-half-way. The verdict is asked for after every pair.
+hardware differs by a constant, the time of a pair by a drift of 10 % that both share, and each
+side's two blocks by a noise of their own that leaves 8 % to a pair's log ratio. The configurations
+are swapped half-way. The verdict is asked for after every pair.
 
 Run: python tests/gate/side_campaign.py --runs 1000 (`make sides`).
 """
@@ -46,7 +46,7 @@ def run(effect: float, seed: int, hardware: float = 1.1, every: int = 1) -> Run:
     found, lost = None, None
     for pair in range(PAIRS):
         arms = ("clean", "k4") if pair < PAIRS // 2 else ("k4", "clean")
-        drift = random.normal(0, 0.2)
+        drift = random.normal(0, 0.1)
         for side, arm in enumerate(arms):
             rate = (effect if arm == "k4" else 1.0) * (hardware if side == 0 else 1.0)
             rate *= math.exp(drift + random.normal(0, PAIR_SD / math.sqrt(2)))
