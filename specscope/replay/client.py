@@ -49,7 +49,7 @@ class Endpoint(Served):
         self.side = side
 
     async def metrics(self) -> str | None:
-        """Its Prometheus page; None if it has none."""
+        """Text of the server's `/metrics`; None if it has none."""
         try:
             answer = await self._client.get(f"{self.url}/metrics")
         except httpx.HTTPError:
@@ -57,7 +57,7 @@ class Endpoint(Served):
         return answer.text if answer.status_code == 200 else None
 
     async def ask(self, asked: Asked, part: int, began: float, late_s: float = 0.0) -> Outcome:
-        """Send it and read the whole answer; began: of the part, on time.perf_counter's clock.
+        """Send a request and read the whole answer. began: start of the part, time.perf_counter.
 
         Never raises for what the endpoint does: an answer that is not whole carries its error.
         """

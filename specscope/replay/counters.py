@@ -1,4 +1,4 @@
-"""What each side's own counters say of a replay: did the baseline draft, and how much was kept."""
+"""Counters of both servers during a replay: whether the baseline drafted, and acceptance."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def between(before: str | None, after: str | None) -> Counted | None:
 
 
 def total(stretches: Iterable[Counted | None]) -> Counted | None:
-    """Of all stretches; None if one of them is not known."""
+    """Sum over all parts; None if one of them is unknown."""
     drafts = proposed = accepted = 0
     for one in stretches:
         if one is None:
@@ -73,7 +73,7 @@ def _scrape(text: str) -> Scrape | None:
 
 
 def _counted(window: Window) -> Counted | None:
-    """Of one engine behind an address; None if it does not count."""
+    """Counters of one engine; None if it does not count drafts."""
     if window.drafts is None or window.proposed is None or window.accepted is None:
         return None
     return Counted(window.drafts, window.proposed, window.accepted)

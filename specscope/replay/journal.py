@@ -56,7 +56,7 @@ class Journal:
                 file.write(json.dumps(without_nan(asdict(part)), allow_nan=False) + "\n")
 
     def remove(self) -> None:
-        """The result is written, so the parts are no longer needed. Raises OSError."""
+        """Delete the file once the result is written. Raises OSError."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 

@@ -1,8 +1,7 @@
 """A verdict per class from a replay, of grade `replayed` and never more.
 
-Both sides answered the same requests, so no traffic differs; but arrivals do not answer to the
-engine, and a prefix cache sees a trace again. So a replay may be accepted by a person, and
-moves nothing by itself.
+Both sides answered the same requests. But arrivals do not react to the engine, and a prefix cache
+sees the trace again. So a replay changes nothing by itself; a person may accept it.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ class JudgedReplay:
 
 
 def shortfalls(trace: Trace, parts: Sequence[Part]) -> tuple[list[str], bool]:
-    """What a replay's settings leave undecided, a sentence each, and whether that is everything."""
+    """What these settings cannot decide, one sentence each, and whether they decide nothing."""
     said = []
     asked = Counter(one.class_ for part in parts for one in part.requests)
     for name in classes_of(trace.requests):

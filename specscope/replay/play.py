@@ -45,7 +45,7 @@ def play(
     model: str | None = None,
     played: Callable[[PlayedPart], object] = lambda _: None,
 ) -> list[PlayedPart]:
-    """Every part against both sides. Raises InputError if an endpoint is none.
+    """Run every part on both sides. Raises InputError if an address is no server.
 
     played: called with each part as soon as both sides have answered it
     """
@@ -95,7 +95,7 @@ async def _counted_stretch(
 
 
 async def _stretch(side: Endpoint, part: Part, pace: ReplayPace) -> list[Outcome]:
-    """One part against one side, from empty to empty."""
+    """Run one part on one side; the server is idle before and after it."""
     began = time.perf_counter()
     if pace.concurrency is not None:
         return await _at_depth(side, part, began, pace.concurrency)

@@ -49,11 +49,11 @@ class Asked:
 
     @property
     def cluster(self) -> str:
-        """What it is one of: its session, or itself."""
+        """Cluster of the request: its session, or the request itself."""
         return f"session {self.session}" if self.session else f"request {self.number}"
 
     def body(self, model: str | None) -> dict[str, Any]:
-        """What is sent: a stream with its usage at the end."""
+        """Body of the request: streamed, with usage at the end."""
         content = self.content or {"prompt": synthetic_prompt(self.number, self.prompt_tokens or 1)}
         body = {**self.sampling, **content, "max_tokens": self.max_tokens, "stream": True}
         body["stream_options"] = {"include_usage": True}

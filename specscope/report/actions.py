@@ -34,9 +34,9 @@ Tokens = Mapping[tuple[str, str], float]
 def change_rows(
     found: Recommendation, names: Names, tokens: Tokens, gpus: Mapping[str, int]
 ) -> list[model.ChangeRow]:
-    """At most MOST changes, those that are worth most first.
+    """At most MOST changes, sorted by worth.
 
-    names: of segments, as the report calls them. tokens: that the fleet yields. gpus: of a
+    names: of segments, as the report calls them. tokens: output of the fleet. gpus: devices of a
     replica, by epoch.
     """
     shares = _shares(found.verdicts)
@@ -94,7 +94,7 @@ def tokens_a_week(rows: Sequence[Mapping[str, Any]]) -> Tokens:
 
 
 def _arms(move: Move, in_force: GateTable) -> tuple[str, str]:
-    """The arm that runs now and the one that shall: lengths, or tables by their arms."""
+    """Names of the arm that runs now and of its replacement."""
     if move.table is None:
         return f"k{move.old_k}", f"k{move.new_k}"
     old = IN_FORCE if in_force.cells else f"k{in_force.default_k}"
@@ -110,9 +110,9 @@ def _worth(
     gpus: int,
     price: float | None,
 ) -> model.Worth | None:
-    """What the second arm gains over the first; None if the two never met in a pair.
+    """Gain of the second arm over the first; None if no pair ran both.
 
-    tokens: a week.
+    tokens: output per week.
     """
     speedup = _speedup(verdict, *arms)
     if speedup is None:
@@ -143,7 +143,7 @@ def _more_tokens(old: ArmSummary) -> Callable[[float], float]:
 
 
 def _each(one: model.Interval, of: Callable[[float], float]) -> model.Interval:
-    """A rising function of a quantity and of both ends of its interval."""
+    """Apply a rising function to a value and to both ends of its interval."""
     return model.Interval(
         of(one.value),
         None if one.low is None else of(one.low),
@@ -152,7 +152,7 @@ def _each(one: model.Interval, of: Callable[[float], float]) -> model.Interval:
 
 
 def _speedup(verdict: Verdict, old: str, new: str) -> model.Interval | None:
-    """The new arm over the old one, in the metric that decides; a loss that ends is the gain."""
+    """Ratio of the new arm to the old one, in the deciding metric; None if no pair ran both."""
     met = {(one.arm, one.baseline): one for one in (*verdict.speedups, *verdict.between)}
     if (one := met.get((new, old))) is not None:
         return model.Interval(one.value, one.low, one.high)
@@ -162,7 +162,7 @@ def _speedup(verdict: Verdict, old: str, new: str) -> model.Interval | None:
 
 
 def _less_busy(verdict: Verdict, old: str, new: str) -> model.Interval | None:
-    """Busy device time per token of the old arm over that of the new one."""
+    """Ratio of busy device time per token, old arm to new arm."""
     for one in verdict.tradeoffs:
         if one.metric is Metric.DEVICE_TIME and one.ratio > 0:
             ratio = model.Interval(one.ratio, one.low, one.high)
@@ -184,8 +184,7 @@ def _kind(segment: Segment) -> tuple[str | None, str | None]:
 def _shares(
     verdicts: Sequence[Verdict],
 ) -> dict[tuple[str | None, str | None], dict[Segment, float]]:
-    """How the tokens of a class and context divide over output lengths and loads, as the blocks
-    of its segments yielded them."""
+    """Share of each segment in the output tokens of its class and context."""
     yielded: dict[tuple[str | None, str | None], dict[Segment, float]] = defaultdict(dict)
     for verdict in verdicts:
         emitted = float(sum(arm.emitted for arm in verdict.arms))
@@ -197,7 +196,7 @@ def _shares(
 
 
 def _weekly(segment: Segment, tokens: Tokens) -> float | None:
-    """Output tokens per week of a class and context; of all if it holds for every class."""
+    """Output tokens per week of a segment's class and context; None if unknown."""
     chosen = [
         amount
         for (class_, context), amount in tokens.items()

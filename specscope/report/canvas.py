@@ -30,13 +30,13 @@ LONGEST_LABEL = 44  # letters that fit beside a chart
 
 
 def label(name: str) -> str:
-    """A name beside a chart: cut, without control characters, and with no formula in it."""
+    """A name as a chart's label: shortened, without control characters or formulas."""
     plain = "".join(letter for letter in name if letter.isprintable()).replace("$", r"\$")
     return plain if len(plain) <= LONGEST_LABEL else f"{plain[: LONGEST_LABEL - 1]}…"
 
 
 def new_frames(count: int) -> tuple[Figure, list[Axes]]:
-    """So many small frames, two abreast, that share their horizontal axis; one at least."""
+    """Create small frames in two columns with a shared horizontal axis; at least one."""
     from matplotlib.figure import Figure
 
     count = max(1, count)
@@ -77,7 +77,7 @@ def patch(colour: str) -> Any:
 
 
 def svg(figure: Figure, title: str, text: str) -> str:
-    """The element alone, with a title and a text for those who do not see it.
+    """Render the `<svg>` element with a title and a description for screen readers.
 
     Its colours are the page's, so that it is readable on a dark page too.
     """

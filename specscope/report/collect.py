@@ -63,7 +63,7 @@ def collect(
     closed_loop: bool = False,
     price_per_hour: float | None = None,
 ) -> model.Report:
-    """A report on what began since a time, ns since 1970.
+    """Collect the report on everything that began since a time, ns since 1970.
 
     Verdicts on live traffic are based on their whole epoch (`period.evidence_condition`).
     load_names: words for the load buckets of an experiment whose loads have names. default_k: the
@@ -158,7 +158,7 @@ def _measured(
 
 
 def _gpus(boots: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Devices of a replica by epoch; what a boot does not name is left out."""
+    """Number of devices per replica, by epoch; boots without device names are left out."""
     return {boot["epoch"]: len(boot["gpu_uuids"]) for boot in boots if boot["gpu_uuids"]}
 
 

@@ -23,7 +23,7 @@ MOST_NAMES = 3  # of replicas, in an event of many
 def promise_rows(
     judged: Assessment, past: Sequence[PastVerdict], names: Mapping[str, str], now: int
 ) -> list[model.PromiseRow]:
-    """Promises of each earlier week, the last week first. names: words for buckets of load.
+    """Promises of each earlier week, the newest week first. names: words for buckets of load.
 
     A week's promises are its last verdicts on each segment; what came of them is measured over
     pairs that began in the week after, those of last week until now. now: ns since 1970.
@@ -83,7 +83,7 @@ def kept_replay_rows(rows: Sequence[Mapping[str, Any]]) -> list[model.KeptReplay
 
 
 def event_rows(rows: Sequence[Mapping[str, Any]]) -> list[model.EventRow]:
-    """Events, those of one kind, day and note as one, oldest first. rows: of `queries.events`."""
+    """Events, oldest first, merged by kind, day and note. rows: of `queries.events`."""
     alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         note = row["note"] or row["subject"]

@@ -56,7 +56,7 @@ class Figures:
 def figures(
     rounds: Sequence[RingRound], classes: Mapping[int, str], arms: Mapping[int, str]
 ) -> Figures | None:
-    """Of rounds in the order in which they ran; None if there is none.
+    """Compute the figures of rounds in their order; None without rounds.
 
     classes, arms: names by the ring's ids
     """
@@ -125,7 +125,7 @@ def _by_class(rounds: Iterable[RingRound], names: Mapping[int, str]) -> dict[str
 
 
 def _by_arm(rounds: Iterable[RingRound], names: Mapping[int, str]) -> dict[str, ArmFigures]:
-    """Of each arm that ran, in the order of names; empty if it is one: then it is the whole."""
+    """Figures by arm, sorted by name; empty if only one arm ran."""
     of_arm: dict[str, list[RingRound]] = defaultdict(list)
     for round_ in rounds:
         if round_.pair and round_.k and (name := names.get(round_.arm)):

@@ -38,7 +38,7 @@ class Gpus:
     _open: list[Any] | None = field(default=None)
 
     def look(self) -> list[GpuNow]:
-        """All of them, as of now."""
+        """Read all devices now."""
         if self._open is None:
             self._open = self._opened()
         now = time.time_ns()
@@ -46,7 +46,7 @@ class Gpus:
         return devices_of(readings)
 
     def close(self) -> None:
-        """Give them back."""
+        """Release NVML."""
         if self._open:
             from specscope_agent.nvml import close_gpus
 
@@ -79,7 +79,7 @@ def devices_of(readings: Iterable[Reading]) -> list[GpuNow]:
 
 def _device(uuid: str, fields: dict[str, Reading]) -> GpuNow:
     def value(*names: str) -> float | None:
-        """Of the first of these fields that has one."""
+        """Value of the first of these fields that has one."""
         values = (fields[name].value for name in names if name in fields)
         return next((one for one in values if one is not None), None)
 

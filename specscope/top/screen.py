@@ -17,7 +17,7 @@ NAME_COLUMNS = 24  # of a replica's name in the table of many
 
 
 class Style(StrEnum):
-    """What a line is, for a terminal that has colours: the number of its SGR code."""
+    """Style of a line on a colour terminal: the number of its SGR code."""
 
     PLAIN = ""
     GOOD = "1;32"
@@ -40,7 +40,7 @@ def lines(replicas: Iterable[Replica]) -> Iterator[str]:
 
 
 def styled(replicas: Iterable[Replica]) -> Iterator[ScreenLine]:
-    """The same with a style a line."""
+    """All replicas as lines with a style each."""
     for number, one in enumerate(replicas):
         if number:
             yield ScreenLine("")
@@ -48,7 +48,7 @@ def styled(replicas: Iterable[Replica]) -> Iterator[ScreenLine]:
 
 
 def fitting(replicas: Sequence[Replica], height: int) -> list[ScreenLine]:
-    """Every replica whole if they fit into so many lines, else a line each."""
+    """Full text of every replica if it fits into `height` lines, else one line per replica."""
     whole = list(styled(replicas))
     return whole if len(whole) <= height or len(replicas) < 2 else list(_table(replicas, height))
 

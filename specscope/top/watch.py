@@ -46,7 +46,7 @@ class Replica:
 
 
 class Watch:
-    """Looks at every ring of a folder; takes nothing from any."""
+    """Reads every ring of a folder without removing records."""
 
     def __init__(self, folder: Path, seconds: float, replica: str | None = None) -> None:
         """seconds: how far back of each replica's newest round. replica: that one alone."""
@@ -78,7 +78,7 @@ class Watch:
         return sorted(chosen, key=lambda one: (one.replica, one.boot))
 
     def close(self) -> None:
-        """Close them, and give the devices back."""
+        """Close the rings and release the devices."""
         self._gpus.close()
         for seen in self._seen.values():
             seen.ring.close()

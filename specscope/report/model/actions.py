@@ -47,7 +47,7 @@ class Worth:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRow:
-    """A change of the gate's table that the evidence asks for, and its worth.
+    """A proposed change of the gate's table, and its worth.
 
     rule: enable, raise, lower, disable, route or adopt. arm: of a table that replaces the whole
     table in force; None if one cell changes. cell: the cell of the table, in words.
@@ -67,8 +67,8 @@ class ChangeRow:
 
 @dataclass(frozen=True, slots=True)
 class HowRow:
-    """How the changes are made: lines of the table's difference, the command, and by engine the
-    settings of those that read a table at their start."""
+    """Instructions: the difference of the tables, the command, and settings of engines that read
+    their table at start."""
 
     diff: list[str]
     command: str
@@ -77,7 +77,7 @@ class HowRow:
 
 @dataclass(frozen=True, slots=True)
 class PromiseRow:
-    """A verdict of an earlier week, and the same contrast over the pairs that began since then.
+    """A verdict of an earlier week, and the speedup that later pairs measured.
 
     speedup: of arm over baseline, as promised and as measured again; measured is None if no such
     pair ran. until: end of the stretch that was measured again. current: the draft length in force
@@ -121,7 +121,7 @@ class TrendRow:
 
 @dataclass(frozen=True, slots=True)
 class KeptReplayRow:
-    """What a kept replay says of one class, or of all traffic: empty. grade: replayed, or none.
+    """Verdict of a kept replay on one class; label is empty for all traffic.
 
     speedup: of `arm` over `baseline`, as a client saw it. trace: digest of what was sent.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RatioRow:
-    """A throughput over another, with its interval. k: the draft length, where there is one."""
+    """A ratio of throughputs with its interval. k: the draft length, if there is one."""
 
     k: int | None
     value: float
@@ -17,7 +17,7 @@ class RatioRow:
 
 @dataclass(frozen=True, slots=True)
 class StoryRow:
-    """One switch for all traffic against a gate per class, at equal tokens per class.
+    """One draft length for all traffic against one per class, at equal tokens per class.
 
     switches, gate: over target-only; gain: the gate over the best switch. naive_k: the length
     that is switched on without measuring, the longest; best_k: the best single length.
@@ -36,8 +36,8 @@ class StoryRow:
 class FleetRow:
     """An arm over target-only in all segments that ran both. [ratio] No intervals.
 
-    pooled: of the totals as they came. standardised: with both arms given the same mix of
-    traffic. turned: that these two lie on either side of 1 (Simpson's paradox).
+    pooled: ratio of totals. standardised: ratio at one mix of traffic for both arms. turned:
+    whether the two lie on different sides of 1 (Simpson's paradox).
     """
 
     arm: str

@@ -31,7 +31,7 @@ class ReplicaRow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """One field of all devices that were sampled: mean, and the values that 90 % lie between.
+    """One field over all sampled devices: mean, and the range of 90 % of the samples.
 
     devices: how many gave values. reason: why none did; empty if one did.
     """
@@ -47,7 +47,7 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class ThrottlingRow:
-    """Share of samples in which a device ran slower than it can, by cause. [0..1]"""
+    """Share of samples in which a device was slowed down, by cause. [0..1]"""
 
     cause: str
     share: float
@@ -56,7 +56,7 @@ class ThrottlingRow:
 
 @dataclass(frozen=True, slots=True)
 class LossRow:
-    """Records that are gone, beside the numbers that they weaken."""
+    """Lost records of one replica and reason."""
 
     replica: str
     table: str
@@ -75,7 +75,7 @@ class Accounting:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is unaccounted for."""
+        """Whether stored and lost records add up to the recorded ones."""
         return self.recorded == self.stored + self.lost
 
 

@@ -19,7 +19,7 @@ class Percentile:
 
 @dataclass(frozen=True, slots=True)
 class TradeoffRow:
-    """One metric of an arm beside its baseline; ratio: after over before, > 1 is worse.
+    """One metric of an arm and of its baseline; ratio: arm / baseline, > 1 is worse.
 
     worsens: whether the interval lies above 1.
     """
@@ -85,8 +85,8 @@ class ArmRow:
 class Quality:
     """What weakens a segment's evidence.
 
-    lost_share: of the records of its replicas, 0..1; None if they are not known apart. tails:
-    boots of them that ended without a word. Pairs that were left out are among its reasons.
+    lost_share: lost records of its replicas, 0..1; None if unknown per replica. tails: boots that
+    ended without closing their ring.
     """
 
     lost_share: float | None = None
@@ -141,7 +141,7 @@ class LossCauses:
 
 @dataclass(frozen=True, slots=True)
 class OutputRow:
-    """Outputs of one arm beside target-only's of the same requests, and its own from itself.
+    """Outputs of one arm compared with target-only's, and target-only's compared with themselves.
 
     state: equal, as_twins, undecided or differs. excess: share that differs beyond target-only's
     own, with its interval.

@@ -1,1 +1,1 @@
-"""The words of a report, by topic: one function a kind of row, for page, text and terminal."""
+"""The words of a report, by topic: one function per kind of row, for page, text and terminal."""

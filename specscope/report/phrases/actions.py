@@ -80,7 +80,7 @@ def worth_said(change: ChangeRow) -> list[str]:
 
 
 def _saved(one: Interval, of: str) -> str:
-    """What a week takes less, or more."""
+    """Savings or extra cost per week, in words."""
     if one.value >= 0:
         return f"saves {quantity(one)} {of} a week"
     limits = (None if end is None else -end for end in (one.high, one.low))
@@ -114,7 +114,7 @@ def outcome_said(row: PromiseRow) -> str:
 
 
 def promised_said(row: PromiseRow) -> str:
-    """The verdict of then, in words."""
+    """The promised verdict in words."""
     return words.action(Action(row.action), row.k, row.arm)
 
 

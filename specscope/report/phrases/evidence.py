@@ -10,7 +10,7 @@ from specscope.report.model import (
 
 
 def outputs_said(report: Report) -> str:
-    """Whether speculation left the output alone, in a sentence."""
+    """Whether speculation changes outputs, in a sentence."""
     if report.outputs_state is None:
         return (
             "No output was compared: no greedy or coupled request ran in two arms. "
@@ -44,7 +44,7 @@ SCALES = {"1": ("%", 100.0), "bytes": ("GB", 1e-9), "bytes/s": ("GB/s", 1e-9)}
 
 
 def device_said(row: DeviceRow) -> tuple[str, str, float]:
-    """A field of devices in words, its unit on the page, and what its values are times."""
+    """A device field: its name, its unit on the page, and the factor to that unit."""
     name = FIELDS.get(row.field, row.field.replace("_", " "))
     unit, scale = SCALES.get(row.unit, (row.unit, 1.0))
     return name, unit, scale
@@ -62,7 +62,7 @@ MOST_NAMES = 3  # of replicas that are alike
 
 
 def alike(report: Report) -> list[tuple[str, ReplicaRow]]:
-    """Replicas that run the same, as one: their names, and the one that started first."""
+    """Groups of equal replicas: their names, and the row of the one that started first."""
     kinds: dict[tuple[str | None, ...], list[ReplicaRow]] = {}
     for one in report.replicas:
         kinds.setdefault((one.engine, one.target, one.draft, one.device), []).append(one)

@@ -11,7 +11,7 @@ from specscope.report.model import (
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A number for a person; a dash where it is not known."""
+    """A number for a person; a dash if it is not known."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 
@@ -21,7 +21,7 @@ def times(value: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """An interval for a person; a dash where it is not known, as from one pair."""
+    """An interval for a person; a dash if it is not known."""
     return "–" if low is None or high is None else f"{low:.2f} – {high:.2f}"
 
 

@@ -31,15 +31,15 @@ def verdict(segment: SegmentRow) -> str:
 
 
 def deciding_arm(segment: SegmentRow) -> ArmRow | None:
-    """The arm a verdict is based on: the one it keeps, or else the best of those that lose."""
+    """The arm that a verdict is based on; None if no arm has a speedup."""
     measured = [arm for arm in segment.arms if arm.speedup is not None]
     return decisive(measured, segment.arm, segment.k, lambda arm: arm.speedup or 0.0)
 
 
 def why(segment: SegmentRow, *, brief: bool = False) -> str:
-    """The reasons for a verdict: flags, and of the reasons about single arms the deciding one's.
+    """The reasons for a verdict: its flags, general reasons, and those about the deciding arm.
 
-    brief: without what the other columns of a table say, or only a page has room for.
+    brief: without reasons that repeat other columns of the table.
     """
     best = deciding_arm(segment)
     left_out = set(BESIDE_THE_TABLE if brief else ())
@@ -62,7 +62,7 @@ def why(segment: SegmentRow, *, brief: bool = False) -> str:
 
 
 def why_it_loses(report: Report) -> list[tuple[str, LossCauses]]:
-    """Of each segment that does not gain: its name, and why the arm loses that loses least."""
+    """Each segment that loses, with the causes of the arm that loses least."""
     found = []
     for segment in report.segments:
         if segment.cause_odds and segment.causes:
@@ -71,7 +71,7 @@ def why_it_loses(report: Report) -> list[tuple[str, LossCauses]]:
 
 
 def not_looked_for(report: Report) -> list[tuple[str, list[str]]]:
-    """What the store lacks, and the causes that it hides, over all losses of the page."""
+    """Missing data, each with the causes that cannot be ruled out without it."""
     hidden: dict[str, list[str]] = {}
     for _, loss in why_it_loses(report):
         for cause, needs in loss.unseen.items():
