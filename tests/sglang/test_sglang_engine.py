@@ -93,4 +93,6 @@ def test_rounds_of_a_real_engine_are_what_it_gave_out_and_its_outputs_stay_the_s
     assert all(set(round_.k) <= {0} for round_ in rounds)
     assert sum(round_.prefill_tokens for round_ in rounds) == sum(map(len, PROMPTS))
     for round_ in rounds:
-        assert 0 < round_.verify_us <= round_.wall_us
+        assert round_.verify_us > 0
+        # With overlap a wall runs from result to result, and a pass may begin before it does.
+        assert overlap or round_.verify_us <= round_.wall_us
