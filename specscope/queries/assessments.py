@@ -46,7 +46,7 @@ def verdict_history(where: str = EVERYTHING) -> str:
 
 
 def replays(where: str = EVERYTHING) -> str:
-    """Verdicts of replays that were kept, the newest first, each as a row. [1]
+    """Verdicts of replays that were kept, the oldest first, each as a row. [1]
 
     Table `assessment`, time `assessed_at`, which comes out in ns since 1970. Speedup: of `arm`
     over `baseline`, as a client saw it.
@@ -58,7 +58,7 @@ def replays(where: str = EVERYTHING) -> str:
             JSONExtractString(body, 'replay', 'trace_sha256') AS trace
         FROM assessment FINAL
         WHERE ({where}) AND design = 'replay'
-        ORDER BY at DESC, class = '', class"""
+        ORDER BY at, epoch, class"""
 
 
 def evidence_state(where: str = EVERYTHING) -> str:

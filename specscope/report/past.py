@@ -62,7 +62,8 @@ def trend_rows(past: Sequence[PastVerdict], names: Mapping[str, str]) -> list[mo
 
 
 def kept_replay_rows(rows: Sequence[Mapping[str, Any]]) -> list[model.KeptReplayRow]:
-    """Replays that were kept. rows: of `queries.replays`."""
+    """Replays that were kept, the newest first; all traffic after its classes. rows: of
+    `queries.replays`."""
     return [
         model.KeptReplayRow(
             at=_moment(row["at"]),
@@ -78,7 +79,7 @@ def kept_replay_rows(rows: Sequence[Mapping[str, Any]]) -> list[model.KeptReplay
                 for name in ("action", "k", "grade", "confidence", "requests", "trace", "epoch")
             },
         )
-        for row in rows
+        for row in sorted(rows, key=lambda row: (-row["at"], not row["class"], row["class"]))
     ]
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import time
 
 import numpy as np
 
 from specscope.evaluate.statistics.quantiles import bin_of
 from specscope.replay.client import Outcome
+from specscope.replay.judge import judge
+from specscope.replay.result import ReplayResult
 from specscope.replay.trace import Asked, Trace
 
 
@@ -65,3 +68,12 @@ def answers(
                 )
             )
     return found
+
+
+def a_result(gain):
+    """k4 against k0 on sql, made now."""
+    asked = trace(160)
+    made = answers(asked, gain={"sql": gain}, drift=0.02, own_sd=0.02)
+    judged = judge(asked, made, ("k0", "k4"))
+    urls = ("http://a", "http://b")
+    return ReplayResult(time.time_ns(), "", ("k0", "k4"), urls, "00", 160, {}, judged)

@@ -2,10 +2,9 @@
 
 import dataclasses
 import json
-import time
 
 import pytest
-from replay.answers import answers, trace
+from replay.answers import a_result
 from service.harness import service
 
 from specscope import queries
@@ -13,7 +12,6 @@ from specscope.cli import main
 from specscope.errors import InputError, ServiceError, UsageError
 from specscope.policy.remote import Remote
 from specscope.replay import result as results
-from specscope.replay.judge import judge
 from specscope.replay.stored import keep, verdict_rows
 from specscope.report.collect import collect
 from specscope.report.render import to_html, write
@@ -21,15 +19,6 @@ from specscope.store.connection import Store
 from specscope.store.migrate import migrate
 
 TOKEN = "long-secret"
-
-
-def a_replay(gain):
-    """k4 against k0 on sql, made now."""
-    asked = trace(160)
-    made = answers(asked, gain={"sql": gain}, drift=0.02, own_sd=0.02)
-    judged = judge(asked, made, ("k0", "k4"))
-    urls = ("http://a", "http://b")
-    return results.ReplayResult(time.time_ns(), "", ("k0", "k4"), urls, "00", 160, {}, judged)
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +35,10 @@ def store(tmp_path):
 
 
 def test_verdicts_are_kept_once_and_apart_from_those_of_pairs(store, tmp_path):
-    result = a_replay(1.3)
+    result = a_result(1.3)
 
     assert keep(store, result) == keep(store, result) == 2
-    rows = store.rows(queries.replays())
+    rows = store.rows(queries.replays())[::-1]
 
     assert [row["class"] for row in rows] == ["sql", ""]
     for row, one in zip(rows, result.judged.verdicts, strict=True):
@@ -74,7 +63,7 @@ def test_verdicts_are_kept_once_and_apart_from_those_of_pairs(store, tmp_path):
 def test_a_result_is_kept_through_the_service_that_owns_the_store(
     running, tmp_path, capsys, monkeypatch
 ):
-    path, result = tmp_path / "replay.json", a_replay(0.8)
+    path, result = tmp_path / "replay.json", a_result(0.8)
     results.write(path, result)
     monkeypatch.setenv("SPECSCOPE_STORE", f"http://127.0.0.1:{running.http_port}")
 
@@ -101,7 +90,7 @@ def test_the_service_refuses_what_is_no_result_and_goes_on(running, text):
     with pytest.raises(UsageError, match="not the result of a replay"):
         remote.keep(text)
 
-    assert remote.keep(json.dumps(results.as_json(a_replay(1.0)))) == 2
+    assert remote.keep(json.dumps(results.as_json(a_result(1.0)))) == 2
 
 
 def test_nobody_writes_without_the_token(running):
@@ -111,4 +100,4 @@ def test_nobody_writes_without_the_token(running):
 
 def test_names_are_bounded():
     with pytest.raises(InputError, match="names of 256 characters"):
-        verdict_rows(dataclasses.replace(a_replay(1.0), epoch="e" * 257))
+        verdict_rows(dataclasses.replace(a_result(1.0), epoch="e" * 257))

@@ -6,12 +6,14 @@ import re
 import time
 
 import pytest
+from replay.answers import a_result
 from store.test_roll import put
 from store.traffic import Traffic, table
 from store.truth import grouped, positions, sums
 
 from specscope import queries
 from specscope.policy.events import event, event_rows
+from specscope.replay.stored import keep
 from specscope.service.assessor import Assessor
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
@@ -29,6 +31,7 @@ NOBODY = {
     "tokens_by_class": "class = 'nobody'",
     "verdicts": "epoch = 'nobody'",
     "verdict_history": "epoch = 'nobody'",
+    "replays": "epoch = 'nobody'",
 }
 """A condition that nothing meets, where the table has no replica."""
 
@@ -74,6 +77,7 @@ def filled(tmp_path_factory, traffic):
         store.insert("device", table("device", rows))
         roll(store, everything=True)
         Assessor(store).tick()
+        keep(store, a_result(1.3))
         yield store
 
 
