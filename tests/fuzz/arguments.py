@@ -79,6 +79,11 @@ KINDS = {
     "variant": _kind("1::Variant(UInt64, String)"),
     "bool": _kind("true"),
     "null": _kind("NULL"),
+    "pair": _kind("(number, number + 1)::Tuple(a UInt64, b UInt64)"),
+    "low": _kind(
+        "toLowCardinality(toString(number))",
+        "toLowCardinality(concat(repeat('ab', 30000), toString(number)))",
+    ),
     "bitmap": _kind("bitmapBuild([1, 2, 3])", "bitmapBuild(range(100000 + number))"),
     "geometry": _kind("'POINT (0 0)'", "concat('LINESTRING (', repeat('1 1, ', 20000), '2 2)')"),
     "address": _kind("'http://a.b/c?d=e#f'",
@@ -138,6 +143,15 @@ KNOWN: dict[str, list[tuple[str, ...]]] = {
     **dict.fromkeys(("arraypushback", "arraypushfront"), _PUSHES),
     "bitslice": [("text", "whole"), ("text", "whole", "small"), ("fixed", "whole", "whole")],
     "flattentuple": [("named",)],
+    "tupletonamevaluepairs": [("pair",)],
+    "lowcardinalityindices": [("low",)],
+    "lowcardinalitykeys": [("low",)],
+    "multiif": [("bool", "text", "text"), ("bool", "numbers", "bool", "numbers", "numbers")],
+    "totimezone": [("time", "zone"), ("time64", "zone")],
+    "width_bucket": [
+        ("number", "float", "number", "whole"),
+        ("number", "small", "number", "small"),
+    ],
     "extractgroups": [("text", "groups"), ("digits", "groups")],
 }
 LEVELS = (
