@@ -122,6 +122,8 @@ def _speculates(total: Window) -> bool:
 def _nothing_seen(info: InputInfo, arms: list[Arm]) -> str:
     """Why nothing is said of speculation: it was off, or nothing in the input says which arm is
     which."""
+    if arms and not any(arm.metrics for arm in arms):
+        return "no column has a known unit: write it into the header (`tok/s`, `ms per token`)"
     names = list(dict.fromkeys(arm.arm for arm in arms if arm.role == "unknown"))
     if names:
         return (

@@ -219,3 +219,29 @@ def test_a_column_of_speeds_below_a_setting_is_an_arm(tmp_path):
 
     assert {round(c["speedup"], 3) for c in found["comparisons"]} == {0.728, 1.141}
     assert actions(found) == ["keep"]
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "| Card | Baseline | With flag | n-max |\n|---|---|---|---|\n"
+        "| A | 32.7 tok/s (MTP n=6 entry config) | 59.7 tok/s | 12 |\n",
+        "| Config | tok/s |\n|---|---|\n| baseline | 32.7 (MTP n=6) |\n| tuned MTP n=12 | 59.7 |\n",
+    ],
+)
+def test_a_remark_in_a_cell_says_that_a_baseline_speculates(tmp_path, table):
+    assert set(actions(judge(tmp_path, table))) <= {"no_data", "collect_baseline"}
+
+
+def test_a_speed_in_brackets_behind_another_is_a_remark(tmp_path):
+    text = "- Baseline (spec off): 4.1 tok/s\n- MTP n-max 2: 8.4 tok/s (code up to 9.1 tok/s)\n"
+
+    assert [round(c["speedup"], 3) for c in judge(tmp_path, text)["comparisons"]] == [2.049]
+
+
+def test_columns_without_a_unit_are_said(tmp_path):
+    table = "| n-max | Overall | Acceptance |\n|---|---|---|\n| 2 | 28.7 | 0.6-0.9 |\n"
+
+    found = judge(tmp_path, table + "| 3 | 30.7 | 0.4-0.9 |\n")
+
+    assert "unit" in found["verdicts"][0]["reasons"][0]

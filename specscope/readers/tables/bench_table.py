@@ -42,7 +42,13 @@ from specscope.readers.tables.rows_together import (
     tell_k0_apart,
 )
 from specscope.readers.tables.schema import SWITCH, Row, Schema, is_blank, measured, resolve
-from specscope.readers.tables.shape import arm_above, is_topic, is_transposed, long_rows
+from specscope.readers.tables.shape import (
+    arm_above,
+    is_topic,
+    is_transposed,
+    long_rows,
+    remark_of_speculation,
+)
 from specscope.readers.tables.table import Table
 from specscope.readers.tables.units import speedup_over_baseline
 
@@ -204,6 +210,8 @@ class _Rows:
         metrics, spreads = self._metrics(row, line)
         positions = _positions(schema, row)
         k, k_text = self._k(row, metrics)
+        places = [c for metric in headers.SPEEDS for c, _ in schema.metrics.get(metric, [])]
+        remarks = [remark for c in places if (remark := remark_of_speculation(row.get(c, "")))]
         told = [name for name in schema.switches if not is_blank(row.get(name))]
         switches = [f"{self._table.said(name)} {row.get(name)}" for name in told]
         settings = {name: row[name] for name in schema.settings if row.get(name)}
@@ -216,7 +224,7 @@ class _Rows:
         sign = Sign(
             arm,
             k,
-            [*switches, k_text],
+            [*switches, k_text, *remarks],
             [drafter] if drafter and schema.arm not in headers.DRAFTER else [],
             bool(counted or kept or positions),
             metrics.get("drafted_delta") == 0,

@@ -120,9 +120,14 @@ class _Above:
 def line_speeds(line: str, above: _Above | None = None) -> list[Listed]:
     """The arms of one line with their speeds; nothing for prose."""
     above = above or _Above()
-    if len(line) > LONGEST_LINE or _AMBIGUOUS.search(line) or _ENGINES_OWN.search(line):
+    if len(line) > LONGEST_LINE or _ENGINES_OWN.search(line):
         return []
     text = _without_gaps(_MARKS.sub("", bare(line)))
+    first = _SPEED.search(text)
+    if first:  # what stands in brackets behind a speed is a remark
+        text = text[: first.end()] + _BRACKETS.sub(" ", text[first.end() :])
+    if _AMBIGUOUS.search(text):
+        return []
     matches = [m for m in _SPEED.finditer(text) if not _NO_OUTPUT.search(text[: m.start()])]
     if not matches and above.unit:
         matches = list(_BARE_SPEED.finditer(text))[:1]

@@ -278,13 +278,25 @@ def _by_arm(
     shared = {name: value for name, value in row.items() if name not in arms}
     by_arm: dict[str, dict[str, str]] = {}
     for name, (arm, measure) in arms.items():
-        by_arm.setdefault(arm, {}).setdefault(measure, row.get(name, ""))
+        cell = row.get(name, "")
+        if remark := remark_of_speculation(cell):  # `32.7 (MTP n=6)` below "Baseline"
+            arm = f"{arm} ({remark})"
+        by_arm.setdefault(arm, {}).setdefault(measure, cell)
     speculative = [arm for arm in by_arm if named(arm).state not in (OFF, K0, WORD)]
     for arm, measures in by_arm.items():
         # What a speculating run alone has, once in the row, is that of the one arm that speculated.
         alone = arm in speculative and len(speculative) == 1
         own = shared if alone else {n: v for n, v in shared.items() if not _of_speculation(n)}
         yield {**own, "arm": arm, **measures}
+
+
+def remark_of_speculation(cell: str) -> str:
+    """What stands in brackets behind a figure, if it says that its run speculated."""
+    for remark in re.findall(r"\(([^()]{1,60})\)", cell):
+        other = re.search(r"\b(?:vs|over|than|against|with?out|no)\b|\d\s?[x×%]", remark)
+        if is_drafter(remark) and named(remark).state == ON and not other:
+            return str(remark)
+    return ""
 
 
 def _of_speculation(name: str) -> bool:
