@@ -245,3 +245,14 @@ def test_columns_without_a_unit_are_said(tmp_path):
     found = judge(tmp_path, table + "| 3 | 30.7 | 0.4-0.9 |\n")
 
     assert "unit" in found["verdicts"][0]["reasons"][0]
+
+
+def test_the_rule_of_a_table_of_two_columns_is_no_heading_of_a_list(tmp_path):
+    found = judge(
+        tmp_path,
+        "It was slower than I expected:\n\narm         tps\n----------  ----------\n"
+        "n-gram=off  1844 tok/s\nn-gram=on   1531 tok/s\nstatic_k5   3680 tok/s\n",
+    )
+
+    assert actions(found) == ["keep"]
+    assert {round(c["speedup"], 3) for c in found["comparisons"]} == {0.830, 1.996}

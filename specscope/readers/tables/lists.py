@@ -40,6 +40,9 @@ _NO_OUTPUT = re.compile(
 _OF_TABLE = re.compile(r"[|\t│┃]|\S\s{2,}\S.*\S\s{2,}\S")
 """A row of a table: bars, tabs, or three columns."""
 
+_RULE = re.compile(r"[\s+:=─━-]{3,}")
+"""The line below the header of a table."""
+
 _TIME = re.compile(
     r"^[\s>*•-]{0,8}(?P<label>[^:|]{1,60}):\s{1,20}(?P<value>\d{1,6}(?:\.\d{1,6})?)\s?s(?:ec\w*)?\W*$"
 )
@@ -124,7 +127,8 @@ def line_speeds(line: str, above: _Above | None = None) -> list[Listed]:
         return []
     text = _without_gaps(_MARKS.sub("", bare(line)))
     first = _SPEED.search(text)
-    if first:  # what stands in brackets behind a speed is a remark
+    # What stands in brackets behind a speed is a remark, if the speed does not stand in some too.
+    if first and text.count("(", 0, first.end()) == text.count(")", 0, first.end()):
         text = text[: first.end()] + _BRACKETS.sub(" ", text[first.end() :])
     if _AMBIGUOUS.search(text):
         return []
@@ -165,7 +169,8 @@ def arms_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int] 
     headings, last = 0, place
     for number in range(place, min(place + MOST_ROWS, len(lines))):
         line = lines[number]
-        if _OF_TABLE.search(_without_gaps(line[:LONGEST_LINE].strip())):
+        text = line[:LONGEST_LINE].strip()
+        if _RULE.fullmatch(text) or _OF_TABLE.search(_without_gaps(text)):
             break
         mark = re.match(r"^\s{0,3}(#{1,6})\s", line[:LONGEST_LINE])
         level = len(mark.group(1)) if mark else PLAIN
