@@ -43,9 +43,8 @@ def serve(python, model, spec, tmp_path, cores="", arguments=()):
         server(python, model, spec, rings, log, settings=settings, arguments=arguments) as address,
         ThreadPoolExecutor(12) as clients,
     ):
-        source = VllmMetrics(
-            f"{address}/metrics", "r0", now_ns=iter((0, 0, 10**11, 10**11)).__next__
-        )
+        clock = iter(range(0, 10**13, 10**11))  # each look at it is later than an interval
+        source = VllmMetrics(f"{address}/metrics", "r0", now_ns=clock.__next__)
         source.poll(lambda _: Cursor())
         source.kept()
         usage = list(clients.map(lambda number: send(address, number), range(40)))
