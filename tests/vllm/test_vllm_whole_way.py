@@ -7,7 +7,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from conftest import BUNDLED
+from counters_traffic import BUNDLED
 from vllm_server import answers, complete, server
 
 from specscope.demo.processes import Processes, free_port
