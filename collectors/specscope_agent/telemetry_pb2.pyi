@@ -37,18 +37,16 @@ class Source(_message.Message):
     def __init__(self, replica: _Optional[str] = ..., boot: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("agent_version", "schema_version", "sources", "policy", "sent_at")
+    __slots__ = ("agent_version", "schema_version", "sources", "policy")
     AGENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
-    SENT_AT_FIELD_NUMBER: _ClassVar[int]
     agent_version: str
     schema_version: int
     sources: _containers.RepeatedCompositeFieldContainer[Source]
     policy: int
-    sent_at: int
-    def __init__(self, agent_version: _Optional[str] = ..., schema_version: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., policy: _Optional[int] = ..., sent_at: _Optional[int] = ...) -> None: ...
+    def __init__(self, agent_version: _Optional[str] = ..., schema_version: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., policy: _Optional[int] = ...) -> None: ...
 
 class Position(_message.Message):
     __slots__ = ("source", "number", "next_seq")

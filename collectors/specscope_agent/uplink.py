@@ -183,7 +183,6 @@ class Uplink:
                 schema_version=SCHEMA_VERSION,
                 sources=[wire.Source(**source._asdict()) for source in session.sources],
                 policy=self._policy(),
-                sent_at=time.time_ns(),
             )
         )
         while chosen := self._next(session):

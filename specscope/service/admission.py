@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from specscope.service.decode import UNREADABLE, Claim, decoded_together
-from specscope.service.intake import ACCEPTED, FUTURE_NS, Admitted, admit, kept_ns
+from specscope.service.intake import ACCEPTED, FUTURE_NS, Admitted, admit, kept_from
 from specscope.service.writer import Answer, Writer
 from specscope.store.ledger import Source
 from specscope.store.tables import LAYOUTS
@@ -43,8 +43,6 @@ class Incoming:
     batch: Any
     claimed: Sequence[Claim]
     answer: Answer
-    now: int
-    """When it came, by the clock that its sidecar agrees with; ns since 1970."""
 
     @property
     def source(self) -> Source:
@@ -72,10 +70,9 @@ class Admission:
     def start(self) -> None:
         self._thread.start()
 
-    def offer(self, batch: Any, claimed: Sequence[Claim], answer: Answer, now: int) -> None:
-        """Have a wire Batch stored soon; `answer` is called from the writer's thread. See Incoming
-        for the rest."""
-        offered = Incoming(batch, claimed, answer, now)
+    def offer(self, batch: Any, claimed: Sequence[Claim], answer: Answer) -> None:
+        """Have a wire Batch stored soon; `answer` is called from the writer's thread."""
+        offered = Incoming(batch, claimed, answer)
         with self._ready:
             if not self._waiting:
                 self._since = time.monotonic()
@@ -98,7 +95,7 @@ class Admission:
 
     def _run(self) -> None:
         while turn := self._take():
-            for offered, admitted in zip(turn, admit_all(turn), strict=True):
+            for offered, admitted in zip(turn, admit_all(turn, time.time_ns()), strict=True):
                 self._writer.offer(admitted, offered.answer)
 
     def _take(self) -> list[Incoming]:
@@ -118,27 +115,27 @@ class Admission:
             return turn
 
 
-def admit_all(turn: Sequence[Incoming]) -> list[Admitted]:
-    """What `admit` makes of each. Never raises."""
+def admit_all(turn: Sequence[Incoming], now: int) -> list[Admitted]:
+    """What `admit` makes of each; `now` in ns since 1970. Never raises."""
     try:
-        together = _together(turn)
+        together = _together(turn, now)
     except Exception:
         log.exception("batches cannot be checked together, and are looked at one by one")
         together = {}
-    return [together.get(at) or _alone(one) for at, one in enumerate(turn)]
+    return [together.get(at) or _alone(one, now) for at, one in enumerate(turn)]
 
 
-def _alone(one: Incoming) -> Admitted:
+def _alone(one: Incoming, now: int) -> Admitted:
     try:
-        return admit(one.batch, one.now, one.claimed)
+        return admit(one.batch, now, one.claimed)
     except Exception as error:  # or this sidecar would send it for ever, and no other be served
         log.exception("a batch of %s cannot be read, and is refused", one.source.replica)
         admitted = _empty(one)
-        admitted.refuse("", "refused", None, type(error).__name__, one.batch.first_seq, one.now)
+        admitted.refuse("", "refused", None, type(error).__name__, one.batch.first_seq, now)
         return admitted
 
 
-def _together(turn: Sequence[Incoming]) -> dict[int, Admitted]:
+def _together(turn: Sequence[Incoming], now: int) -> dict[int, Admitted]:
     """Those of which every row may be stored, by their place."""
     admitted = {at: _empty(one) for at, one in enumerate(turn) if _is_plain(one)}
     alike: dict[tuple[str, bytes], list[tuple[int, Claim]]] = {}
@@ -148,7 +145,7 @@ def _together(turn: Sequence[Incoming]) -> dict[int, Admitted]:
                 alike.setdefault((claim.name, claim.head), []).append((at, claim))
     for (name, _), claimed in alike.items():
         tables = dict(zip((at for at, _ in claimed), _rows([c for _, c in claimed]), strict=True))
-        _admit_checked(name, tables, turn, admitted)
+        _admit_checked(name, tables, turn, admitted, now)
     return admitted
 
 
@@ -178,12 +175,13 @@ def _admit_checked(
     tables: dict[int, pa.Table | None],
     turn: Sequence[Incoming],
     admitted: dict[int, Admitted],
+    now: int,
 ) -> None:
     """Give each batch its rows; take out of `admitted` those that have any that is not fit."""
     read = {at: rows for at, rows in tables.items() if rows is not None}
     passed: dict[int, tuple[int, int]] = {}
     if read:
-        fit, ends = _checked(name, [*read.values()], [turn[at] for at in read])
+        fit, ends = _checked(name, [*read.values()], [turn[at].source for at in read], now)
         passed = dict(compress(zip(read, ends, strict=True), fit))
     for at in tables:
         if at not in passed:
@@ -195,10 +193,10 @@ def _admit_checked(
 
 
 def _checked(
-    name: str, tables: Sequence[pa.Table], turn: Sequence[Incoming]
+    name: str, tables: Sequence[pa.Table], sources: Sequence[Source], now: int
 ) -> tuple[Flags, list[tuple[int, int]]]:
-    """Of each batch's table, none of them empty: whether every row of it may be stored, and the
-    least and the greatest of its times (zeros if its age does not count)."""
+    """Of each table, none of them empty: whether every row of it may be stored, and the least and
+    the greatest of its times (zeros if its age does not count)."""
     rows = pa.concat_tables(tables)
     counts = np.array([table.num_rows for table in tables])
     begins = np.concatenate(([0], np.cumsum(counts)[:-1]))
@@ -206,7 +204,7 @@ def _checked(
     owner = np.repeat(np.arange(len(tables)), counts)
     for place, column in enumerate(Source._fields):
         if column in rows.column_names:
-            own = pa.array([one.source[place] for one in turn], pa.string()).take(owner)
+            own = pa.array([source[place] for source in sources], pa.string()).take(owner)
             equal = pc.equal(rows.column(column), own)
             if not pc.all(equal).as_py():
                 fit &= np.logical_and.reduceat(equal.to_numpy(), begins)
@@ -214,7 +212,6 @@ def _checked(
         return fit, [(0, 0)] * len(tables)
     times = rows.column(LAYOUTS[name].time).cast(pa.int64()).to_numpy()
     first, last = np.minimum.reduceat(times, begins), np.maximum.reduceat(times, begins)
-    now = np.array([one.now for one in turn])
-    if (kept := kept_ns(name)) is not None:
-        fit &= (first >= now - kept) & (last <= now + FUTURE_NS)
+    if (oldest := kept_from(name, now)) is not None:
+        fit &= (first >= oldest) & (last <= now + FUTURE_NS)
     return fit, list(zip(first.tolist(), last.tolist(), strict=True))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import time_ns
 from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
 
 from specscope.service.access import Access, Denied, Grant
-from specscope.service.intake import FUTURE_NS
 from specscope.service.limits import MAX_NAME, MAX_SOURCES, MOST_NUMBER, MOST_SEQ
 from specscope.store.ledger import Source
 from specscope_agent import telemetry_pb2 as wire
@@ -60,20 +58,6 @@ def plausible(batch: Any) -> None:
     if not 0 < batch.number < MOST_NUMBER or not batch.first_seq <= batch.next_seq < MOST_SEQ:
         text = f"batch {batch.number} of records {batch.first_seq} to {batch.next_seq}"
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, f"there is no {text}")
-
-
-def of_this_time(hello: Any) -> None:
-    """Refuse a sidecar whose clock is so far from ours that one of the two is wrong.
-
-    Nobody here can know which. Ours would have good rows refused as too old or too new, and its
-    own would have them stored under wrong times. What is not acknowledged waits in the spool until
-    somebody has set the clock that is wrong. Raises Refused.
-    """
-    apart = hello.sent_at - time_ns()
-    if hello.sent_at and abs(apart) > FUTURE_NS:
-        hours, order = abs(apart) / 3600e9, "ahead of" if apart > 0 else "behind"
-        text = f"the sidecar's clock is {hours:.1f} h {order} the service's"
-        raise Refused(grpc.StatusCode.FAILED_PRECONDITION, f"{text}: set the one that is wrong")
 
 
 def named(sources: Sequence[Any], grant: Grant) -> list[Source]:

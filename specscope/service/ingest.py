@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -19,9 +18,9 @@ from specscope.errors import StoreError
 from specscope.service.access import PUBLISH, Access, Grant
 from specscope.service.admission import Admission
 from specscope.service.apply import applied, kept
-from specscope.service.calls import Refused, granted, named, of_this_time, parsed, plausible
+from specscope.service.calls import Refused, granted, named, parsed, plausible
 from specscope.service.decode import claims
-from specscope.service.intake import FUTURE_NS, Admitted
+from specscope.service.intake import Admitted
 from specscope.service.limits import (
     HELLO_S,
     MAX_STREAMS,
@@ -74,8 +73,6 @@ class Stream:
         self.sources: frozenset[Source] = frozenset()
         """Those of its Hello; it ships for no other."""
         self.greeted = False
-        self.clock = 0
-        """Of this service at its Hello: see `_clock`."""
         self.down: asyncio.Queue[Any] = asyncio.Queue()
         self.pace = Pace(MESSAGES_S, MESSAGES_BURST)
         self.open = 0
@@ -246,8 +243,6 @@ class Ingest:
         if stream.greeted:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a second Hello")
         stream.greeted = True
-        stream.clock = _clock()
-        of_this_time(hello)
         sources = named(hello.sources, stream.grant)
         self._bind(stream, sources)  # from here on the stream before hands nothing to the writer
         await self._written(sources)
@@ -294,22 +289,15 @@ class Ingest:
         # Decoded: a message of a kilobyte may hold rows of many megabytes.
         size = max(wired, sum(claim.size for claim in claimed))
         await self._room.take(size)
-        wrong = None
         if self._shipping.get(source) is not stream:
-            wrong = _taken(source)
-        elif abs(_clock() - stream.clock) > FUTURE_NS:
-            text = "the service's clock was set; a new Hello compares it with the sidecar's"
-            wrong = Refused(grpc.StatusCode.ABORTED, text)
-        if wrong:
             self._room.free(size)
-            raise wrong
+            raise _taken(source)
         loop = asyncio.get_running_loop()
         self._writing[source] += 1
         self._admission.offer(
             batch,
             claimed,
             lambda admitted: loop.call_soon_threadsafe(self._answer, admitted, size, stream),
-            time.time_ns(),
         )
 
     def _answer(self, batch: Admitted, size: int, stream: Stream) -> None:
@@ -327,11 +315,6 @@ class Ingest:
         if batch.source in self._shipping and batch.number == held.number + 1:
             self._stored[batch.source] = Position(batch.number, batch.next_seq)
         stream.answer(_ack(batch.source, batch.number, batch.refused))
-
-
-def _clock() -> int:
-    """How far the wall clock is from the monotonic one, in ns: it changes if somebody sets it."""
-    return time.time_ns() - time.monotonic_ns()
 
 
 def _gone() -> Refused:

@@ -190,10 +190,10 @@ def _unknown(column: Any) -> bool:
     return pa.types.is_list(column.type) and any(c.flatten().null_count for c in chunks)
 
 
-def kept_ns(table: str) -> int | None:
-    """How long the store keeps a table's rows; None if their age does not count."""
+def kept_from(table: str, now: int) -> int | None:
+    """The oldest time that the store still keeps in a table; None where age does not count."""
     layout = LAYOUTS[table]
-    return layout.days * DAY_NS if layout.days and layout.time else None
+    return now - layout.days * DAY_NS if layout.days and layout.time else None
 
 
 def _of_its_source(admitted: Admitted, table: str, rows: pa.Table, now: int) -> pa.Table:
@@ -213,11 +213,11 @@ def _of_its_source(admitted: Admitted, table: str, rows: pa.Table, now: int) -> 
 
 
 def _within_time(admitted: Admitted, table: str, rows: pa.Table, now: int) -> pa.Table:
-    kept = kept_ns(table)
-    if kept is None or not rows.num_rows:
+    oldest = kept_from(table, now)
+    if oldest is None or not rows.num_rows:
         return rows
     times = rows.column(LAYOUTS[table].time).cast(pa.int64())
-    known = pc.and_(pc.greater_equal(times, now - kept), pc.less_equal(times, now + FUTURE_NS))
+    known = pc.and_(pc.greater_equal(times, oldest), pc.less_equal(times, now + FUTURE_NS))
     if pc.all(known).as_py():
         return rows
     lost = rows.filter(pc.invert(known))

@@ -131,8 +131,6 @@ def test_a_source_that_appears_later_is_named_in_a_new_hello(served, spool, upli
 
     named = [[(s.replica, s.boot) for s in hello.sources] for hello in served.service.hellos]
     assert named == [[SOURCE], [SOURCE, other]]
-    now = time.time_ns()
-    assert all(0 <= now - hello.sent_at < 600e9 for hello in served.service.hellos)
 
 
 def test_a_service_without_batches_to_send_still_hands_down_its_policy(served, spool, uplink):

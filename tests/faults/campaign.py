@@ -39,18 +39,15 @@ class Episode(Faulty):
 
     def run(self, faults: int, pace_s: float) -> None:
         """pace_s: mean time between two faults"""
-        self.start_all()
+        self.violations = []
+        for name in NAMES:
+            self.begin(name)
+        self._wait(self.healthy, "the service never started")
         for _ in range(faults):
             time.sleep(self.random.expovariate(1 / pace_s))
             self.fault()
             self.mend(all_=False)
         self.settle()
-
-    def start_all(self) -> None:
-        self.violations = []
-        for name in NAMES:
-            self.begin(name)
-        self._wait(self.healthy, "the service never started")
 
     def settle(self) -> None:
         """Heal everything, end the engines, drain, stop, recount."""

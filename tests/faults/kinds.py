@@ -249,7 +249,7 @@ class Faulty(Pipeline):
         self.spool_disk.fill(self.random.choice([0, 5_000, 100_000]))
 
     def _step_service(self) -> None:
-        self._step("service", 60)  # the store keeps rounds for 72
+        self._step("service", 5)
 
     def _step_agent(self) -> None:
         self._step("agent", 100)

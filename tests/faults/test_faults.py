@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
-from faults.campaign import Episode, episode
-from faults.kinds import HOUR_NS
+from faults.campaign import episode
 
 
 def test_after_a_dozen_random_faults_recorded_is_stored_plus_counted_losses():
@@ -17,22 +14,6 @@ def test_after_a_dozen_random_faults_recorded_is_stored_plus_counted_losses():
     assert one.counts["checked recorded"] > 500
     assert one.counts["checked minute_cells"] > 0
     assert one.counts["checked parts"] > 0
-
-
-def test_no_row_is_refused_while_the_clock_of_the_service_is_wrong(tmp_path):
-    one = Episode(tmp_path, 2, only=frozenset({"step_service"}), spool_bytes=8 << 20)
-    try:
-        one.start_all()
-        for hours in (0, -60, 60, 0, -60):
-            one.set_clock("service", hours * HOUR_NS)
-            time.sleep(2.0)
-        one.settle()
-    finally:
-        one.close()
-
-    assert one.violations == []
-    assert one.counts["checked recorded"] > 200
-    assert [kind for kind in one.counts if kind.startswith("checked lost")] == []
 
 
 @pytest.mark.slow

@@ -14,14 +14,13 @@ from specscope_agent.telemetry_pb2_grpc import TelemetryStub
 SOURCE = ("r0", "b0")
 
 
-def hello(*sources: tuple[str, str], policy: int = 0, sent_at: int = 0) -> Any:
+def hello(*sources: tuple[str, str], policy: int = 0) -> Any:
     """The first message."""
     return wire.FromAgent(
         hello=wire.Hello(
             agent_version="test",
             schema_version=1,
             policy=policy,
-            sent_at=sent_at,
             sources=[wire.Source(replica=r, boot=b) for r, b in sources or [SOURCE]],
         )
     )

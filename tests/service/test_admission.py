@@ -144,8 +144,8 @@ def as_values(admitted):
     return values | {"tables": rows}
 
 
-def offered(batch, now=NOW):
-    return Incoming(batch, claims(batch.tables), lambda _: None, now)
+def offered(batch):
+    return Incoming(batch, claims(batch.tables), lambda _: None)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -153,7 +153,7 @@ def test_together_each_batch_becomes_what_it_becomes_alone(seed):
     batches = list(odd_messages().values()) * 2 + Traffic(started_at=NOW).messages(records=10)
     random.Random(seed).shuffle(batches)
 
-    together = admit_all([offered(batch) for batch in batches])
+    together = admit_all([offered(batch) for batch in batches], NOW)
 
     alone = [admit(batch, NOW) for batch in batches]
     assert [as_values(one) for one in together] == [as_values(one) for one in alone]
@@ -163,7 +163,7 @@ def test_together_each_batch_becomes_what_it_becomes_alone(seed):
 def test_a_turn_of_one_batch_is_the_same(name):
     batch = odd_messages()[name]
 
-    (together,) = admit_all([offered(batch)])
+    (together,) = admit_all([offered(batch)], NOW)
 
     assert as_values(together) == as_values(admit(batch, NOW))
 
@@ -178,7 +178,7 @@ def test_what_no_check_foresaw_refuses_one_batch_and_no_other(monkeypatch):
 
     monkeypatch.setattr(admission, "_checked", None)
     monkeypatch.setattr(admission, "admit", failing)
-    first, second = admit_all([offered(good), offered(bad)])
+    first, second = admit_all([offered(good), offered(bad)], NOW)
 
     assert (first.refused, second.refused) == (0, 1)
     assert second.tables["loss"].to_pylist()[0]["detail"] == "MemoryError"
@@ -195,17 +195,6 @@ class Writer:
         answer(batch)
 
 
-def test_each_batch_is_judged_by_the_clock_that_its_sidecar_agrees_with():
-    batches = [
-        message(1, round=stream(rounds())),
-        message(2, "r1", round=stream(rounds(replica="r1"))),
-    ]
-
-    admitted = admit_all([offered(batch, NOW + 30 * DAY * i) for i, batch in enumerate(batches)])
-
-    assert [one.refusals for one in admitted] == [{}, {"clock": 3}]
-
-
 @pytest.mark.parametrize("linger_s", [0.0, 3600.0])
 def test_batches_reach_the_writer_in_order_and_before_the_end(linger_s, monkeypatch):
     monkeypatch.setattr(admission, "TURN_BYTES", 2000)
@@ -215,7 +204,7 @@ def test_batches_reach_the_writer_in_order_and_before_the_end(linger_s, monkeypa
 
     for number in range(1, 41):
         batch = message(number, round=stream(rounds(number % 4)))
-        stage.offer(batch, claims(batch.tables), answered.append, NOW)
+        stage.offer(batch, claims(batch.tables), answered.append)
     stage.close()
 
     assert [batch.number for batch in writer.batches] == list(range(1, 41))

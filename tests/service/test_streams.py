@@ -8,7 +8,6 @@ import json
 import queue
 import ssl
 import threading
-import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
@@ -48,20 +47,6 @@ def code(running, *batches, sources, token, security=None):
     with pytest.raises(grpc.RpcError) as raised:
         exchange(running.port, batches, sources=sources, token=token, security=security)
     return raised.value.code().name
-
-
-def converse_with(port, up):
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        return list(TelemetryStub(channel).Publish(up, timeout=PATIENCE_S))
-
-
-def converse(port, first, batches):
-    return converse_with(port, iter([first, *(wire.FromAgent(batch=batch) for batch in batches)]))
-
-
-def counts(running, *tables):
-    session = running.store.session()
-    return {name: session.rows(f"SELECT count() AS n FROM {name} FINAL")[0]["n"] for name in tables}
 
 
 def bearer(token):
@@ -196,50 +181,6 @@ def test_a_batch_of_numbers_that_no_sidecar_comes_to_is_refused(
         stored = running.store.rows("SELECT count() AS n FROM batch")
 
     assert stored == [{"n": 0}]
-
-
-@pytest.mark.parametrize("hours", [-30 * 24, -1.1, 1.1, 30 * 24])
-def test_a_sidecar_whose_clock_is_far_from_the_service_s_keeps_its_batches(tmp_path, hours):
-    traffic = Traffic()
-    wrong = time.time_ns() + int(hours * 3600e9)
-
-    with service(f"chdb://{tmp_path}/store") as running:
-        with pytest.raises(grpc.RpcError) as raised:
-            converse(running.port, hello(sent_at=wrong), traffic.messages())
-        before = counts(running, "round", "loss", "batch")
-        down = converse(running.port, hello(sent_at=time.time_ns()), traffic.messages())
-        after = counts(running, "round", "loss")
-
-    assert raised.value.code().name == "FAILED_PRECONDITION"
-    assert before == {"round": 0, "loss": 0, "batch": 0}
-    assert acknowledged(down) == [message.number for message in traffic.messages()]
-    assert after == {"round": len(traffic.rounds), "loss": 0}
-
-
-@pytest.mark.parametrize("hours", [-30 * 24, 30 * 24])
-def test_a_stream_ends_if_the_service_s_clock_is_set_and_no_row_is_refused(
-    tmp_path, monkeypatch, hours
-):
-    traffic, time_ns = Traffic(), time.time_ns
-    first, *rest = traffic.messages()
-
-    with service(f"chdb://{tmp_path}/store") as running:
-
-        def up():
-            yield hello(sent_at=time_ns())
-            yield wire.FromAgent(batch=first)
-            until(lambda: counts(running, "batch")["batch"] == 1)
-            monkeypatch.setattr(time, "time_ns", lambda: time_ns() + int(hours * 3600e9))
-            yield from (wire.FromAgent(batch=batch) for batch in rest)
-
-        with pytest.raises(grpc.RpcError) as raised:
-            converse_with(running.port, up())
-        monkeypatch.undo()
-        converse(running.port, hello(sent_at=time_ns()), rest)
-        stored = counts(running, "round", "loss")
-
-    assert raised.value.code().name == "ABORTED"
-    assert stored == {"round": len(traffic.rounds), "loss": 0}
 
 
 def test_hellos_of_one_tenant_do_not_hold_up_another_s(tmp_path, monkeypatch):
