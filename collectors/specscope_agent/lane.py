@@ -28,6 +28,7 @@ from specscope_hook.ring import Cursor
 _STATE = "acknowledged.state"
 MOST_UNACKNOWLEDGED = 16  # batches; 32 MiB at most in flight, and a round trip well covered
 BLOCK_BYTES = 4096  # the least that a file takes on a disk
+OF_RECORDS = ("round", "request_part", "request")  # tables whose rows are told by record numbers
 
 
 @dataclass(slots=True)
@@ -215,16 +216,22 @@ def _bare(batch: Batch) -> Batch:
 
 
 def _since(batch: Batch, number: int, next_seq: int) -> tuple[Encoded, ...]:
-    """Its tables under another number, with losses only of records from `next_seq` on."""
+    """Its tables under another number, with losses only of records from `next_seq` on.
+
+    If the store has all of its records, it brings none again: the ledger would count them twice.
+    """
     tables = []
     for table in batch.tables:
+        if table.name in OF_RECORDS and batch.cursor.next_seq <= next_seq:
+            continue
         if table.name == "loss":
             rows = decode(table.arrow).to_pylist()
             for row in rows:
                 row["number"] = number if row["number"] == batch.number else row["number"]
                 stored = next_seq - (row["first_seq"] or next_seq)
-                if row["count"] is not None and stored > 0:
-                    row["first_seq"], row["count"] = next_seq, row["count"] - stored
+                if stored > 0:
+                    row["first_seq"] = next_seq
+                    row["count"] = None if row["count"] is None else row["count"] - stored
             left = [row for row in rows if row["count"] is None or row["count"] > 0]
             tables += encode({"loss": rows_table("loss", left)})
         else:

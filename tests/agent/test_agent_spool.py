@@ -301,6 +301,25 @@ def test_a_spoilt_batch_that_moves_is_a_loss_of_what_the_store_does_not_have(fol
     assert [(x["first_seq"], x["count"]) for x in losses_in(spool)] == [(6, 5)]
 
 
+def test_records_that_the_store_has_do_not_go_again_under_another_number(spool):
+    fill(spool, 3)  # records 1 to 30
+
+    spool.resume(SOURCE, 7, 21)
+
+    brought = [{table.name for table in spool.take(SOURCE, n).tables} for n in numbers(spool)]
+    assert brought == [set(), set(), {"round", "request_part", "request"}]
+
+
+def test_a_tail_that_is_unknown_begins_behind_what_the_store_has(spool):
+    losses = Losses(SOURCE, 1)
+    losses.add("ring", "tail_unknown", 400, None)
+    spool.add(SOURCE, Cursor(100, 400), encode({"loss": losses.table()}))
+
+    spool.resume(SOURCE, 57, 598)
+
+    assert [(x["first_seq"], x["count"]) for x in losses_in(spool)] == [(598, None)]
+
+
 def test_what_the_store_has_already_is_deleted(spool):
     fill(spool, 5)
 
