@@ -52,7 +52,7 @@ class Swap:
     def __post_init__(self) -> None:
         every = [replica for side in self.sides for replica in side]
         if not self.left or not self.right or len(set(every)) < len(every):
-            raise UsageError("a crossover needs replicas on each side, none on two")
+            raise UsageError("a crossover needs replicas on each side, and no replica on two sides")
         if wrong := [part for part in self.differs if not declarable(part)]:
             raise UsageError(
                 f"{wrong[0]!r} is nothing that sides may differ in: {', '.join(COLUMNS)}, or "

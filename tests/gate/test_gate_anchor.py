@@ -72,7 +72,7 @@ def test_blocks_of_open_traffic_count_from_the_beginning_of_their_epoch(store):
     assert arms(found.blocks) == {"k0": 24, "k4": 24}
     assert len(found.begun_since(time.time_ns() - 7 * DAY)) == 24
     (note,) = assess_in_force(found).notes
-    assert "rest on all blocks of their epoch, since 20" in note
+    assert "all blocks of their epoch, since 20" in note
     assert assess_in_force(reading(store, days=60)).notes == ()
 
 
@@ -95,7 +95,7 @@ def test_a_report_of_a_week_says_since_when_its_verdicts_have_grown(store):
 
     (segment,) = report.segments
     assert {arm.pairs for arm in segment.arms} == {24}
-    assert any("rest on all blocks of their epoch" in note for note in report.notes)
+    assert any("all blocks of their epoch" in note for note in report.notes)
 
 
 def test_the_table_in_force_is_not_mixed_with_the_one_before(store):

@@ -278,10 +278,10 @@ def untouched(tmp_path_factory):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["plan", "--crossover", "r0", "r0"], "none on both"),
+        (["plan", "--crossover", "r0", "r0"], "no replica on two sides"),
         (["plan", "--crossover", "r0", "r1", "--hours", "1e8"], "more than 100000 blocks"),
         (["plan", "--crossover", "r0", "r1", "--block-s", "1.5"], "whole seconds"),
-        (["plan", "--crossover", "r0", "r1", "--address", "r9=h:1"], "r9, which is on neither"),
+        (["plan", "--crossover", "r0", "r1", "--address", "r9=h:1"], "r9, which is on no side"),
         (["plan", "--crossover", "r0", "r1", "--out", "/proc/none"], "cannot write to /proc/none"),
         (["apply", "--hold-out", "1%", "--block-s", "1e-4"], "a pair takes a second"),
         (["apply", "--hold-out", "1%", "--block-s", "1e7"], "a block a week at most"),

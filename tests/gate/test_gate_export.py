@@ -230,7 +230,9 @@ def test_a_regret_that_is_unknown_says_why():
     out = export("vllm", GateTable(), [sql, logs])
 
     assert out.regret is None
-    assert out.unknown == ("logs rests on a replay, which tells a ratio and no time per token",)
+    assert out.unknown == (
+        "logs is decided by a replay, which gives a ratio and no time per token",
+    )
     other = a_move("logs", (0, None), {2: 10.0}, 2)
     assert best_schedule([sql, other]).unknown == (
         "no draft length was tried by all traffic from batch 1 on",
