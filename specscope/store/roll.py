@@ -105,7 +105,14 @@ class Roller:
                     rollup_sql.MINUTE,
                     rollup_sql.MINUTE_TIME,
                 ),
-                self._spans(due.hours, HOUR_NS, kept_from, version, rollup_sql.HOUR),
+                self._spans(
+                    due.hours,
+                    HOUR_NS,
+                    kept_from,
+                    version,
+                    rollup_sql.HOUR,
+                    rollup_sql.HOUR_LEFT,
+                ),
                 self._blocks(due.blocks, kept_from, version),
             )
         except Exception:

@@ -184,3 +184,13 @@ HOUR = insert(
 GROUP BY {", ".join(HOUR_KEY)}, k_
 SETTINGS join_use_nulls = 1""",
 )
+
+# A request's context and a boot's epoch may come later than their rounds, which then belong to
+# another cell. {from}, {to}: whole hours that were just rolled at {version}.
+_HOUR_CELL = ", ".join((*HOUR_KEY, "k"))
+HOUR_LEFT = f"""INSERT INTO hour ({_HOUR_CELL}, version)
+SELECT {_HOUR_CELL}, {{version:UInt64}} FROM hour FINAL
+WHERE hour >= fromUnixTimestamp64Nano({{from:Int64}}, 'UTC')
+    AND hour < fromUnixTimestamp64Nano({{to:Int64}}, 'UTC')
+    AND version < {{version:UInt64}} AND request_rounds > 0"""
+"""Empties the cells that rounds have left for another one."""

@@ -256,6 +256,24 @@ def test_an_hour_forgets_the_replica_and_keeps_the_epoch(store):
         assert sum(row["emitted"] for row in mine) == sum(s.emitted for s in flat)
 
 
+def test_an_epoch_that_is_known_later_takes_its_rounds_along(store):
+    early = Traffic(seed=1, replica="r1")
+    other = Traffic(seed=2, replica="r2", started_at=early.started_at)
+    put(store, early, only={"round", "request_part", "request"})
+    roll(store, everything=True)
+    assert {row["epoch"] for row in rolled(store, "hour")} == {""}
+
+    put(store, early)
+    put(store, other)
+    roll(store, everything=True)
+
+    by_epoch = Counter()
+    for row in rolled(store, "hour"):
+        by_epoch[row["epoch"]] += row["request_rounds"]
+    flat = [s for t in (early, other) for r in t.rounds for s in r.sequences]
+    assert by_epoch == {"": 0, "e0": len(flat)}
+
+
 def test_rolling_again_changes_nothing(store):
     put(store, Traffic())
     roll(store, everything=True)
