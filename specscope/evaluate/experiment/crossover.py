@@ -42,7 +42,7 @@ SIDES: tuple[Side, ...] = ("left", "right", "third")
 CLEAN = "clean"
 CURRENT, SCHEDULE = "current", "schedule"
 # Pairs, or what unequal deploys are worth, before which no interval is shown.
-FIRST_LOOK = 30
+FIRST_LOOK = 20
 
 
 @dataclass(frozen=True, slots=True)
