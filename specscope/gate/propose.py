@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from specscope.errors import ExitCode
 from specscope.evaluate.proposal.ranking import (
@@ -137,10 +137,19 @@ def settled(one: Proposal) -> bool:
     """Whether it is known how the engine composes rows of unequal drafts: packed, padded or partly.
 
     A table that tells classes apart pays on some of these alone."""
+    return _composed(one) is not None
+
+
+def _composed(one: Proposal) -> Literal["packed", "padded", "partly padded"] | None:
+    """How it composes them; None if nothing tells, or the pairs do not agree."""
     if one.padding is None:
-        return False
+        return None
     low, high = one.padding_range or (one.padding, one.padding)
-    return high <= PACKED or low >= PADDED or (low > PACKED and high < PADDED)
+    if high <= PACKED:
+        return "packed"
+    if low >= PADDED:
+        return "padded"
+    return "partly padded" if low > PACKED and high < PADDED else None
 
 
 def composition(one: Proposal) -> str:
@@ -152,13 +161,14 @@ def composition(one: Proposal) -> str:
             f"engine that packs rows, and is {one.if_padded:.3f} on one that pads them"
         )
     source = "by its own count" if one.told else "by the times of its rounds"
-    low, high = one.padding_range or (one.padding, one.padding)
-    if high <= PACKED:
+    composed = _composed(one)
+    if composed == "packed":
         return f"packed, {source}: rows that draft less save it"
-    if low >= PADDED:
+    if composed == "padded":
         return f"padded, {source}: rows that draft less save nothing"
-    if settled(one):
-        return f"partly padded ({one.padding:.0%}), {source}"
+    if composed:
+        return f"{composed} ({one.padding:.0%}), {source}"
+    low, high = one.padding_range or (one.padding, one.padding)
     return (
         f"not settled by {one.pairs} pairs: {source}, the engine computes {low:.0%} to {high:.0%} "
         "of the padding"
