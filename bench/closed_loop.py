@@ -52,11 +52,9 @@ from specscope.evaluate.verdict.decide import decide
 from specscope.evaluate.verdict.shared_batch import judge_delays
 from specscope.evidence.classes import read_class_blocks
 from specscope.evidence.read import read, read_blocks
-from specscope.gate.arms import read_arms
 from specscope.gate.recommend import recommendation
 from specscope.gate.show import table_lines
 from specscope.policy.stored import read_policies, table_in_force
-from specscope.policy.table import GateTable
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
 from specscope.store.roll import roll
@@ -130,13 +128,6 @@ def unequal(labels: Sequence[str], longest: int) -> dict[str, object]:
     return {"table": [{"class": label, "k": longest} for label in half], "default_k": 0}
 
 
-def serve(site: Site, words: Sequence[str], pairs: int, block_s: float) -> None:
-    """All classes together, in blocks of these arms by turns, with k = 0 in force."""
-    arms = read_arms(words)
-    site.hold_out(GateTable((), 0), pairs, block_s, [arm.name for arm in arms], arms)
-    roll(site.store, everything=True)
-
-
 def decide_by_product(
     site: Site, where: str, first: Sequence[str], args: argparse.Namespace
 ) -> None:
@@ -147,7 +138,7 @@ def decide_by_product(
     """
     for _ in range(LEARN_AGAIN):
         with Store.open(where) as site.store:
-            serve(site, first, args.learn, args.block_s)
+            site.run_arms(first, args.learn, args.block_s)
         gate(where, "propose", "--out", "proposed.json")
         if (file := Path("proposed.json")).exists():
             proposal = json.loads(file.read_text())["proposal"]
@@ -157,7 +148,7 @@ def decide_by_product(
         sys.exit("nothing was proposed: run more pairs (--learn)")
     for done in range(0, args.prove, PART):
         with Store.open(where) as site.store:
-            serve(site, proposal["arms"], min(PART, args.prove - done), args.block_s)
+            site.run_arms(proposal["arms"], min(PART, args.prove - done), args.block_s)
         gate(where, "recommend", "--closed-loop", "--out", "advice.json", shown=False)
         moves = json.loads(Path("advice.json").read_text())["moves"]
         if any(move["rule"] == "adopt" or move["new_k"] != move["old_k"] for move in moves):

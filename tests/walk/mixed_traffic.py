@@ -14,10 +14,12 @@ from random import Random
 from known_cost import Cost, CostedEngine, HookedEngine, Machine, Replay, prompt
 
 from specscope.engine.api import RequestEnd, SamplingParams
+from specscope.gate.arms import read_arms
 from specscope.policy.arms import PolicyArm
 from specscope.policy.stored import HoldOut, next_table, read_policies, write_policy
 from specscope.policy.table import GateTable
 from specscope.store.connection import Store
+from specscope.store.roll import roll
 from specscope_hook.adapters.reference_plugin import PolicyGate
 from specscope_hook.blocks import Blocks
 
@@ -134,6 +136,15 @@ class Site:
         self.clients.ask(self.labels)
         self.serve(begins + round(pairs * len(arms) * block_s * 1e9))
         return policy
+
+    def run_arms(self, words: Sequence[str], pairs: int, block_s: float) -> None:
+        """All classes together, in blocks of these arms by turns, with k = 0 in force; rolled up.
+
+        words: as `gate calibrate --arms` takes them.
+        """
+        arms = read_arms(words)
+        self.hold_out(GateTable((), 0), pairs, block_s, [arm.name for arm in arms], arms)
+        roll(self.store, everything=True)
 
 
 def costed_site(

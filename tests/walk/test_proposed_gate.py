@@ -12,25 +12,16 @@ from known_cost import Cost, Machine
 from mixed_traffic import costed_site
 
 from specscope.cli import main
-from specscope.gate.arms import read_arms
 from specscope.policy.stored import read_policies
-from specscope.policy.table import GateTable, State
+from specscope.policy.table import State
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
-from specscope.store.roll import roll
 from specscope_agent.loss import rows_table
 
 pytestmark = pytest.mark.slow
 RATES = {"sql": 0.95, "json": 0.7, "prose": 0.1, "chat": 0.05}
 COST = Cost(step=6_000, query=150, context=0.5, draft=400)
 BLOCK_S = 0.5
-
-
-def serve(site, words, pairs):
-    """An experiment of these arms on all classes together."""
-    arms = read_arms(words)
-    site.hold_out(GateTable((), 0), pairs, BLOCK_S, [arm.name for arm in arms], arms)
-    roll(site.store, everything=True)
 
 
 def test_a_table_is_proposed_run_and_adopted(tmp_path, capsys, monkeypatch):
@@ -53,7 +44,7 @@ def test_a_table_is_proposed_run_and_adopted(tmp_path, capsys, monkeypatch):
         machine = Machine("proposed", drift=0.1, noise=0.03, block=0.0)
         site = costed_site(tmp_path / "rings", store, RATES, COST, (0, 2, 4), machine)
         store.insert("boot", rows_table("boot", [dict(site.hooked.reader.boot)]))
-        serve(site, ["k0", "2", "4", "sharp.json"], 6)
+        site.run_arms(["k0", "2", "4", "sharp.json"], 6, BLOCK_S)
 
     code, found = gate("propose", "--out", "proposed.json")
 
@@ -65,7 +56,7 @@ def test_a_table_is_proposed_run_and_adopted(tmp_path, capsys, monkeypatch):
     assert (proposal["arms"][0], proposal["arms"][-1]) == ("k0", "proposed.json")
 
     with Store.open(where) as site.store:
-        serve(site, proposal["arms"], 22)
+        site.run_arms(proposal["arms"], 22, BLOCK_S)
     code, advice = gate("recommend", "--closed-loop", "--out", "advice.json")
 
     assert code == 0
