@@ -1,8 +1,8 @@
 """What to do this week: the gate's moves, each with its worth at the fleet's traffic.
 
-The gate decides which moves there are; this room only counts what they are worth. A worth is a
-ratio with its interval, times what the fleet runs. Where an engine keeps up with its arrivals the
-ratio is of time per token: nobody gains tokens there, and no hour of a replica is saved.
+The gate decides on the moves; this module only computes their worth: a ratio with its interval,
+times the fleet's output tokens. If an engine keeps up with its arrivals, the ratio is one of time
+per token. Such a move gains no tokens and saves no replica hours.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def change_rows(
 ) -> list[model.ChangeRow]:
     """At most MOST changes, sorted by worth.
 
-    names: of segments, as the report calls them. tokens: output of the fleet. gpus: devices of a
-    replica, by epoch.
+    names: the report's names of segments. tokens: the fleet's output tokens per week. gpus: devices
+    per replica, by epoch.
     """
     shares = _shares(found.verdicts)
     rows = []
@@ -73,8 +73,8 @@ def change_rows(
 
 
 def how(found: Recommendation, engines: Sequence[str]) -> model.HowRow | None:
-    """The change of the table, the command that makes it, and flags of engines that read a table
-    at their start; None if nothing changes. engines: names of engines in the fleet."""
+    """The table's change, the command that applies it, and flags for engines that read a table at
+    their start. None if nothing changes. engines: names of the fleet's engines."""
     if not found.changes:
         return None
     flags = {}
@@ -88,7 +88,8 @@ def how(found: Recommendation, engines: Sequence[str]) -> model.HowRow | None:
 
 
 def tokens_a_week(rows: Sequence[Mapping[str, Any]]) -> Tokens:
-    """Output tokens per week. rows: of `queries.tokens_by_class`, each with the hours of all."""
+    """Output tokens per week, from rows of `queries.tokens_by_class`; each row repeats the period's
+    hours."""
     scale = WEEK_H / max(rows[0]["hours"], 1.0) if rows else 0.0
     return {(row["class"], row["context_bucket"]): scale * row["emitted"] for row in rows}
 

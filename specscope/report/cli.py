@@ -45,9 +45,10 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Collect, write, print the verdicts, send them. Unsettled if none of them decides anything.
+    """Collect the report, write it, print its verdicts and send them. Unsettled if no verdict
+    decides.
 
-    Raises ServiceError, once the report is written, if the webhook did not take it.
+    Raises ServiceError if the webhook refused the message; the report is written before that.
     """
     import os
 

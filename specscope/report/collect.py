@@ -1,6 +1,6 @@
 """From a store's rollups to a report's values: read, decide, and put into words.
 
-Only block rollups decide; everything else says what was measured and what was lost.
+Only block rollups decide a verdict. All other tables describe the measurements and the losses.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def collect(
     closed_loop: bool = False,
     price_per_hour: float | None = None,
 ) -> model.Report:
-    """Collect the report on everything that began since a time, ns since 1970.
+    """Collect the report on all blocks that began since a time in ns since 1970.
 
     Verdicts on live traffic are based on their whole epoch (`period.evidence_condition`).
-    load_names: words for the load buckets of an experiment whose loads have names. default_k: the
-    draft length in force if no table is. allowances: see `assess.assess`. closed_loop: clients
-    wait for their answers, in every experiment. price_per_hour: of a replica, instead of the
-    prices that the engines were started with.
+    load_names: names of load buckets, for an experiment that names its loads. default_k: the draft
+    length in force if there is no table. allowances: see `assess.assess`. closed_loop: in every
+    experiment the clients wait for their answers. price_per_hour: a replica's price, which replaces
+    the prices in the boots.
 
     Raises StoreError if the store cannot be read.
     """
@@ -141,9 +141,9 @@ def collect(
 def _measured(
     boots: Sequence[Mapping[str, Any]], blocks: Sequence[BlockTime], since: int
 ) -> list[Mapping[str, Any]]:
-    """Boots that ran blocks of the period, or started in it. since: ns since 1970.
+    """Boots that ran blocks in the period or started in it. since: ns since 1970.
 
-    Blocks that are added up over a fleet name no boot: then all boots of their epoch count.
+    Blocks that the store merged over a fleet name no boot. For these, all boots of the epoch count.
     """
     recent = [block for block in blocks if block.last_at >= since]
     ran = {(block.replica, block.boot) for block in recent}
@@ -174,8 +174,8 @@ def _replica(boot: Mapping[str, Any]) -> model.ReplicaRow:
 
 
 def unlabelled(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The share of the traffic that no class rule caught, if there is any. rows: of
-    `queries.tokens_by_class`."""
+    """A sentence on the share of traffic that no class rule matched; empty if there is none. rows:
+    those of `queries.tokens_by_class`."""
     without = sum(row["emitted"] for row in rows if row["class"] == "unlabelled")
     if not without:
         return []

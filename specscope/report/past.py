@@ -1,4 +1,4 @@
-"""What earlier weeks promised and what came of it, the trend of verdicts, and what changed."""
+"""Promises of earlier weeks and their outcome, the trend of verdicts, and events."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ MOST_NAMES = 3  # of replicas, in an event of many
 def promise_rows(
     judged: Assessment, past: Sequence[PastVerdict], names: Mapping[str, str], now: int
 ) -> list[model.PromiseRow]:
-    """Promises of each earlier week, the newest week first. names: words for buckets of load.
+    """Promises of each earlier week, the newest week first.
 
-    A week's promises are its last verdicts on each segment; what came of them is measured over
-    pairs that began in the week after, those of last week until now. now: ns since 1970.
+    A week's promises are its last verdicts on each segment. Their outcome comes from pairs that
+    began in the following week; for last week's promises, from all pairs until now. names: names of
+    load buckets. now: ns since 1970.
     """
     called = segment_names(((one.epoch, one.segment) for one in past), names)
     current = {(v.epoch, v.segment): v.current for v in judged.verdicts}
@@ -42,7 +43,7 @@ def promise_rows(
 
 
 def trend_rows(past: Sequence[PastVerdict], names: Mapping[str, str]) -> list[model.TrendRow]:
-    """Verdicts by kind of traffic, over every epoch. names: words for buckets of load."""
+    """Verdicts by kind of traffic, over every epoch. names: names of load buckets."""
     # One line for a kind of traffic, whatever the epoch: a new one begins at a deploy.
     called = segment_names((("", one.segment) for one in past), names)
     points: dict[str, list[model.TrendPoint]] = defaultdict(list)
@@ -62,8 +63,8 @@ def trend_rows(past: Sequence[PastVerdict], names: Mapping[str, str]) -> list[mo
 
 
 def kept_replay_rows(rows: Sequence[Mapping[str, Any]]) -> list[model.KeptReplayRow]:
-    """Replays that were kept, the newest first; all traffic after its classes. rows: of
-    `queries.replays`."""
+    """Replays in the store, the newest first; within a replay, all traffic comes after its classes.
+    rows: those of `queries.replays`."""
     return [
         model.KeptReplayRow(
             at=_moment(row["at"]),
@@ -84,7 +85,7 @@ def kept_replay_rows(rows: Sequence[Mapping[str, Any]]) -> list[model.KeptReplay
 
 
 def event_rows(rows: Sequence[Mapping[str, Any]]) -> list[model.EventRow]:
-    """Events, oldest first, merged by kind, day and note. rows: of `queries.events`."""
+    """Events, oldest first, merged by kind, day and note. rows: those of `queries.events`."""
     alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
         note = row["note"] or row["subject"]
@@ -148,7 +149,7 @@ def _promise(
 
 
 def outcome(promised: model.Interval, measured: model.Interval | None) -> str:
-    """What came of a promise: held, more, less, open or not_measured."""
+    """Outcome of a promise: held, more, less, open or not_measured."""
     if measured is None:
         return "not_measured"
     if measured.low is None or measured.high is None:

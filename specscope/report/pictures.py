@@ -1,4 +1,4 @@
-"""From a report to its pictures: which numbers each of them draws."""
+"""Select the numbers of a report that each picture draws."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ MOST_FRAMES = 12  # that a picture of small frames has room for
 
 
 def pictures_of(report: Report) -> dict[str, str]:
-    """Each picture as one `<svg>` element, by name; without those that have nothing to show."""
+    """Render each picture as one `<svg>` element, by name; empty pictures are left out."""
     found = {}
     if contrasts := _contrasts(report):
         found["speedups"] = plots.speedups(contrasts)
@@ -85,7 +85,7 @@ def _lines(report: Report) -> list[plots_over_time.Line]:
 
 
 def _marks(report: Report) -> list[plots_over_time.Mark]:
-    """What changed, one mark a kind and day."""
+    """Events, one mark per kind and day."""
     marks = {
         (kind, event.at.date()): plots_over_time.Mark(event.at, kind)
         for event in report.events

@@ -1,6 +1,6 @@
-"""Pictures of one week, as SVG text that a page can carry inside itself.
+"""Pictures of one week, as SVG text for a self-contained page.
 
-Each takes plain numbers and returns one `<svg>` element; none knows where they came from.
+Each function takes plain numbers and returns one `<svg>` element.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Survival of draft positions 1, 2, …: the share of rounds that kept at least so many.
+    """Survival at draft positions 1, 2, …: the share of rounds that kept at least that many tokens.
 
     low, high: its interval; None if unknown.
     """
@@ -63,7 +63,8 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Survivals:
-    """The curves of one kind of traffic, a draft length each. k: in force; None if unknown."""
+    """The curves of one kind of traffic, one per draft length. k: draft length in force; None if
+    unknown."""
 
     segment: str
     curves: Sequence[Curve]
@@ -80,7 +81,8 @@ class Bar:
 
 
 def speedups(contrasts: Sequence[Contrast]) -> str:
-    """A line per arm, grouped by segment; left of 1 speculation loses, right of it it wins."""
+    """A line per arm, grouped by segment. Speculation loses on the left of 1 and wins on its
+    right."""
     figure, axes = new_figure(7.6, 0.9 + 0.24 * len(contrasts) + 0.16 * _groups(contrasts))
     height, ticks, labels = 0.0, [], []
     for segment, rows in _by_segment(contrasts):
@@ -148,7 +150,7 @@ def survival(segments: Sequence[Survivals]) -> str:
 
 
 def time_parts(bars: Sequence[Bar]) -> str:
-    """Stacked bars: what an output token costs in each arm, and on what it is spent."""
+    """Stacked bars: the time per output token in each arm, split by the parts of a round."""
     figure, axes = new_figure(7.6, 0.9 + 0.26 * len(bars) + 0.16 * _groups(bars))
     height, ticks, labels = 0.0, [], []
     for segment, rows in _by_segment(bars):

@@ -1,4 +1,4 @@
-"""Pictures over many weeks, as SVG text that a page can carry inside itself."""
+"""Pictures over many weeks, as SVG text for a self-contained page."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that changed. kind: one of MARKS."""
+    """An event. kind: one of MARKS."""
 
     at: datetime
     kind: str
 
 
 def trend(lines: Sequence[Line], marks: Sequence[Mark]) -> str:
-    """Verdicts over time, a frame per kind of traffic, with what changed meanwhile as lines."""
+    """Verdicts over time, a frame per kind of traffic; vertical lines mark events."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     figure, frames = new_frames(len(lines))
@@ -82,5 +82,5 @@ def trend(lines: Sequence[Line], marks: Sequence[Mark]) -> str:
 
 
 def _days(at: datetime) -> float:
-    """A time as matplotlib counts it: days since 1970."""
+    """A time in matplotlib's unit: days since 1970."""
     return at.timestamp() / 86_400.0

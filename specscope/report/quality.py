@@ -1,4 +1,4 @@
-"""What the numbers rest on: records that are gone, boots that went silent, devices as sampled."""
+"""The quality of the data: lost records, boots that went silent, and device samples."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ Boot = tuple[str, str]
 
 
 class Records:
-    """Records by boot: how many the hook numbered, where they went, and how the boot ended."""
+    """Records by boot: how many the hook numbered, how many were stored or lost, and how the boot
+    ended."""
 
     def __init__(self, store: Store, since: int) -> None:
         """since: ns since 1970. Raises StoreError if the store cannot be read."""
@@ -31,7 +32,7 @@ class Records:
 
     @property
     def accounting(self) -> model.Accounting:
-        """Of all boots together."""
+        """Sum the records of all boots."""
         return model.Accounting(
             recorded=sum(row["recorded"] for row in self._rows),
             stored=sum(row["rounds"] + row["requests"] for row in self._rows),
@@ -40,11 +41,11 @@ class Records:
 
     @property
     def losses(self) -> list[model.LossRow]:
-        """What was lost and why, then boots that went without a word, and their sidecar too."""
+        """Lost records by reason, then boots and sidecars that went silent."""
         return [*map(_loss, self._losses), *map(_tail, filter(_is_silent, self._endings))]
 
     def quality(self, boots: Iterable[Boot]) -> model.Quality:
-        """What weakens a verdict that is based on these boots."""
+        """The losses of these boots, which weaken verdicts based on them."""
         chosen = set(boots)
         rows = [row for row in self._rows if _boot(row) in chosen]
         recorded = sum(row["recorded"] for row in rows)
@@ -60,7 +61,7 @@ class Records:
 
 
 def boots_of(judged: Assessment) -> dict[tuple[str, Any], set[Boot]]:
-    """The boots whose blocks each verdict is based on, by epoch and segment."""
+    """The boots behind each verdict, by epoch and segment."""
     boots: dict[tuple[str, Any], set[Boot]] = {}
     for experiment in judged.experiments:
         for key, usable in experiment.paired.usable.items() if experiment.paired else ():
@@ -71,7 +72,7 @@ def boots_of(judged: Assessment) -> dict[tuple[str, Any], set[Boot]]:
 def device_rows(
     store: Store, since: int, replicas: Sequence[str]
 ) -> tuple[list[model.DeviceRow], list[model.ThrottlingRow]]:
-    """Fields of devices and why they ran slower than they can, over MOST_REPLICAS at most.
+    """Fields of devices and causes of throttling, over at most MOST_REPLICAS replicas.
 
     since: ns since 1970. Raises StoreError if the store cannot be read.
     """

@@ -1,4 +1,4 @@
-"""A report as a page that carries everything inside itself, as Markdown, and as JSON."""
+"""Render a report as a self-contained page, as Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def write(report: Report, folder: Path) -> Path:
 
 
 def to_html(report: Report) -> str:
-    """The page; opens without a network."""
+    """Render the page, which needs no network."""
     pictures = pictures_of(report)
     return str(_template("report.html.j2").render(report=report, pictures=pictures))
 
 
 def to_json(report: Report) -> str:
-    """The report's values under its schema; times in ISO 8601, unknown as null."""
+    """The report's values with its schema's name; times in ISO 8601, unknown values as null."""
     values = {"schema": SCHEMA, **asdict(report)}
     return json.dumps(values, indent=1, default=_moment_json, allow_nan=False) + "\n"
 
@@ -58,14 +58,14 @@ def _template(name: str) -> Any:
 
 
 def _on_a_page(value: Any) -> Any:
-    """A value without the characters that no page may hold: names are what clients sent."""
+    """Replace characters that HTML forbids; clients choose the names in a report."""
     if not isinstance(value, str) or hasattr(value, "__html__"):
         return value
     return "".join(letter for letter in value if letter.isprintable() or letter in "\n\t")
 
 
 def _in_a_cell(value: Any) -> Any:
-    """The same for Markdown, where a bar or an end of line would break a table."""
+    """Escape a value for a Markdown table, which a bar or an end of line would break."""
     if not isinstance(value, str):
         return value
     return "".join(letter if letter.isprintable() else " " for letter in value).replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""A report as a message to a webhook, in the form that Slack and its kin take."""
+"""Post a report to a webhook, in the form that Slack and compatible services accept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_LETTERS = 3000  # what Slack shows of one text
 
 
 def message(report: Report, link: str | None = None) -> dict[str, str]:
-    """What a webhook is sent: the headline, what to do, the verdicts; link: to the whole page."""
+    """Compose the message: headline, actions and verdicts. link: address of the whole page."""
     lines = [f"*{_escaped(report.title)}*: {_escaped(report.headline)}"]
     for change in report.changes:
         worth = "; ".join(worth_said(change)[:2])
@@ -46,10 +46,10 @@ def message(report: Report, link: str | None = None) -> dict[str, str]:
 
 
 def send(body: dict[str, str], url: str, *, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Post a message; try again while the other side cannot be reached or says to come back.
+    """Post a message; retry while the host is unreachable or asks to retry later.
 
-    Raises UsageError if the address is none, and ServiceError, which names the host alone since
-    the rest of a webhook's address is its secret, if it was not taken.
+    Raises UsageError if the address is invalid, and ServiceError if the host refuses the message.
+    The error names only the host, because the rest of a webhook's address is a secret.
     """
     import httpx
 
@@ -74,7 +74,8 @@ def send(body: dict[str, str], url: str, *, sleep: Callable[[float], None] = tim
 
 
 def webhook_host(url: str) -> str:
-    """The part of a webhook's address that is no secret. Raises UsageError if it is no address."""
+    """The host of a webhook's address, which is no secret. Raises UsageError for an invalid
+    address."""
     parts = urlsplit(url)
     try:
         port = f":{parts.port}" if parts.port else ""
@@ -90,5 +91,5 @@ def _asked_to_wait_s(header: str | None) -> float:
 
 
 def _escaped(text: str) -> str:
-    """Text that names no channel and no person, and makes no link."""
+    """Escape text so that it mentions no channel or person and forms no link."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -27,7 +27,7 @@ COLOURS = {"keep": "green", "set_k": "green", "disable": "red", "engine_fault": 
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the headline, the verdicts and why, the story, and what of the evidence was lost."""
+    """Print the headline, the verdicts with their reasons, the story, and the losses."""
     report = _printable(report)
     console.print(Text(report.headline, style="bold"))
     console.print(_table(report.segments))
@@ -67,7 +67,7 @@ def show(report: Report, console: Console) -> None:
 
 
 def _printable(value: Any) -> Any:
-    """A value whose texts move no cursor and set no colour: names are what clients sent."""
+    """Strip terminal control sequences from a value's texts; clients choose the names."""
     if isinstance(value, str):
         return "".join(letter for letter in value if letter.isprintable())
     if isinstance(value, list):
@@ -100,7 +100,7 @@ def _table(segments: list[SegmentRow]) -> Table:
 
 
 def _changes(report: Report) -> Table:
-    """What to do, a row a change."""
+    """The proposed changes, a row each."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("do this", "draft length", "gain"):
         table.add_column(heading, no_wrap=True)
@@ -118,14 +118,14 @@ def _together(report: Report) -> Iterator[str]:
 
 
 def _reasons(report: Report) -> Iterator[str]:
-    """A line per segment that has something to say beside the table."""
+    """A line per segment with reasons that the table does not show."""
     for segment in report.segments:
         if said := why(segment, brief=True):
             yield f"- {segment.name}: {said}"
 
 
 def _on_the_page(report: Report) -> Iterator[str]:
-    """What only the page has room for."""
+    """Pointers to the sections that only the page shows."""
     trials, arms = len(worth_trying(report)), len(priced(report))
     lists = (
         [f"untried draft lengths of {trials} segment{'s' if trials != 1 else ''}"] if trials else []

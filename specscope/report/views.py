@@ -1,4 +1,5 @@
-"""From the evaluator's words to the report's: one function a row, no reading and no deciding."""
+"""Turn the evaluator's values into the report's rows: one function per row, without reading or
+deciding."""
 
 from __future__ import annotations
 
@@ -73,8 +74,8 @@ def segment_row(
     of_hour: Mapping[str, float] | None = None,
     quality: model.Quality | None = None,
 ) -> model.SegmentRow:
-    """A verdict with its arms. name: what the report calls it. of_hour: prices by epoch.
-    quality: what weakens it."""
+    """A verdict with its arms. name: the segment's name in the report. of_hour: price per replica
+    hour, by epoch. quality: losses that weaken the evidence."""
     speedups = {one.arm: one for one in verdict.speedups}
     cost = costs(verdict, of_hour or {})
     shared = answer(verdict)
@@ -157,7 +158,7 @@ def output_row(check: OutputCheck) -> model.OutputRow:
 
 
 def untried_row(found: Untried) -> model.UntriedRow:
-    """What a draft length that nobody ran could reach."""
+    """The modelled limit of an untried draft length."""
     return model.UntriedRow(found.segment, found.k, found.at_best, found.worth)
 
 
@@ -173,7 +174,7 @@ def fleet_row(found: FleetRatio) -> model.FleetRow:
 
 
 def turned_around(found: Sequence[FleetRatio]) -> list[str]:
-    """A finding an arm whose pooled total says the opposite of its segments."""
+    """A sentence for each arm whose pooled total has the opposite sign of its segments."""
     return [
         f"Simpson's paradox: {one.arm} pooled runs at {one.speedup.naive:.2f}x and at the fleet's "
         f"mix at {one.speedup.standardised:.2f}x; its traffic differs from target-only's, so "
@@ -240,7 +241,8 @@ def _arm(arm: ArmSummary, speedup: Estimate | None, cost: Cost | None, metric: s
 def _survival_interval(
     curve: Survival | None, level: float = 0.95
 ) -> tuple[list[float | None], list[float | None]]:
-    """Both ends at each position; None if one cluster, or nothing kept, tells none."""
+    """Both ends of the interval at each position; None for a single cluster or if no token was
+    kept."""
     if curve is None:
         return [], []
     low: list[float | None] = []

@@ -1,6 +1,6 @@
-"""What a report says, before it is drawn: plain values, ready for JSON.
+"""The content of a report as plain values.
 
-`report.json` is this, field by field; the page and the terminal are views of it.
+`report.json` holds these fields one by one; the page and the terminal are views of them.
 """
 
 from specscope.report.model.actions import (

@@ -1,4 +1,4 @@
-"""Rows of a report about what to do, what came of it, and what changed."""
+"""Rows of a report about proposed actions, the outcome of past verdicts, and events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Interval:
 
     @property
     def inverse(self) -> Interval:
-        """A ratio seen from the other side."""
+        """The inverse ratio: the baseline over the arm."""
         return Interval(
             1.0 / self.value,
             None if self.high is None else 1.0 / self.high,
@@ -27,13 +27,13 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What a change gains, at the traffic of the report's period scaled to a week.
+    """The gain of a change, for the traffic of the report's period scaled to a week.
 
-    metric: what the speedup is of, in words. speedup: the new arm over the old one.
-    tokens_per_second: more of them, of one busy replica; None if the engine keeps up with its
-    arrivals. token_time_p95_ms: 95th percentile of time per token before and after; None if
-    unknown. replica_hours, gpu_hours: that a week's tokens no longer keep busy; money: their
-    price, None if the engine keeps up and so pays for idle time.
+    metric: the deciding metric, in words. speedup: the new arm over the old one. tokens_per_second:
+    additional output of one busy replica; None if the engine keeps up with its arrivals.
+    token_time_p95_ms: 95th percentile of time per token before and after; None if unknown.
+    replica_hours, gpu_hours: busy hours saved per week. money: the price of these hours; None if
+    the engine keeps up, because its idle time costs the same.
     """
 
     metric: str
@@ -49,8 +49,8 @@ class Worth:
 class ChangeRow:
     """A proposed change of the gate's table, and its worth.
 
-    rule: enable, raise, lower, disable, route or adopt. arm: of a table that replaces the whole
-    table in force; None if one cell changes. cell: the cell of the table, in words.
+    rule: enable, raise, lower, disable, route or adopt. arm: the arm whose table replaces the whole
+    table in force; None if a single cell changes. cell: the cell, in words.
     """
 
     segment: str
@@ -79,10 +79,10 @@ class HowRow:
 class PromiseRow:
     """A verdict of an earlier week, and the speedup that later pairs measured.
 
-    speedup: of arm over baseline, as promised and as measured again; measured is None if no such
-    pair ran. until: end of the stretch that was measured again. current: the draft length in force
-    now; None if unknown. outcome: held (the effect has the same sign beyond doubt), more or less
-    (than promised, with 95 % confidence), open (too few pairs to tell) or not_measured.
+    speedup: the promised ratio of arm over baseline. measured: the same ratio from later pairs;
+    None if no such pair ran. until: end of the period of the later pairs. current: the draft length
+    in force now; None if unknown. outcome: held (same sign, with 95 % confidence), more or less
+    (than promised, with 95 % confidence), open (too few pairs) or not_measured.
     """
 
     segment: str
@@ -100,7 +100,7 @@ class PromiseRow:
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
-    """The last verdict of a day: speedup of the arm that it is based on; NULL if it had none."""
+    """The last verdict of a day, with the speedup of its arm; None if it had no speedup."""
 
     at: datetime
     epoch: str
@@ -123,7 +123,7 @@ class TrendRow:
 class KeptReplayRow:
     """Verdict of a kept replay on one class; label is empty for all traffic.
 
-    speedup: of `arm` over `baseline`, as a client saw it. trace: digest of what was sent.
+    speedup: ratio of `arm` over `baseline`, measured at the client. trace: digest of the requests.
     """
 
     at: datetime
@@ -145,7 +145,7 @@ class KeptReplayRow:
 class EventRow:
     """A change of the gate, a deploy, a guardrail or an experiment.
 
-    Those of one kind, note and day on many replicas are one; replica: empty for all.
+    Events of equal kind, note and day are merged over replicas. replica: empty for merged events.
     """
 
     at: datetime

@@ -1,4 +1,4 @@
-"""Rows of a report about all traffic together, and about what nobody ran."""
+"""Rows of a report about all traffic together, and about untried draft lengths."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class RatioRow:
 class StoryRow:
     """One draft length for all traffic against one per class, at equal tokens per class.
 
-    switches, gate: over target-only; gain: the gate over the best switch. naive_k: the length
-    that is switched on without measuring, the longest; best_k: the best single length.
+    switches, gate: speedups over target-only. gain: the gate over the best switch. naive_k: the
+    longest length, which people enable without measuring. best_k: the best single length.
     """
 
     load: str
@@ -34,10 +34,10 @@ class StoryRow:
 
 @dataclass(frozen=True, slots=True)
 class FleetRow:
-    """An arm over target-only in all segments that ran both. [ratio] No intervals.
+    """Ratio of an arm over target-only in all segments that ran both, without an interval.
 
     pooled: ratio of totals. standardised: ratio at one mix of traffic for both arms. turned:
-    whether the two lie on different sides of 1 (Simpson's paradox).
+    whether pooled and standardised lie on different sides of 1 (Simpson's paradox).
     """
 
     arm: str
@@ -49,10 +49,10 @@ class FleetRow:
 
 @dataclass(frozen=True, slots=True)
 class UntriedRow:
-    """A draft length that a segment never ran. at_best: of its throughput over target-only at the
-    batch that target-only ran, modelled.
+    """A draft length that a segment never ran.
 
-    worth: worth_exploring, below_best (than a length that ran) or cannot_pay.
+    at_best: modelled upper limit of its throughput over target-only, at target-only's batch. worth:
+    worth_exploring, below_best (a length that ran is better) or cannot_pay.
     """
 
     segment: str

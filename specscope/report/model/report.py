@@ -1,4 +1,4 @@
-"""The whole report, and what it is based on."""
+"""The whole report and its data sources."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specscope.report.model.segments import OutputRow, SegmentRow
 
 @dataclass(frozen=True, slots=True)
 class ReplicaRow:
-    """What was measured: one boot of one serving process."""
+    """One measured boot: one start of one serving process."""
 
     replica: str
     engine: str
@@ -31,9 +31,9 @@ class ReplicaRow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """One field over all sampled devices: mean, and the range of 90 % of the samples.
+    """One field over all sampled devices: its mean, and the range that holds 90 % of the samples.
 
-    devices: how many gave values. reason: why none did; empty if one did.
+    devices: number of devices with values. reason: why no device has values; empty if one does.
     """
 
     field: str
@@ -67,7 +67,7 @@ class LossRow:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """Record numbers handed out by the hook, and where they went."""
+    """Counts of the records that the hook numbered: stored, lost, and by reason."""
 
     recorded: int
     stored: int

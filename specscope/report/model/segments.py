@@ -37,20 +37,21 @@ class TradeoffRow:
 
 @dataclass(frozen=True, slots=True)
 class ArmRow:
-    """One draft length within a segment. speedup, low and high are NULL for target-only.
+    """One draft length within a segment. speedup, low and high are None for target-only.
 
-    cost_per_million: of a million output tokens, in the currency of the Boot's price; None
-    without a price, and where the engine was not busy, since paid idle time is nobody's token.
-    cost_difference: that less target-only's, None for target-only. held_equal: traffic that was
-    held equal between the arms, in words; unadjusted: the plain speedup beside it.
+    cost_per_million: price of a million output tokens, in the currency of the boot's price. It is
+    None without a price, and if the engine was not busy, because idle time has no tokens.
+    cost_difference: cost_per_million minus target-only's; None for target-only. held_equal: the
+    differences in traffic that the speedup is corrected for, in words. unadjusted: the uncorrected
+    speedup.
 
-    Views of the arm, which never stratify a speedup because the arm itself changes them:
-    acceptance, accepted over proposed; queue, mean requests that wait during a round;
-    queue_delay_ms, mean time from arrival to the first token; token_time_p95_ms, of requests;
-    bandwidth, bytes that the rounds had to move per second of their verify passes; dram_active,
-    share of time that the device's memory was busy. survival_low, survival_high: 95 % interval of
-    `survival`; None if unknown. break_even: tokens per round at which the arm would be as fast as
-    target-only.
+    The following fields describe the arm. They never stratify a speedup, because the arm changes
+    them. acceptance: accepted over proposed. queue: mean number of waiting requests.
+    queue_delay_ms: mean time from arrival to the first token. token_time_p95_ms: 95th percentile
+    over requests. bandwidth: bytes that the rounds had to move, per second of their verify passes.
+    dram_active: share of time in which the device's memory was busy. survival_low, survival_high:
+    95 % interval of `survival`; None if unknown. break_even: tokens per round at which the arm
+    equals target-only.
     """
 
     arm: str
@@ -83,10 +84,10 @@ class ArmRow:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What weakens a segment's evidence.
+    """Losses that weaken a segment's evidence.
 
-    lost_share: lost records of its replicas, 0..1; None if unknown per replica. tails: boots that
-    ended without closing their ring.
+    lost_share: lost records of its replicas, 0..1; None if unknown per replica. tails: number of
+    boots that ended without closing their ring.
     """
 
     lost_share: float | None = None
@@ -95,8 +96,10 @@ class Quality:
 
 @dataclass(frozen=True, slots=True)
 class CauseRow:
-    """One cause of a loss. speedup: what the arm would reach without it, with its 95 % interval;
-    flips: that it gains. evidence: what shows it, in words; numbers: the same as values."""
+    """One cause of a loss.
+
+    speedup: the arm's speedup without this cause, with its 95 % interval. flips: whether that
+    speedup is a gain. evidence: the observation, in words; numbers: the observation, as values."""
 
     cause: str
     speedup: float
@@ -111,9 +114,9 @@ class CauseRow:
 class CauseOddsRow:
     """A cause that may be the largest.
 
-    odds: share of resampled pairs in which it is; None if its reference is not known, so that it
-    is not ruled out. speedup: what the arm would reach without it; at most, if odds is None.
-    needs: columns or blocks that would tell.
+    odds: share of resamples in which this cause is the largest. None if its reference is unknown;
+    then it is not ruled out, and speedup is an upper limit. speedup: the arm's speedup without this
+    cause. needs: missing columns or blocks.
     """
 
     cause: str
@@ -124,11 +127,11 @@ class CauseOddsRow:
 
 @dataclass(frozen=True, slots=True)
 class LossCauses:
-    """Why one arm loses: every cause that was seen, the largest gain first.
+    """Why one arm loses: all detected causes, the largest gain first.
 
-    primary: the cause that is named alone, or `no_single_fix`; None if the rivals stand together.
-    unseen: causes that could not be looked for, so that they are not ruled out, each with the
-    columns or blocks that would tell.
+    primary: the single cause that the evidence names, or `no_single_fix`; None if several causes
+    compete. unseen: causes that could not be checked and are not ruled out, each with the missing
+    columns or blocks.
     """
 
     arm: str
@@ -141,10 +144,10 @@ class LossCauses:
 
 @dataclass(frozen=True, slots=True)
 class OutputRow:
-    """Outputs of one arm compared with target-only's, and target-only's compared with themselves.
+    """Outputs of one arm compared with target-only, and of target-only compared with itself (A/A).
 
-    state: equal, as_twins, undecided or differs. excess: share that differs beyond target-only's
-    own, with its interval.
+    state: equal, as_twins, undecided or differs. excess: share of differing outputs minus that of
+    A/A, with its interval.
     """
 
     label: str
@@ -161,7 +164,7 @@ class OutputRow:
 
 @dataclass(frozen=True, slots=True)
 class ReasonRow:
-    """One reason of a verdict: its code, the arm that it is about, its numbers, its sentence."""
+    """One reason of a verdict: its code, its arm, its numbers and its sentence."""
 
     code: str
     arm: str | None
@@ -171,7 +174,7 @@ class ReasonRow:
 
 @dataclass(frozen=True, slots=True)
 class FlagRow:
-    """A reason not to believe the input: its code and its sentence."""
+    """A reason to distrust the input: its code and its sentence."""
 
     code: str
     text: str
@@ -181,8 +184,8 @@ class FlagRow:
 class SegmentRow(SegmentAnswer):
     """The answer for one kind of traffic, and every arm that it is based on.
 
-    metric: what its speedups are of, in words. causes: of every arm that loses. quality: what
-    weakens it.
+    metric: the metric of its speedups, in words. causes: causes of every losing arm. quality:
+    losses that weaken the evidence.
     """
 
     name: str

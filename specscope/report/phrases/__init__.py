@@ -1,1 +1,2 @@
-"""The words of a report, by topic: one function per kind of row, for page, text and terminal."""
+"""The sentences of a report, by topic: one function per kind of row, for page, Markdown and
+terminal."""

@@ -1,4 +1,4 @@
-"""The words of what to do, what came of it, and what changed."""
+"""Sentences about proposed actions, outcomes of promises, and events."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _saved(one: Interval, of: str) -> str:
 
 
 def gain_said(worth: Worth, *, brief: bool = False) -> str:
-    """How much better the new arm is, in the metric that decides. brief: for a narrow column."""
+    """The gain of the new arm in the deciding metric, in words. brief: for a narrow column."""
     one = worth.speedup
     if worth.metric == METRICS["throughput"]:
         return f"{percent_more(one)} {'tokens/s' if brief else 'output tokens per second'}"
@@ -109,7 +109,7 @@ OUTCOMES = {
 
 
 def outcome_said(row: PromiseRow) -> str:
-    """What came of a promise, in words."""
+    """The outcome of a promise, in words."""
     return OUTCOMES[row.outcome]
 
 
@@ -119,13 +119,13 @@ def promised_said(row: PromiseRow) -> str:
 
 
 def last_week(report: Report) -> list[PromiseRow]:
-    """Promises of the newest week that has any."""
+    """Promises of the newest week with promises."""
     newest = max((row.until for row in report.promises), default=None)
     return [row for row in report.promises if row.until == newest]
 
 
 def kept_said(report: Report) -> str:
-    """What came of all promises, in a sentence."""
+    """The outcomes of all promises, in a sentence."""
     rows = report.promises
     counts = Counter(row.outcome for row in rows)
     again = len(rows) - counts["not_measured"]

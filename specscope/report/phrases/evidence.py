@@ -1,4 +1,4 @@
-"""The words for the evidence behind the numbers: outputs, devices, replicas."""
+"""Sentences about the evidence behind the numbers: outputs, devices, replicas."""
 
 from __future__ import annotations
 

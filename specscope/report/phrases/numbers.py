@@ -36,7 +36,7 @@ def percent(value: float | None) -> str:
 
 
 def odds(value: float | None) -> str:
-    """Odds of a cause for a person."""
+    """Odds of a cause, in words."""
     return "not ruled out" if value is None else f"{value:.0%}"
 
 
@@ -46,7 +46,7 @@ def moment(value: datetime) -> str:
 
 
 def percent_more(ratio: Interval) -> str:
-    """How much more a ratio is than 1, with its interval."""
+    """A ratio as a percentage above 1, with its interval."""
     span = (
         ""
         if ratio.low is None or ratio.high is None

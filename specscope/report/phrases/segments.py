@@ -1,4 +1,4 @@
-"""The words of one kind of traffic, and of all of them together."""
+"""Sentences about one kind of traffic, and about all traffic together."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def why_it_loses(report: Report) -> list[tuple[str, LossCauses]]:
 
 
 def not_looked_for(report: Report) -> list[tuple[str, list[str]]]:
-    """Missing data, each with the causes that cannot be ruled out without it."""
+    """Missing data, each with the causes that it leaves open."""
     hidden: dict[str, list[str]] = {}
     for _, loss in why_it_loses(report):
         for cause, needs in loss.unseen.items():
@@ -92,7 +92,8 @@ def priced(report: Report) -> list[tuple[str, ArmRow]]:
 
 
 def metrics_said(report: Report) -> list[str]:
-    """What the speedups are of, a line per metric; it names the traffic where there are several."""
+    """The metrics of the speedups, a line each; a line names its traffic if there are several
+    metrics."""
     of: dict[str, list[str]] = {}
     for segment in report.segments:
         if segment.metric:
@@ -112,7 +113,7 @@ def fleet_said(row: FleetRow) -> str:
 
 
 def quality_said(segment: SegmentRow) -> str:
-    """What weakens a segment's evidence, in a sentence; empty if nothing does."""
+    """The losses that weaken a segment's evidence, in a sentence; empty if there are none."""
     quality, weak = segment.quality, []
     if quality.lost_share:
         share = max(quality.lost_share, 0.0001)
@@ -124,7 +125,8 @@ def quality_said(segment: SegmentRow) -> str:
 
 
 def load_grid(report: Report) -> tuple[list[str], list[tuple[str, list[SegmentRow | None]]]]:
-    """Offered loads, and by class, context and output the segment at each; None if none ran."""
+    """Offered loads, and the segment at each of them by class, context and output; None if none
+    ran."""
     loads = sorted({one.load for one in report.segments}, key=lambda load: (LOAD.rank(load), load))
     kinds: dict[str, list[SegmentRow | None]] = {}
     for one in report.segments:
@@ -155,13 +157,13 @@ def metric_said(row: TradeoffRow) -> str:
 
 
 def has_memory(report: Report) -> bool:
-    """Whether an arm knows the bytes that it moved, or how busy memory was."""
+    """Whether any arm has a bandwidth or a share of busy memory."""
     arms = (arm for segment in report.segments for arm in segment.arms)
     return any(arm.bandwidth is not None or arm.dram_active is not None for arm in arms)
 
 
 def graded(segment: SegmentRow) -> str:
-    """Grade and confidence of a verdict, as far as it has them; a dash if it has neither."""
+    """Grade and confidence of a verdict; a dash if it has neither."""
     if segment.confidence == "none":
         return "–" if segment.grade == "none" else segment.grade
     return f"{'no grade' if segment.grade == 'none' else segment.grade}, {segment.confidence}"
