@@ -1,12 +1,13 @@
-"""Pure mathematics from rounds and blocks to a verdict: numpy and scipy, no input or output.
+"""Pure functions from rounds and blocks to a verdict: numpy and scipy, no files and no network.
 
 statistics    ratios of sums, confidence sequences, quantiles, survival, multiplicity
-experiment    blocks, pairs, segments; which pairs compare, and how an arm contrasts with k0
-costs         what a round costs: phase times, roofline, fits of the step time
-causes        why an arm loses: a table of causes, looked through in order
-outputs       whether speculation left the output alone
-verdict       one verdict a segment, and one on all traffic
+experiment    blocks, pairs, segments; which pairs are comparable, and contrasts with k0
+costs         the cost of a round: phase times, roofline, fits of the step time
+causes        why an arm loses: a table of causes, checked in order
+outputs       whether speculation preserves the output distribution
+proposal      which table is worth an experiment on mixed traffic
+verdict       one verdict per segment, and one on all traffic
 
-Nothing here offers a contrast between requests of one batch as a speedup: they share the
-batch's time, so such a contrast returns tokens per round whatever a round cost.
+No function compares requests of one batch. They share the batch's time, so their ratio equals
+tokens per round, whatever the round cost.
 """

@@ -1,7 +1,7 @@
-"""The gate: every step by which the table of draft lengths may change.
+"""The gate: every step that may change the table of draft lengths.
 
-The table itself and the policies in the store are `specscope.policy`; what happened is
-`specscope.evidence`, and every verdict comes from `specscope.assess`.
+`specscope.policy` holds the table and the stored policies, `specscope.evidence` reads experiments,
+and `specscope.assess` gives the verdicts.
 
 places       where each verdict applies: a cell's class, ranges and typical state
 rules        one place: keep, enable, raise, lower, disable, adopt a table, or not yet

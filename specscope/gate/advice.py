@@ -1,4 +1,5 @@
-"""`specscope gate show`, `recommend`, `diff` and `export`: what is, and what should be."""
+"""`specscope gate show`, `recommend`, `diff` and `export`: the table in force and the recommended
+one."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from specscope.policy.stored import newest_with_table, read_policies, unread
 
 
 def show(args: Namespace) -> int:
-    """The table in force."""
+    """Print the table in force."""
     with open_store(args) as store:
         policies = read_policies(store)
     found, notes = newest_with_table(policies), unread(policies)
@@ -34,7 +35,7 @@ def show(args: Namespace) -> int:
 
 
 def recommend(args: Namespace) -> int:
-    """What should be in force. Unsettled when no verdict decides anything."""
+    """Print the recommended table. Unsettled if no verdict decides."""
     with open_store(args) as store:
         found = advise(args, read_store(store, args))
     plain = views.recommendation_json(found)
@@ -45,7 +46,7 @@ def recommend(args: Namespace) -> int:
 
 
 def diff(args: Namespace) -> int:
-    """What would change. Unsettled when anything would."""
+    """Print the difference between both tables. Unsettled if they differ."""
     with open_store(args) as store:
         evidence = read_store(store, args)
         table = wanted_table(args, evidence)
@@ -57,7 +58,7 @@ def diff(args: Namespace) -> int:
 
 
 def export(args: Namespace) -> int:
-    """The table in an engine's own words. Unsettled when it is based on no decision."""
+    """Print the table as settings of an engine. Unsettled if it is based on no decision."""
     with open_store(args) as store:
         evidence = read_store(store, args)
     if evidence.table is None and args.default_k is None:
@@ -78,7 +79,7 @@ def export(args: Namespace) -> int:
 
 
 def _settled(found: Recommendation) -> bool:
-    """Whether anything of it is decided."""
+    """Whether any verdict behind it is decided."""
     judged = [*found.verdicts, *found.assessment.crossovers]
     judged += [move.place.verdict for move in found.moves]  # replays among them
     return bool(found.routes) or any(verdict.action.settles for verdict in judged)

@@ -10,10 +10,10 @@ from specscope.gate.rules import Move
 
 
 def look_along_load(moves: Sequence[Move]) -> tuple[list[Move], list[str]]:
-    """Over rising batch: speculation must be on in one stretch, and drafts should not grow.
+    """Make the draft lengths consistent over rising batch: one range with speculation, no growth.
 
-    A draft that grows with the load is shortened to its neighbour's where that is among the
-    best there; otherwise it is left as measured, and flagged.
+    If a draft gets longer as the load rises, it is shortened to its neighbour's length if that one
+    is among the best there. Otherwise it stays as measured, with a flag.
     """
     kinds: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
     for index, move in enumerate(moves):

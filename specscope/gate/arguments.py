@@ -1,4 +1,4 @@
-"""Types of the gate's command-line arguments. Each raises ArgumentTypeError for another text."""
+"""Types of the gate's command-line arguments. Each raises ArgumentTypeError for invalid text."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def share(text: str) -> float:
 
 
 def lengths(text: str) -> list[int]:
-    """Draft lengths, such as 0,2,4; 0 among them and one more."""
+    """Draft lengths, such as 0,2,4: at least two, with 0 among them."""
     try:
         found = sorted({int(word) for word in text.split(",")})
     except ValueError:
@@ -40,7 +40,7 @@ def words(text: str) -> list[str]:
 
 
 def replicas(text: str) -> tuple[str, ...]:
-    """Names of replicas, such as r0,r1, that a router's configuration can hold."""
+    """Names of replicas, such as r0,r1, that are valid in a router's configuration."""
     found = tuple(dict.fromkeys(name for name in text.split(",") if name))
     if not found:
         raise ArgumentTypeError(f"{text!r} names no replica")
@@ -51,7 +51,7 @@ def replicas(text: str) -> tuple[str, ...]:
 
 
 def address(text: str) -> tuple[str, str]:
-    """A replica and where it listens, such as r0=10.0.0.1:8000."""
+    """A replica and its address, such as r0=10.0.0.1:8000."""
     name, _, where = text.partition("=")
     if not name or not re.fullmatch(ADDRESS, where):
         raise ArgumentTypeError(f"{text!r} is not an address such as r0=10.0.0.1:8000")

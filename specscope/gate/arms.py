@@ -1,4 +1,4 @@
-"""The arms that `gate calibrate` is asked for: draft lengths and tables."""
+"""Parse the arms of `gate calibrate`: draft lengths and tables."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def arms_of_lengths(lengths: Sequence[int]) -> tuple[PolicyArm, ...]:
 def read_arms(words: Sequence[str]) -> tuple[PolicyArm, ...]:
     """Arms from words such as k0, 2, current, current+json:2 and table.json, in their order.
 
-    Raises UsageError for a word that is no arm, an arm that is named twice, more arms than a hook
-    runs, and arms without target-only; InputError for a file that holds no table.
+    Raises UsageError for an invalid or repeated arm, for more arms than a hook can run, and if
+    target-only is missing; InputError for a file without a table.
     """
     arms = tuple(_arm(word) for word in words)
     for name, count in Counter(arm.name for arm in arms).items():
@@ -54,7 +54,7 @@ def check_distinct(arms: Sequence[PolicyArm], in_force: GateTable) -> None:
 
 
 def arm_words(arm: PolicyArm) -> str:
-    """An arm in a line: `k = 4`, or its name with the cells that it brings."""
+    """An arm in a line: `k = 4`, or its name and its cells."""
     if not arm.has_table:
         return f"k = {arm.name[1:]}"
     if arm.table is not None:
@@ -91,7 +91,7 @@ def _of_file(path: Path) -> PolicyArm:
 
 
 def check_file_name(path: Path) -> str:
-    """The name of the arm that a file's table would be. Raises UsageError if it cannot be one."""
+    """The arm name for a file's table. Raises UsageError for an invalid name."""
     name = path.stem
     if not _FILE_NAME.fullmatch(name) or _TAKEN.fullmatch(name):
         raise UsageError(

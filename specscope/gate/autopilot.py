@@ -1,9 +1,9 @@
-"""The autopilot: it tries arms within a budget of lost capacity, a window at a time.
+"""The autopilot: try arms within a budget of lost capacity, one window after the other.
 
-A window is an experiment of few pairs, drawn by chance, with every arm that is still in question.
-Between two windows the autopilot looks at the verdicts: arms that surely lose run no more, and a
-table that is surely better is proposed or applied. What the arms may have cost is counted at the
-upper end: an arm loses as much as its interval allows, and `worst` before it has one.
+A window is an experiment with a few randomly drawn pairs and every remaining candidate arm. Between
+windows the autopilot checks the verdicts. It stops arms that lose with confidence, and proposes or
+applies a table that is better with confidence. The cost of an arm counts at the upper end of its
+interval, or as `worst` before it has one.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NEWS = 16  # blocks between two looks while it rests
 
 
 class PilotStepKind(StrEnum):
-    """What the autopilot does next."""
+    """The next action of the autopilot."""
 
     WINDOW = "window"
     PROPOSE = "propose"
@@ -54,7 +54,7 @@ class PilotStepKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PilotStep:
-    """A step: the policy that it puts in force, and the reason in a sentence."""
+    """A step: its new policy, and the reason in a sentence."""
 
     kind: PilotStepKind
     why: str
@@ -63,11 +63,11 @@ class PilotStep:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What the autopilot looks at.
+    """The evidence that the autopilot reads.
 
-    replicas: that serve now. epoch: that they run; empty if unknown. blocks: of the policies since
-    the state's first one. advice: on the evidence since then; None before any. drifted: the arm
-    whose effect has changed; None if none has.
+    replicas: number that serve now. epoch: their epoch; empty if unknown. blocks: number of blocks
+    of the policies since the state's first one. advice: recommendation from these blocks; None
+    without blocks. drifted: an arm whose effect has changed; None if there is none.
     """
 
     replicas: int
@@ -84,7 +84,7 @@ def next_step(
     sight: Sight,
     now: int,
 ) -> PilotStep | None:
-    """The next step after the policy `current`, which carries the state; None to wait.
+    """The next step after the policy `current`, which holds the state; None to wait.
 
     now: ns since 1970.
     """
@@ -130,7 +130,7 @@ def next_step(
 
 
 def worth_a_look(state: AutopilotState, window_over: bool, blocks: int, looked_at: int) -> bool:
-    """Whether anything can have changed since a look at so many blocks."""
+    """Whether there are enough new blocks for another look."""
     more = NEWS if state.rests else max(FEWEST, GROWTH * looked_at)
     return window_over or blocks > looked_at + more
 
@@ -138,7 +138,7 @@ def worth_a_look(state: AutopilotState, window_over: bool, blocks: int, looked_a
 def spent_s(
     state: AutopilotState, standings: Sequence[ArmStanding], blocks: Sequence[BlockTime]
 ) -> float:
-    """Seconds of capacity that the arms have cost since the accounting began, at most."""
+    """Upper limit of the arms' cost since the accounting began. [s of capacity]"""
     lost = {one.name: one.lost for one in standings}
     return state.spent_s + state.block_s * sum(lost.get(block.arm, 0.0) for block in blocks)
 
@@ -150,9 +150,9 @@ def allowance_s(state: AutopilotState, replicas: int, until: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """One window: its arms, pairs that fit into it, and the share of them that is experimental.
+    """One window: its arms, its number of pairs, and the experimental share of them.
 
-    affordable: pairs of all replicas that the budget allows.
+    affordable: pairs over all replicas that the budget allows.
     """
 
     arms: tuple[str, ...]
@@ -169,9 +169,9 @@ def plan_window(
     replicas: int,
     now: int,
 ) -> WindowPlan:
-    """What the next window may run, so that the budget holds at its end.
+    """Plan the next window so that the budget holds at its end.
 
-    Arms are left out from the worst on if the budget allows no pair of all of them.
+    If the budget allows no pair with all arms, the worst arms are left out.
     """
     incumbent = incumbent_of(table)
     spent = spent_s(state, standings, blocks)
@@ -193,9 +193,10 @@ def plan_window(
 
 
 def drifted_arm(pairs: Sequence[Pair], arms: Sequence[str], incumbent: str) -> str | None:
-    """The arm whose effect in the newest pairs differs from that before; None if none's does.
+    """The arm whose effect in the newest pairs differs from its earlier effect; None if there is
+    none.
 
-    Fixed-time errors, at a distance that no run of looks reaches by chance.
+    The threshold on fixed-time errors is so high that repeated looks do not reach it by chance.
     """
     ordered = in_time(pairs)
     for arm in arms:
@@ -218,12 +219,12 @@ def first_step(
     replicas: int,
     now: int,
 ) -> PilotStep:
-    """The first window of an autopilot that is started. now: ns since 1970."""
+    """The first window of a new autopilot. now: ns since 1970."""
     return _window(state, policies, table, Sight(replicas), now, "the autopilot starts")
 
 
 def _candidates(state: AutopilotState, table: GateTable) -> list[PolicyArm]:
-    """Arms in question: neither stopped nor what runs already."""
+    """Candidate arms: neither stopped nor already in force."""
     stopped = {name for name, _ in state.stopped}
     idle = {BASELINE, *stopped}
     return [arm for arm in state.arms if arm.name not in idle and arm.runs(table) != table]
@@ -243,7 +244,7 @@ def _anew(
     policies: Sequence[StoredPolicy],
     now: int,
 ) -> AutopilotState:
-    """The state of a fresh start: what was spent stays spent, all else is forgotten."""
+    """The state after a restart: the spent budget stays, all else is reset."""
     spent = spent_s(state, standings_of(state, table, sight.advice), sight.blocks)
     return replace(
         state,
@@ -321,9 +322,9 @@ def _rest(
     now: int,
     why: str,
 ) -> PilotStep:
-    """Nothing is in question, but a few pairs of all arms go on, so that a change is seen.
+    """Rest: no candidate remains, and a few pairs of all arms continue to detect a change.
 
-    They are so few that the budget holds even if every arm becomes as bad as its worst.
+    They are so few that the budget holds even if every arm reaches its worst loss.
     """
     arms = [arm for arm in state.arms if arm.runs(table) != table]
     names = tuple(dict.fromkeys((BASELINE, incumbent_of(table), *(arm.name for arm in arms))))

@@ -1,4 +1,4 @@
-"""A window in which every block is experimental: answers for one replica and small fleets."""
+"""A calibration window, in which every block is experimental, for one replica or a small fleet."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ TRIES, PAUSE_S = 24, 5.0  # to stop it; a service that restarts takes no longer
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Arms to compare, minutes that it may last, seconds of a block.
+    """A window: arms to compare, length in minutes, block length in seconds.
 
-    swap: a crossover by router instead, of engines that cannot change k while they run. rules:
-    what ends it before its last pair. closed_loop: clients wait for their answers, which its
-    policy says to whoever judges it.
+    swap: run a crossover by router instead, for engines that cannot change k while they run. rules:
+    conditions that end it before its last pair. closed_loop: clients wait for their answers; the
+    policy records it for the evaluator.
     """
 
     arms: tuple[PolicyArm, ...]
@@ -48,12 +48,12 @@ class Window:
 
     @property
     def pairs(self) -> int:
-        """Whole pairs a replica in the window, once it has begun."""
+        """Complete pairs per replica in the window, after its begin."""
         return max(0, int((60.0 * self.minutes) // (self.blocks * self.block_s)))
 
 
 def describe(window: Window) -> list[str]:
-    """What would run, and whether it is enough."""
+    """Describe the window, and whether it is long enough."""
     arms = ", ".join(map(arm_words, window.arms))
     how = (
         f"the router swaps {len(window.swap.sides)} streams between "
@@ -91,9 +91,9 @@ def start(
 ) -> int:
     """Put the window's policy in force; returns its number.
 
-    The policy carries its own end and the table that holds after it, so nothing has to stay
-    alive for it to end. default_k: the draft length that the engine runs by itself; a policy
-    cannot be taken back, so if no table was ever in force this one stays. now: ns since 1970.
+    The policy contains its end and the table for afterwards, so it ends without any running
+    process. default_k: the engine's own draft length. It stays in force afterwards if there was no
+    table, because a policy cannot be withdrawn. now: ns since 1970.
 
     Raises UsageError if there is neither a table nor a default_k, or two arms run one table.
     """
@@ -133,9 +133,9 @@ def stop(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], int] = time.time_ns,
 ) -> int:
-    """End a window early: its table without blocks, as a new policy; returns its number.
+    """End a window early with a new policy (its table without blocks); returns the policy's number.
 
-    Raises ServiceError when all tries fail; the window then ends by itself at its last pair.
+    Raises ServiceError if all tries fail; then the window ends at its last pair.
     """
     failed: Exception | None = None
     for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""`specscope gate apply`, `rollback` and `detach`: what is in force changes, as a new policy."""
+"""`specscope gate apply`, `rollback` and `detach`: change the table in force with a new policy."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def apply(args: Namespace) -> int:
 
 
 def _within_budget(args: Namespace, evidence: Evidence) -> None:
-    """Raises UsageError for a hold-out that may cost more than exploration is allowed."""
+    """Raises UsageError if a hold-out may cost more than the exploration budget."""
     allowed = planning.affordable(advise(args, evidence).verdicts)
     if args.hold_out > allowed and not args.over_budget:
         raise UsageError(
@@ -66,7 +66,7 @@ def _within_budget(args: Namespace, evidence: Evidence) -> None:
 
 
 def rollback(args: Namespace) -> int:
-    """Put an earlier table in force again, or end the experiment that runs."""
+    """Restore an earlier table, or end the running experiment."""
     now = time.time_ns()
     with open_store(args) as store:
         policies = read_policies(store)
@@ -83,7 +83,7 @@ def _restored(body: Mapping[str, Any]) -> str:
 
 
 def detach(args: Namespace) -> int:
-    """Turn every hook off until its process starts again."""
+    """Turn every hook off until its process restarts."""
     now = time.time_ns()
     with open_store(args) as store:
         body = detached(read_policies(store), author=author(args))

@@ -15,7 +15,7 @@ ENGINE_NAMES = ("vllm", "sglang", "tensorrt-llm", "specscope")
 
 
 def add_parser(subparsers: Any) -> None:
-    """Describe the verb and what it can do."""
+    """Describe the verb and its commands."""
     parser = subparsers.add_parser(
         "gate",
         help="run experiments and manage the table of draft lengths",
@@ -369,7 +369,7 @@ def _through(parser: ArgumentParser) -> None:
 
 
 def _command(module: str, name: str) -> Callable[[Namespace], int]:
-    """A command that is imported when it runs: numpy and more take a while to load."""
+    """Import a command only when it runs, because numpy and scipy load slowly."""
 
     def run(args: Namespace) -> int:
         code: int = getattr(import_module(f"specscope.gate.{module}"), name)(args)

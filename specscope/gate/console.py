@@ -1,4 +1,4 @@
-"""What the gate's commands share: the store, what the options say of it, and printing."""
+"""Helpers of the gate's commands: the store, its options, and printing."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from specscope.store.connection import Store
 
 @contextmanager
 def open_store(args: Namespace) -> Iterator[Store]:
-    """The store that was named. Raises StoreError if there is none."""
+    """Open the chosen store. Raises StoreError if there is none."""
     with Store.open(store_dsn(os.environ, args.store), create=False) as store:
         yield store
 
 
 def read_store(store: Store, args: Namespace) -> Evidence:
-    """Policies and evidence, as far back as asked for."""
+    """Read policies and evidence of the chosen period."""
     return read(store, time.time_ns() - args.since)
 
 
 def advise(args: Namespace, evidence: Evidence) -> Recommendation:
-    """The table that should be in force, by the judgement and the replays that were named."""
+    """Recommend a table, from the assessment and the given replays."""
     return recommendation(
         evidence,
         now=time.time_ns(),
@@ -54,9 +54,9 @@ def in_force(args: Namespace, evidence: Evidence) -> GateTable:
 
 
 def wanted_table(args: Namespace, evidence: Evidence) -> GateTable:
-    """The table of the file that was named, or the recommended one.
+    """The table of the given file, or the recommended one.
 
-    Raises InputError for a file that is none, UsageError if it is based on a replay that nobody
+    Raises InputError for an invalid file, UsageError for a table based on a replay that nobody
     accepted.
     """
     if args.table is None:
@@ -73,7 +73,8 @@ def wanted_table(args: Namespace, evidence: Evidence) -> GateTable:
 
 
 def read_table_file(path: Path) -> GateTable:
-    """A file that says neither cells nor a default is something else, not a table of k = 0."""
+    """Read a table file. A file with neither cells nor a default is an error, not a table of k =
+    0."""
     try:
         body = json.loads(path.read_text())
         if not isinstance(body, dict) or not body.keys() & {"table", "default_k"}:
@@ -88,12 +89,12 @@ def read_table_file(path: Path) -> GateTable:
 
 
 def chosen_service(args: Namespace, store: Store) -> Remote | None:
-    """The service to apply through; None if the store itself is written."""
+    """The service that applies policies; None to write the store directly."""
     return Remote.chosen(os.environ, args.service, store.dsn)
 
 
 def author(args: Namespace) -> str:
-    """Who changes the gate: --author, or the name under which this process runs."""
+    """The author of a change: --author, or the user of this process."""
     if args.author:
         return str(args.author)
     try:
@@ -103,14 +104,14 @@ def author(args: Namespace) -> str:
 
 
 def say(args: Namespace, lines: Sequence[str], plain: Mapping[str, Any]) -> int:
-    """Print lines, or with --json what they are made of. Returns the exit status."""
+    """Print lines, or with --json their values. Returns the exit status."""
     text = json.dumps(plain, indent=1, allow_nan=False) if args.json else "\n".join(lines)
     sys.stdout.write(text + "\n")
     return 0
 
 
 def aside(line: str) -> None:
-    """A line for a person, beside what is printed."""
+    """Print a line for a person to stderr."""
     sys.stderr.write(line + "\n")
 
 

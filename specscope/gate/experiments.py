@@ -1,5 +1,4 @@
-"""`specscope gate plan` and `calibrate`: how long finding out takes, and a window in which it is
-found out."""
+"""`specscope gate plan` and `calibrate`: estimate the time to a verdict, and run an experiment."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ LONGEST_MIN = 60 * 24 * 366.0  # that a calibration may last
 
 
 def plan(args: Namespace) -> int:
-    """How long verdicts will take; of a crossover, what its router must do and when."""
+    """Print the time to each verdict; for a crossover, the schedule of its router too."""
     if args.crossover:
         return _plan_crossover(args)
     with open_store(args) as store:
@@ -110,7 +109,8 @@ def _write_router(folder: Path, files: Mapping[str, str]) -> None:
 
 
 def _swap(args: Namespace) -> swaps.Swap:
-    """The same for `plan` and `calibrate`, so that router and hooks number the same blocks."""
+    """The crossover of `plan` and `calibrate`, equal for both, so that router and hooks number the
+    same blocks."""
     if len(args.crossover) not in (2, 3):
         raise UsageError(f"{len(args.crossover)} sides; a crossover has two or three")
     left, right, *more = args.crossover
@@ -122,7 +122,7 @@ def _swap(args: Namespace) -> swaps.Swap:
 
 
 def calibrate(args: Namespace) -> int:
-    """Run every block as an experiment for a while. Unsettled if a segment has no answer then."""
+    """Run a window of experimental blocks. Unsettled if a segment has no answer at its end."""
     if sum(map(bool, (args.k, args.arms, args.crossover))) != 1:
         raise UsageError(
             "name what is compared: draft lengths (--k), arms (--arms) or sides (--crossover)"
@@ -172,7 +172,7 @@ def calibrate(args: Namespace) -> int:
 
 
 def proposed_of_store(args: Namespace) -> ProposedBlocks | None:
-    """Blocks for the residence of the last week's requests; None without a store to ask."""
+    """Block length from the residence of last week's requests; None without a store."""
     if not args.store and not os.environ.get("SPECSCOPE_STORE"):
         return None
     try:

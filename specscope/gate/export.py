@@ -1,7 +1,7 @@
-"""A table in an engine's own words: what it can be told, what that costs, what a router adds.
+"""Export a table as an engine's settings, with the loss against the full table.
 
-vLLM and SGLang look at the batch alone, TensorRT-LLM too; none of them sees a class or a
-context. `specscope` is our own policy, which the hook follows whole.
+The tables of vLLM, SGLang and TensorRT-LLM depend on the batch alone, not on class or context.
+`specscope` is the policy format, which the hook follows in full.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ LARGEST_BATCH = 1024
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Settings for one engine. regret: share of the full table's throughput that is left behind,
-    None if unknown, for the reasons in `unknown`; routed_regret: the same behind a router that
-    follows `router`."""
+    """Settings for one engine.
+
+    regret: lost share of the full table's throughput; None if unknown, with the reasons in
+    `unknown`. routed_regret: the regret with a router that follows `router`."""
 
     engine: str
     settings: Mapping[str, Any]
@@ -39,9 +40,9 @@ def export(
     largest_batch: int = LARGEST_BATCH,
     routed: Sequence[str] = (),
 ) -> Exported:
-    """The best that an engine can express of a table. KeyError for an engine not in NAMES.
+    """The best settings that an engine can express. KeyError for an engine not in NAMES.
 
-    routed: classes that cannot be served well in a shared batch, whatever their own moves say.
+    routed: classes that a shared batch cannot serve well, whatever their own moves are.
     """
     if engine == OWN:
         return Exported(engine, table.as_json(), 0.0, 0.0, _routes(moves, table, routed), ())
@@ -76,8 +77,8 @@ def vllm(schedule: Schedule, largest_batch: int) -> Mapping[str, Any]:
 
 
 def sglang(schedule: Schedule, largest_batch: int) -> Mapping[str, Any]:
-    """The file of `--speculative-adaptive-config`: one candidate from each batch on, so that its
-    own controller, which sees acceptance and no time, has nothing to choose."""
+    """The file of `--speculative-adaptive-config`, with one candidate per batch range. So SGLang's
+    controller, which uses acceptance and no time, has no choice."""
     return {
         str(step.low): {"candidate_steps": [step.k]}
         for step in schedule.steps
@@ -88,8 +89,8 @@ def sglang(schedule: Schedule, largest_batch: int) -> Mapping[str, Any]:
 def tensorrt_llm(schedule: Schedule, largest_batch: int) -> Mapping[str, Any]:
     """Keys of `speculative_config`: draft length up to each batch; above the last it is 0.
 
-    One stretch from batch 1 with the longest draft becomes `max_concurrency`, which every
-    version reads alike; the schedule changed its meaning (older versions: from each batch on).
+    A single range from batch 1 becomes `max_concurrency`, which has the same meaning in all
+    versions. The schedule's meaning differs between versions (older ones: from each batch on).
     """
     if schedule.k_max == 0:
         return {}
@@ -143,7 +144,7 @@ LIMITS = {
 def _routes(
     moves: Sequence[Move], table: GateTable, routed: Sequence[str]
 ) -> tuple[Mapping[str, str], ...]:
-    """Where a router should send each class; empty if all classes want the same pool."""
+    """The pool of each class for a router; empty if all classes need the same pool."""
     alone = {move.place.verdict.segment.class_ for move in moves if move.rule == "route"}
     alone |= set(routed)
     speculating, plain = pool_split(moves, table)

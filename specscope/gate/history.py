@@ -1,4 +1,5 @@
-"""`specscope gate history`: who changed the gate, when and why, and who follows it now."""
+"""`specscope gate history`: author, time and reason of each change, and the replicas that follow
+it."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ class GateChange:
 
 
 def history(args: Namespace) -> int:
-    """Who changed the gate, newest first."""
+    """Print the changes, newest first."""
     with open_store(args) as store:
         policies = read_policies(store)
         followed = replicas_by_policy(store, time.time_ns())
@@ -57,7 +58,7 @@ def history(args: Namespace) -> int:
 def entries_of(
     policies: Sequence[StoredPolicy], followed: dict[int | None, list[str]]
 ) -> list[GateChange]:
-    """Every policy with what it changed, newest first."""
+    """Every policy with its changes, newest first."""
     newest = newest_with_table(policies)
     table: GateTable | None = None
     entries = []

@@ -1,4 +1,4 @@
-"""`specscope gate autopilot`: starts an autopilot, which the service then looks after."""
+"""`specscope gate autopilot`: start an autopilot, which then runs in the service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from specscope_hook.gate import CURRENT
 
 
 def autopilot(args: Namespace) -> int:
-    """Start an autopilot, or say what its first window would be."""
+    """Start an autopilot, or describe its first window."""
     arms = read_arms([BASELINE, *(word for word in args.arms if word not in ("0", BASELINE))])
     proposed = None if args.block_s else proposed_of_store(args)
     block_s = args.block_s or (proposed.length_s if proposed else DEFAULT_BLOCK_S)
@@ -69,9 +69,9 @@ def autopilot(args: Namespace) -> int:
 
 
 def candidates(arms: tuple[PolicyArm, ...], table: GateTable) -> tuple[PolicyArm, ...]:
-    """The arms that a trial may prefer to the table in force.
+    """The candidate arms of a trial.
 
-    Raises UsageError if two of them run the same table, or none differs from what is in force.
+    Raises UsageError if two of them run the same table, or if none differs from the table in force.
     """
     chosen = tuple(
         arm for arm in arms if arm.name not in (BASELINE, CURRENT) and arm.runs(table) != table

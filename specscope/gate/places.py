@@ -1,9 +1,9 @@
-"""Where a verdict applies: from the traffic of its pairs to a cell of the table.
+"""Map a verdict from the traffic of its pairs to a cell of the table.
 
-A verdict knows the load that was offered; a gate sees the batch now. The loads of one kind of
-traffic are laid side by side by the batch that ran at k = 0, and meet at the geometric mean
-of neighbours. Nothing is said about batches above the largest measured, unless speculation is
-off there: that is twice the mean, and in a cohort, which begins full, all its requests.
+A verdict has an offered load; a gate sees the current batch. The loads of one kind of traffic are
+ordered by their mean batch at k = 0. The boundary between neighbours is the geometric mean of their
+batches. Cells with speculation end at the largest measured batch. That is twice the mean, and in a
+cohort, which starts full, all of its requests.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ BEYOND_MEASURED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A verdict with the cell that it speaks about (its k still open) and a state inside it.
+    """A verdict with its cell (k still open) and a state inside the cell.
 
-    batch: mean at k = 0; largest: up to which speculation may be said to pay.
+    batch: mean batch at k = 0. largest: largest batch at which speculation may run.
     """
 
     verdict: Verdict
@@ -38,7 +38,8 @@ class Place:
     largest: int
 
     def with_k(self, k: int) -> Cell:
-        """The cell with a draft length; above the measured batches only where k is 0."""
+        """The cell with a draft length; it covers batches above the measured ones only if k is
+        0."""
         cell = replace(self.cell, k=k)
         if k and cell.batch is not None and cell.batch[1] is None:
             return replace(cell, batch=(cell.batch[0], max(self.largest, cell.batch[0]) + 1))
@@ -46,7 +47,7 @@ class Place:
 
 
 def lay_out(verdicts: Sequence[Verdict], design: Design = "cohort") -> list[Place]:
-    """A place for every verdict, kinds of traffic together, by rising batch."""
+    """A place for every verdict, grouped by kind of traffic, by rising batch."""
     kinds: dict[tuple[str | None, str | None, str | None], list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         kinds[verdict.segment.class_, verdict.segment.context, verdict.segment.output].append(
@@ -75,7 +76,7 @@ def _place(verdict: Verdict, batch: Limits, design: Design) -> Place:
 
 
 def _split(batches: Sequence[float]) -> list[Limits]:
-    """Ranges [low, high) of the batch that meet between neighbours and cover everything."""
+    """Adjacent ranges [low, high) of the batch that cover all batches."""
     cuts = [
         max(index + 2, math.ceil(math.sqrt(low * high)))
         for index, (low, high) in enumerate(pairwise(batches))
@@ -95,5 +96,5 @@ def _largest(verdict: Verdict, design: Design) -> int:
 
 
 def _batch(verdict: Verdict) -> float:
-    """Mean batch at k = 0, or of the first arm that ran; 1 if none did."""
+    """Mean batch at k = 0, or of the first arm that ran; 1 without one."""
     return base_batch(verdict.arms)

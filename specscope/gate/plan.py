@@ -1,4 +1,4 @@
-"""How long verdicts will take, and what finding out may cost."""
+"""Estimate the time to each verdict and the cost of the experiment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ MOST_UNTRIED = 6  # draft lengths in one line
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """One segment's way to a verdict. needed: pairs still missing; hours: None if none are."""
+    """One segment's remaining pairs to a verdict. needed: missing pairs; hours: None if none are
+    missing."""
 
     segment: str
     action: str
@@ -37,9 +38,9 @@ def plan(
 ) -> list[PlanStep]:
     """Steps to enough pairs for every segment, the longest first.
 
-    share: of pairs that are experimental; None for what keeps their cost under 1 % of
-    capacity, from the largest speedup that the segment may have. All arms of a pair take a
-    block each, so a pair of n arms takes n blocks.
+    share: experimental share of pairs; None for the share that costs under 1 % of capacity at the
+    segment's largest plausible speedup. Each arm of a pair takes one block, so a pair of n arms
+    takes n blocks.
     """
     steps = []
     for verdict in verdicts:
@@ -60,7 +61,7 @@ def plan(
 def crossover_steps(
     verdicts: Sequence[Verdict], block_s: float, least_pairs: int = 20
 ) -> list[PlanStep]:
-    """The same for crossovers by router, whose sides run all the time and at the same time."""
+    """Steps of crossovers by router, whose sides run at the same time, all the time."""
     steps = []
     for verdict in verdicts:
         needed = max(0, (verdict.pairs_needed or least_pairs) - verdict.pairs)
@@ -71,28 +72,28 @@ def crossover_steps(
 
 
 def affordable(verdicts: Sequence[Verdict]) -> float:
-    """Share of pairs that may go on comparing for 1 % of capacity, whatever the truth is. [0..1]
+    """Share of pairs that may keep comparing at a cost of at most 1 % of capacity. [0..1]
 
-    From the largest speedup that any segment may have; where nothing was measured, a block at
-    k = 0 is taken to cost all that it runs.
+    It uses the largest plausible speedup of any segment. Without measurements, a block at k = 0
+    counts as lost in full.
     """
     gains = [e.high or e.value for verdict in verdicts for e in verdict.speedups]
     return affordable_share(max([1.0, *gains]), CAPACITY_BUDGET) if gains else CAPACITY_BUDGET
 
 
 def block_seconds(blocks: Sequence[BlockTime]) -> float:
-    """Mean length of the blocks that ran. [s] 120 if none did."""
+    """Mean length of the blocks that ran; 120 without blocks. [s]"""
     spans = [(b.last_at - b.first_at) / 1e9 for b in blocks if b.last_at > b.first_at]
     return sum(spans) / len(spans) if spans else DEFAULT_BLOCK_S
 
 
 def replica_count(blocks: Sequence[BlockTime]) -> int:
-    """Replicas that ran blocks; 1 if none did."""
+    """Number of replicas that ran blocks; at least 1."""
     return max(1, len({block.replica for block in blocks}))
 
 
 def plan_lines(steps: Sequence[PlanStep]) -> list[str]:
-    """A segment a line."""
+    """One line per segment."""
     lines = []
     for step in steps:
         if step.hours is None:
@@ -106,8 +107,8 @@ def plan_lines(steps: Sequence[PlanStep]) -> list[str]:
 
 
 def untried_lines(found: Sequence[Untried]) -> list[str]:
-    """One line of draft lengths that may be worth a trial, the most promising first; --json has
-    each segment's."""
+    """One line of draft lengths worth a trial, the most promising first; --json lists each
+    segment."""
     at_best: dict[int, list[float]] = {}
     for lengths in worth_trying(found).values():
         for one in lengths:

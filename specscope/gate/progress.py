@@ -1,4 +1,4 @@
-"""How far an experiment has come: its pairs, its verdicts so far, its cost, and who obeys it."""
+"""Progress of an experiment: pairs, verdicts so far, cost, and compliance."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EDGE = 0.05  # share of proposals per sequence that rounds at a block's edge may
 
 
 class Stage(StrEnum):
-    """Where an experiment stands."""
+    """The stage of an experiment."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -34,10 +34,11 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ExperimentCost:
-    """Capacity that the arms took beyond one of them. [0..1, of the blocks so far; < 0: a gain]
+    """Capacity that the arms cost compared with one of them. [share of the blocks so far; < 0 is a
+    gain]
 
-    against: that arm. spent: the same as a share of the whole planned window; None if the
-    window has no end. pairs: that it is based on.
+    against: the arm of comparison. spent: the cost as a share of the whole planned window; None if
+    the window has no end. pairs: number of pairs behind it.
     """
 
     share: float
@@ -69,10 +70,9 @@ class SegmentProgress:
 class ExperimentProgress:
     """One look at an experiment. begins_at, ends_at, at: ns since 1970; ends_at None: no end.
 
-    pairs: whole ones of all replicas; planned: None if it has no end or no replica ran yet.
-    classes: what requests of each class got in a shared batch.
-    silent: replicas that are known, and sent no round for a block. disobeyed: a sentence for each
-    replica that runs something else than the experiment says.
+    pairs: complete pairs of all replicas. planned: None if the experiment has no end or no replica
+    ran yet. classes: times of each class in a shared batch. silent: known replicas without a round
+    for one block length. disobeyed: a sentence for each replica that does not run its arm.
     """
 
     policy: int
@@ -93,7 +93,7 @@ class ExperimentProgress:
 
     @property
     def decided(self) -> bool:
-        """Whether every segment has its answer, sure enough to change a gate."""
+        """Whether every segment has an answer on which a gate may change."""
         return bool(self.segments) and all(one.settled for one in self.segments)
 
     @property
@@ -116,7 +116,7 @@ def progress(
     judged: Assessment | None,
     now: int,
 ) -> ExperimentProgress:
-    """One look. judged: the assessment of the store's evidence; None if nobody judged yet.
+    """Read the progress once. judged: assessment of the store's evidence; None before any.
 
     now: ns since 1970. Raises StoreError if the store cannot be read.
     """
@@ -163,7 +163,7 @@ def whole_pairs(
 
 
 def incumbent(experiment: StoredPolicy) -> str | None:
-    """The arm that runs as the table in force would; None if no arm does."""
+    """The arm that equals the table in force; None if there is none."""
     names = [arm["name"] for arm in experiment.body["arms"]]
     same = (n for n in names if table_of_arm(experiment.body, n) == experiment.table)
     return next(same, None)
@@ -172,10 +172,10 @@ def incumbent(experiment: StoredPolicy) -> str | None:
 def cost_so_far(
     pairs: Sequence[Mapping[str, BlockTime]], against: str | None, planned: int | None
 ) -> ExperimentCost | None:
-    """Time that the other arms took beyond one arm's, for the tokens that they yielded.
+    """Additional time of the other arms for their tokens, compared with one arm.
 
-    against: that arm; None for the fastest of all, so that the cost is an upper bound. planned:
-    pairs of the whole window. None before any pair yielded tokens.
+    against: that arm; None takes the fastest, which makes the cost an upper limit. planned: pairs
+    of the whole window. None before any pair has tokens.
     """
     yielded = [ran for ran in pairs if all(b.emitted and b.wall_us for b in ran.values())]
     if not yielded:
@@ -250,8 +250,8 @@ def _classes(judged: Assessment | None, blocks: Sequence[BlockTime]) -> tuple[Cl
 def _listeners(
     store: Store, experiment: StoredPolicy, now: int, block_ns: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Replicas that were heard of within the hour and not within a block, and sentences on those
-    that do not do as the experiment says."""
+    """Replicas with rounds in the last hour but not in the last block length, and sentences on
+    replicas that do not run their arm."""
     assert experiment.span is not None
     hour = since_condition("started_at", now - max(3600 * 10**9, 2 * block_ns))
     number, silent, disobeyed = experiment.number, [], []
@@ -271,7 +271,8 @@ def _listeners(
 
 
 def _unlike(row: Mapping[str, Any], table: GateTable) -> str | None:
-    """What an arm drafted, if its table does not allow it, or nothing if it asks for drafts."""
+    """A sentence if an arm drafted more than its table allows, or nothing although its table asks
+    for drafts; otherwise None."""
     k, sequences, proposed = arm_k(row["arm"]), row["sequences"], row["proposed"]
     if sequences < FEW_ROWS:
         return None

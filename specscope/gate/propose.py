@@ -1,4 +1,4 @@
-"""`specscope gate propose`: the table that is worth an experiment on mixed traffic."""
+"""`specscope gate propose`: propose a table for an experiment on mixed traffic."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ PACKED, PADDED = 0.25, 0.75  # shares of padding up to which an engine packs, an
 
 @dataclass(frozen=True, slots=True)
 class ProposedArms:
-    """A proposal as an experiment: the table as a file, and the arms that it has to beat.
+    """A proposal as an experiment: the table file, and the arms to compare it with.
 
-    worth: whether the model leaves room for the gain that the gate asks of a longer draft.
+    worth: whether the modelled gain can reach the gate's threshold for a longer draft.
     """
 
     epoch: str
@@ -43,12 +43,12 @@ class ProposedArms:
     worth: bool
 
     def arms(self, file: Path) -> tuple[str, ...]:
-        """The arms of the experiment that decides, as `gate calibrate` takes them."""
+        """The arms of the deciding experiment, in the syntax of `gate calibrate`."""
         return (*self.rivals, str(file)) if self.worth else self.rivals
 
 
 def propose_command(args: Namespace) -> int:
-    """Rank all tables and write the best to a file. Unsettled if there is nothing to rank."""
+    """Rank all tables and write the best one to a file. Unsettled if there is nothing to rank."""
     file = args.out or FILE
     check_file_name(file)
     with open_store(args) as store:
@@ -72,10 +72,10 @@ def propose_command(args: Namespace) -> int:
 def look_for_table(
     store: Store, since: int, *, epoch: str | None = None, default_k: int | None = None
 ) -> ProposedArms | None:
-    """The best table by the model, from rounds since a time, ns since 1970.
+    """The best table according to the model, from rounds since a time in ns since 1970.
 
-    epoch: whose; the one that ran last, by default. default_k: in force if no table is. None if
-    no mixed traffic ran two arms. Raises StoreError if the store cannot be read.
+    epoch: epoch of the rounds (default: the latest). default_k: draft length in force without a
+    table. None if no mixed traffic ran two arms. Raises StoreError if the store cannot be read.
     """
     policies = read_policies(store)
     mixed = read_mixed(store, policies, since, epoch)
@@ -84,9 +84,9 @@ def look_for_table(
 
 
 def rank(mixed: MixedRounds, in_force: GateTable) -> ProposedArms | None:
-    """The proposal of rounds that were read.
+    """The proposal from rounds.
 
-    None if no draft ran in a batch of two classes, or in too few pairs for an interval.
+    None if no batch of two classes ran a draft, or if there are too few pairs for an interval.
     """
     if len({row.key for row in mixed.rounds}) < FEWEST_PAIRS:
         return None
@@ -103,7 +103,7 @@ def rank(mixed: MixedRounds, in_force: GateTable) -> ProposedArms | None:
 
 
 def proposal_lines(proposed: ProposedArms, file: Path, *, written: bool) -> list[str]:
-    """The table, its predicted gain, how far the model can be believed, and what decides."""
+    """Lines on the table, its modelled gain, the model's error, and the deciding experiment."""
     one = proposed.proposal
     each = [
         f"    {name}: k = {one.lengths.get(name, one.default_k)} ({share:.0%} of the rows)"
@@ -134,14 +134,14 @@ def proposal_lines(proposed: ProposedArms, file: Path, *, written: bool) -> list
 
 
 def settled(one: Proposal) -> bool:
-    """Whether it is known how the engine composes rows of unequal drafts: packed, padded or partly.
+    """Whether it is known if the engine packs or pads rows of unequal drafts.
 
-    A table that tells classes apart pays on some of these alone."""
+    A table with different lengths by class pays only on some engines, depending on this."""
     return _composed(one) is not None
 
 
 def _composed(one: Proposal) -> Literal["packed", "padded", "partly padded"] | None:
-    """How it composes them; None if nothing tells, or the pairs do not agree."""
+    """packed, padded or partly padded; None if the data cannot tell or the pairs disagree."""
     if one.padding is None:
         return None
     low, high = one.padding_range or (one.padding, one.padding)
@@ -153,7 +153,7 @@ def _composed(one: Proposal) -> Literal["packed", "padded", "partly padded"] | N
 
 
 def composition(one: Proposal) -> str:
-    """How the engine composes rows of unequal drafts, as far as anything tells."""
+    """A sentence on the engine's packing of rows with unequal drafts."""
     if one.padding is None:
         assert one.if_padded is not None
         return (
@@ -176,7 +176,7 @@ def composition(one: Proposal) -> str:
 
 
 def proposal_json(proposed: ProposedArms, file: Path) -> dict[str, Any]:
-    """A proposal as plain values; its `table` and `default_k` are a table that runs as an arm."""
+    """A proposal as plain values; `table` and `default_k` together can run as an arm."""
     one = proposed.proposal
     return {
         "schema": SCHEMA,

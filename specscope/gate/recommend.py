@@ -1,4 +1,4 @@
-"""A new table from verdicts and the table in force, and everything that speaks against it."""
+"""Recommend a new table from verdicts and the table in force, with flags against it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from specscope.replay.result import ReplayResult
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """The table that should be in force. flags: what a person should check before applying it.
+    """The recommended table.
 
-    epoch, experiment: whose verdicts the moves are based on; assessment: all that was judged.
+    flags: points to check before you apply it. epoch, experiment: source of the verdicts behind the
+    moves. assessment: all judgements.
     """
 
     assessment: Assessment
@@ -38,28 +39,29 @@ class Recommendation:
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
-        """The verdicts that the moves are based on."""
+        """The verdicts behind the moves."""
         return _of_epoch(self.experiment, self.epoch)
 
     @property
     def delays(self) -> tuple[ClassDelay, ...]:
-        """Delays of the classes that have an allowance, in batches shared under the table."""
+        """Latencies of the classes with a limit, in batches shared under the table."""
         return tuple(one for one in self.assessment.delays if one.epoch == self.epoch)
 
     @property
     def class_times(self) -> tuple[ClassTimes, ...]:
-        """What requests of each class got in batches shared under the table, by arm."""
+        """Times of each class in batches shared under the table, by arm."""
         return tuple(one for one in self.assessment.class_times if one.epoch == self.epoch)
 
     @property
     def ran_alone(self) -> bool:
-        """Whether its verdicts are of several classes, each of which ran alone: what they say of
-        a batch that these classes share is not sure."""
+        """Whether its verdicts come from several classes that each ran alone. Such verdicts may not
+        hold in a batch that these classes share."""
         classes = {verdict.segment.class_ for verdict in self.verdicts}
         return self.experiment is not None and self.experiment.kind == "cohort" and len(classes) > 1
 
     def confidence(self, move: Move) -> Confidence:
-        """In a move: its verdict's, but medium for a change of one class that ran alone."""
+        """Confidence of a move: its verdict's, but medium for a change of one class that ran
+        alone."""
         verdict = move.place.verdict
         known = verdict.grade is Grade.REPLAYED or not (self.ran_alone and move.changes)
         return verdict.confidence if known else Confidence.MEDIUM
@@ -71,7 +73,7 @@ class Recommendation:
 
     @property
     def routes(self) -> list[str]:
-        """Classes that cannot be served well in the shared batch."""
+        """Classes that the shared batch cannot serve well."""
         alone = {m.place.verdict.segment.class_ or "" for m in self.moves if m.rule == "route"}
         return sorted(alone | {one.class_ for one in self.delays if one.action is Action.ROUTE})
 
@@ -111,11 +113,11 @@ def recommend(
     rules: GateRules | None = None,
     replays: Sequence[ReplayResult] = (),
 ) -> Recommendation:
-    """A move for every place that the verdicts of an epoch speak about, then all together.
+    """Decide a move for every place with a verdict, then combine the moves into a table.
 
-    epoch: the one that ran last, by default. default_k: in force if no table is. changes: tables
-    that were in force, oldest first; now: ns since 1970. Only verdicts with enough pairs, and
-    replays that a person has accepted, change the table.
+    epoch: epoch of the verdicts (default: the latest). default_k: draft length in force without a
+    table. changes: tables that were in force, oldest first. now: ns since 1970. Only verdicts with
+    enough pairs, and replays that a person accepted, change the table.
     """
     rules = rules or GateRules()
     chosen = epoch or (assessment.epochs[-1] if assessment.epochs else "")
@@ -188,20 +190,20 @@ def _caveats(experiment: JudgedExperiment | None, moves: Sequence[Move]) -> list
 
 
 def _too_slow(verdict: Verdict, k: int, allowances: Mapping[str, float]) -> bool:
-    """Whether a draft length surely takes longer for a token than the class is allowed."""
+    """Whether a draft length exceeds the class's latency limit, with confidence."""
     allowance_ms = allowances.get(verdict.segment.class_ or "")
     return any(a.arm == f"k{k}" and exceeds(a.tpot_p95_ms, allowance_ms) for a in verdict.arms)
 
 
 def _rested(move: Move, history: Sequence[Change], now: int, rules: GateRules) -> Move:
-    """A replay brings no new pairs, but its cell rests as long as any other."""
+    """Hold back a change from a replay while its cell is frozen; new pairs are not required."""
     if move.place.verdict.grade is not Grade.REPLAYED:
         return move
     return rest(move, last_change(history, move.place.state), rules.new_pairs, now, rules)
 
 
 def _tables(experiment: JudgedExperiment | None, epoch: str, current: GateTable) -> TablesThatRan:
-    """The tables that arms ran, and the arm that ran the one in force."""
+    """The tables of the arms, and the arm that ran the table in force."""
     ran = experiment.tables if experiment else {}
     by_arm = {arm: table for (name, arm), table in ran.items() if name == epoch}
     same = [arm for arm, table in by_arm.items() if table == current]
@@ -214,7 +216,7 @@ def _tables(experiment: JudgedExperiment | None, epoch: str, current: GateTable)
 
 
 def _cells(move: Move, allowances: Mapping[str, float]) -> list[Cell]:
-    """The cells of a move, with what they are based on: of a table, its own within the place."""
+    """The cells of a move with their basis; for a table, its own cells within the place."""
     basis = _basis(move, allowances)
     if move.table is None:
         return [replace(move.place.with_k(move.new_k), basis=basis)]
@@ -240,7 +242,7 @@ def _basis(move: Move, allowances: Mapping[str, float]) -> Basis:
 
 
 def last_change(history: Sequence[Change], state: State | None) -> int | None:
-    """When the draft length of a state last became another; None if it never did.
+    """Time of the last change of a state's draft length; None without a change.
 
     state: None for any draft length of the table.
     """
@@ -262,12 +264,12 @@ def _pairs_since(experiment: JudgedExperiment | None, verdict: Verdict, ns: int)
 
 
 def _said(move: Move) -> bool:
-    """Only what was decided is written down; the rest stays as the table has it."""
+    """Only decided moves change the table; other cells stay."""
     return move.changes or move.rule == "keep"
 
 
 def _merged(cells: Sequence[Cell]) -> list[Cell]:
-    """Neighbours of one kind of traffic with the same k become one cell."""
+    """Merge neighbouring cells of one kind of traffic with equal k."""
     merged: list[Cell] = []
     for cell in cells:
         last = merged[-1] if merged else None
@@ -283,7 +285,7 @@ def _merged(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def _weaker(left: Cell, right: Cell) -> Basis | None:
-    """Of two cells that become one, what the less sure one is based on."""
+    """The basis of the less certain one of two merged cells."""
     bases = [basis for basis in (left.basis, right.basis) if basis is not None]
     return max(bases, key=lambda b: (b.grade == REPLAYED, -(b.low or 0.0)), default=None)
 

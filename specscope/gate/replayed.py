@@ -1,7 +1,7 @@
-"""Cells that are based on a replay, where a person accepts it; measured pairs always come first.
+"""Cells based on a replay that a person accepted; measured pairs always take precedence.
 
-A replay compares one draft length with one baseline on one trace. It may put that length in
-force, or take it out; and it may veto a longer draft that pairs would have brought.
+A replay compares one draft length with one baseline on one trace. It may set that length or remove
+it. It may also veto a longer draft that pairs would set.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ UPWARD = frozenset({"enable", "raise", "keep"})
 
 
 def read_replays(paths: Sequence[Path]) -> list[ReplayResult]:
-    """Results of replays that cells may rest on. Raises InputError for one that they may not."""
+    """Read results of replays for cells. Raises InputError for an unusable result."""
     found = []
     for path in paths:
         one = result.read(path)
@@ -40,14 +40,15 @@ def read_replays(paths: Sequence[Path]) -> list[ReplayResult]:
 
 
 def same_epoch(replay: ReplayResult, epoch: str) -> bool:
-    """Whether a replay may speak about an epoch: it names it, or one side names none."""
+    """Whether a replay applies to an epoch: their names match, or one of them has no name."""
     return not replay.epoch or not epoch or replay.epoch == epoch
 
 
 def with_replays(
     moves: Sequence[Move], replays: Sequence[ReplayResult], current: GateTable, rules: GateRules
 ) -> tuple[list[Move], list[str]]:
-    """The moves of pairs, then those of replays where pairs decide nothing; and flags."""
+    """The moves from pairs, then those from replays for traffic that pairs do not decide; and
+    flags."""
     kept, flags = list(moves), list[str]()
     for one in replays:
         for replayed in one.judged.verdicts:
@@ -64,7 +65,7 @@ def with_replays(
 
 
 def _measured(move: Move, made: Move) -> bool:
-    """Whether pairs have decided about the traffic that a replay speaks of."""
+    """Whether pairs decide the traffic of a replay."""
     theirs, mine = move.place.verdict.segment, made.place.verdict.segment
     same = theirs.class_ == mine.class_ and all(
         one is None or other is None or one == other
@@ -113,7 +114,7 @@ def _move(one: ReplayResult, verdict: Verdict, current: GateTable, rules: GateRu
 
 
 def _place(one: ReplayResult, verdict: Verdict) -> Place:
-    """A place that reaches as far as the replay did: its requests in flight, its buckets."""
+    """A place limited to the replay's requests in flight and buckets."""
     segment = verdict.segment
     context, output = range_of(CONTEXT, segment.context), range_of(OUTPUT, segment.output)
     judged = replace(verdict, epoch=one.epoch, grade=Grade.REPLAYED)
@@ -129,7 +130,7 @@ def _place(one: ReplayResult, verdict: Verdict) -> Place:
 
 
 def replayed_cells(table: GateTable, in_force: GateTable) -> list[Cell]:
-    """Cells of a table that are based on a replay and are not yet in force as they are."""
+    """Cells of a table that are based on a replay and not yet in force."""
     return [
         cell
         for cell in table.cells

@@ -1,7 +1,7 @@
-"""When one cell may change: thresholds that differ by direction, and time between changes.
+"""The rules for a change of one cell: thresholds by direction, and time between changes.
 
-Speculation is switched on or drafts made longer only for a gain of 3 % with 95 % confidence, and
-switched off or shortened as soon as a loss is with 95 % confidence. After a change a cell rests.
+Enabling speculation or lengthening drafts needs a gain of 3 % with 95 % confidence. Disabling or
+shortening needs any loss with 95 % confidence. After a change the cell is frozen for some time.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ CHANGES = frozenset({"enable", "raise", "lower", "disable", "route", "adopt"})
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
-    """Thresholds of a change. up: gain that a longer draft must show beyond doubt, as a share.
+    """Thresholds of a change.
 
-    dwell_h: hours that a cell rests after a change. flip_days: days within which it changes
-    once at most. new_pairs: pairs that must have begun since its last change. idle: loss that
-    does not matter, as a share, where nothing else gains.
+    up: gain that a longer draft must prove, as a share. dwell_h: hours that a cell stays frozen
+    after a change. flip_days: period with at most one change. new_pairs: pairs that must have begun
+    since the last change. idle: loss that does not matter if nothing else gains, as a share.
     """
 
     up: float = 0.03
@@ -38,11 +38,11 @@ class GateRules:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What becomes of one place.
+    """The decision for one place.
 
     rule: keep, enable, raise, lower, disable, route, adopt, no_change, insufficient or held.
-    evidence: the contrast that decided; None if nothing did. table: that takes the place of
-    what is in force, of `adopt` alone; old_k and new_k are then those of traffic without a class.
+    evidence: the deciding contrast; None without one. table: for `adopt` only, the table that
+    replaces the one in force; old_k and new_k are then those of traffic without a class.
     """
 
     place: Place
@@ -55,17 +55,17 @@ class Move:
 
     @property
     def changes(self) -> bool:
-        """Whether the draft length becomes another."""
+        """Whether the draft length changes."""
         return self.rule in CHANGES and (self.old_k != self.new_k or self.table is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class TablesThatRan:
-    """Tables of arms beside the table in force.
+    """Tables of arms, for comparison with the table in force.
 
-    by_arm: the table that each ran. in_force: the arm that ran the table in force, be it one draft
-    length for all or a table; None if none did. by_class: whether the table in force tells classes
-    apart, so that no one draft length stands for it in mixed traffic.
+    by_arm: the table of each arm. in_force: the arm that ran the table in force (one length for
+    all, or a table); None without one. by_class: whether the table in force distinguishes classes,
+    so that no single length represents it in mixed traffic.
     """
 
     by_arm: Mapping[str, GateTable] = field(default_factory=dict)
@@ -80,10 +80,10 @@ def judge(
     too_slow: bool = False,
     tables: TablesThatRan | None = None,
 ) -> Move:
-    """Apply the thresholds to one place with old_k in force. Never looks at the clock.
+    """Apply the thresholds to one place with old_k in force, without reading a clock.
 
-    too_slow: old_k surely takes longer for a token than the class is allowed. tables: of arms that
-    are no single draft length; without them no table is proposed.
+    too_slow: old_k exceeds the class's latency limit with confidence. tables: tables of arms;
+    without them no table is proposed.
     """
     verdict = place.verdict
     against_k0 = {e.arm: e for e in verdict.speedups}
@@ -144,11 +144,11 @@ def judge(
 
 
 def _table(place: Place, old_k: int, rules: GateRules, tables: TablesThatRan) -> Move:
-    """Whether the table of the arm that won takes the place of the table in force.
+    """Whether the winning arm's table replaces the table in force.
 
-    It must surely beat target-only and each single draft length that ran beside it, and the table
-    in force by the gain that a longer draft must show. A draft length of another experiment, which
-    it never met, must lie below what it surely gains over target-only.
+    With confidence, it must beat target-only and each single draft length in its experiment, and
+    beat the table in force by the threshold of a longer draft. A draft length from another
+    experiment must lie below the table's proven gain over target-only.
     """
     verdict = place.verdict
     arm = verdict.arm or ""
@@ -191,7 +191,8 @@ def _table(place: Place, old_k: int, rules: GateRules, tables: TablesThatRan) ->
 
 
 def _without_gain(place: Place, old_k: int, rules: GateRules, ran: Estimate | None) -> Move:
-    """Of mixed traffic on which nothing gains. ran: the table in force against target-only."""
+    """The move for mixed traffic without a gain. ran: contrast of the table in force with
+    target-only."""
     if ran is None:
         why = "the table in force never ran in these pairs: add arm current"
         return Move(place, "insufficient", old_k, old_k, why)
@@ -206,9 +207,10 @@ def _value(verdict: Verdict, arm: str) -> float:
 
 
 def rest(move: Move, changed_at: int | None, new_pairs: int, now: int, rules: GateRules) -> Move:
-    """Hold a change back while its cell rests.
+    """Hold a change back while its cell is frozen.
 
-    changed_at: when its draft length last changed, None for never; new_pairs: pairs begun since.
+    changed_at: time of the last change of its draft length; None for never. new_pairs: pairs begun
+    since then.
     """
     if not move.changes or changed_at is None:
         return move
@@ -227,12 +229,12 @@ def rest(move: Move, changed_at: int | None, new_pairs: int, now: int, rules: Ga
 
 
 def _between(verdict: Verdict, new_k: int, old_k: int) -> Estimate | None:
-    """How a draft length compares with another, or with target-only."""
+    """The contrast of a draft length with another, or with target-only."""
     return _contrast(verdict, f"k{new_k}", f"k{old_k}")
 
 
 def _contrast(verdict: Verdict, new: str, old: str) -> Estimate | None:
-    """How an arm compares with another."""
+    """The contrast of two arms."""
     found = (e for e in (*verdict.speedups, *verdict.between) if (e.arm, e.baseline) == (new, old))
     return next(found, None)
 

@@ -1,7 +1,7 @@
-"""The best table that looks at the batch alone, which is what engines can be told.
+"""The best table that depends on the batch alone, for engines that support no more.
 
-Every kind of traffic is given the same number of tokens at every load, so time per token adds.
-Regret is the share of throughput that the smaller table leaves behind.
+Every kind of traffic gets the same number of tokens at every load, so times per token add. Regret
+is the throughput lost against the full table, as a share.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Steps from batch 1 without a gap. regret: 0..1, of the full table's throughput; None
-    where it is not known, and then `unknown` says why, in words."""
+    """Steps from batch 1 without a gap. regret: lost share of the full table's throughput, 0..1;
+    None if unknown, with the reason in `unknown`."""
 
     steps: tuple[Step, ...]
     regret: float | None
@@ -46,13 +46,13 @@ def best_schedule(
     largest_batch: int | None = None,
     in_force: Sequence[int] = (),
 ) -> Schedule:
-    """For every stretch of the batch, the k that serves all kinds of traffic best together.
+    """For every range of the batch, the best common k for all kinds of traffic.
 
-    Only traffic that is decided takes part, and only draft lengths that all of it tried at that
-    load. If there is none, the shortest draft in force stays, and no decision on some traffic
-    turns speculation off for traffic that is undecided. classes: only these, None for all.
-    largest_batch: that the engine runs; what would follow above it is left out, and costs nothing.
-    in_force: draft lengths that run now, for the case that no experiment ran.
+    It considers decided traffic only, and draft lengths that all of this traffic tried at that
+    load. If there is none, the shortest draft in force stays; so a decision on some traffic never
+    disables speculation for undecided traffic. classes: limit to these; None for all.
+    largest_batch: largest batch of the engine; steps above it are dropped. in_force: draft lengths
+    that run now, used if no experiment ran.
     """
     chosen = [
         move for move in moves if classes is None or move.place.verdict.segment.class_ in classes
@@ -89,7 +89,7 @@ def best_schedule(
 
 
 def _untimed(move: Move) -> str:
-    """Why nobody knows what a token of this traffic takes at each draft length."""
+    """The reason for a missing time per token at each draft length."""
     verdict = move.place.verdict
     if verdict.grade == REPLAYED:
         return (
@@ -101,10 +101,9 @@ def _untimed(move: Move) -> str:
 def pool_split(
     moves: Sequence[Move], table: GateTable | None = None
 ) -> tuple[list[str], list[str]]:
-    """Classes that speculate somewhere, and classes that never do: two pools for a router.
+    """Two pools for a router: classes that speculate at some load, and classes that never do.
 
-    table: whose cells say it of classes that no move is about, since mixed traffic was judged as a
-    whole.
+    table: source for classes without a move, because mixed traffic is judged as a whole.
     """
     speculates: dict[str, bool] = defaultdict(bool)
     moved = [(move.place.verdict.segment.class_, move.new_k) for move in moves]
@@ -120,7 +119,7 @@ def pool_split(
 
 
 def _shortest(lengths: Sequence[int]) -> int:
-    """The shortest draft that is one; 0 if none is."""
+    """The shortest draft above 0; 0 if there is none."""
     return min((k for k in lengths if k), default=0)
 
 
@@ -151,7 +150,7 @@ def _ms_per_token(move: Move) -> Mapping[int, float]:
 
 
 def _own_ms(move: Move, by_length: Mapping[int, float]) -> float | None:
-    """Time per token of what the full table runs there. [ms] None if it never ran."""
+    """Time per token of the full table's draft length; None if it never ran. [ms]"""
     if move.table is None:
         return by_length.get(move.new_k)
     ran = (arm for arm in move.place.verdict.arms if arm.arm == move.place.verdict.arm)
@@ -159,7 +158,7 @@ def _own_ms(move: Move, by_length: Mapping[int, float]) -> float | None:
 
 
 def _at(group: Sequence[Move], batch: int) -> Move:
-    """The move of one kind of traffic that covers a batch; the last one beyond all."""
+    """The move of one kind of traffic for a batch; above all ranges, the last move."""
     below = [move for move in group if _low(move) <= batch]
     return max(below, key=_low) if below else min(group, key=_low)
 

@@ -18,7 +18,7 @@ from specscope.policy.table import SCHEMA, GateTable
 
 
 def table_lines(table: GateTable) -> list[str]:
-    """A cell a line, in the order in which they are tried, and under it what it is based on."""
+    """One line per cell, in matching order, followed by its basis."""
     lines = []
     for cell in table.cells:
         lines.append(str(cell))
@@ -49,7 +49,7 @@ def recommendation_lines(found: Recommendation) -> list[str]:
 
 
 def class_line(one: ClassTimes) -> str:
-    """What requests of a class got in a shared batch, under each arm."""
+    """Times of a class in a shared batch, under each arm."""
     times = ", ".join(
         f"{p95.value:.3g} under {arm}"
         + ("" if p95.low is None or p95.high is None else f" ({p95.low:.3g} to {p95.high:.3g})")
@@ -59,7 +59,7 @@ def class_line(one: ClassTimes) -> str:
 
 
 def crossover_lines(verdict: Verdict) -> list[str]:
-    """A crossover by router: what engines that cannot change k should be started with."""
+    """A crossover by router: start settings for engines that cannot change k."""
     graded = "" if verdict.grade is Grade.NONE else f", {verdict.grade}"
     what = words.start_with(verdict)
     lines = [f"crossover of {verdict.segment}: {what} ({verdict.pairs} pairs{graded})"]
@@ -85,7 +85,7 @@ def _move_lines(move: Move, found: Recommendation) -> list[str]:
 
 
 def _cost_lines(verdict: Verdict, found: Recommendation) -> list[str]:
-    """What the tokens of each arm cost, where the replica has a price."""
+    """Cost of each arm's tokens, if the replica has a price."""
     lines = []
     for arm, cost in costs(verdict, found.assessment.of_hour).items():
         more = "" if cost.difference is None else f", {cost.difference:+.3f} against target-only"
@@ -94,7 +94,7 @@ def _cost_lines(verdict: Verdict, found: Recommendation) -> list[str]:
 
 
 def diff_lines(old: GateTable, new: GateTable) -> list[str]:
-    """Cells that go with -, that come with +, in the order of the tables; empty if equal."""
+    """Removed cells with -, added cells with +, in the order of the tables; empty if equal."""
     before, after = _cell_lines(old), _cell_lines(new)
     if before == after:
         return []
@@ -104,7 +104,8 @@ def diff_lines(old: GateTable, new: GateTable) -> list[str]:
 
 
 def _cell_lines(table: GateTable) -> list[str]:
-    """Cells with their grade alone: new numbers for the same draft length are no difference."""
+    """Cells with their grade only, because new numbers for the same draft length are no
+    difference."""
     lines = [
         f"{cell} [{cell.basis.grade}]" if cell.basis is not None else str(cell)
         for cell in table.cells

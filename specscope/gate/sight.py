@@ -1,4 +1,4 @@
-"""What the autopilot looks at, read from the store."""
+"""Read the autopilot's evidence from the store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def look(
     table: GateTable,
     now: int,
 ) -> Sight:
-    """Replicas that served within the hour, what they run, and the verdicts so far.
+    """Read the replicas of the last hour, their epoch, and the verdicts so far.
 
     now: ns since 1970. Raises StoreError if the store cannot be read.
     """
@@ -41,7 +41,7 @@ def look(
 def sight_of(
     evidence: Evidence, state: AutopilotState, table: GateTable, replicas: int, epoch: str, now: int
 ) -> Sight:
-    """The same from evidence that was read. While it rests, it judges only what has changed."""
+    """Build the sight from evidence. During a rest it only checks for changes."""
     own = evidence_since(evidence, state)
     if not own.blocks:
         return Sight(replicas, epoch)
@@ -59,7 +59,7 @@ def sight_of(
 
 
 def _advice(own: Evidence, state: AutopilotState, epoch: str, now: int) -> Recommendation:
-    """What the gate should be. Why arms lose is worked out only if it changes."""
+    """The recommended gate. Causes of losses are diagnosed only if the table changes."""
     first = recommendation(own, now=now, epoch=state.epoch or epoch or None, explained=False)
     if not first.changes:
         return first
@@ -67,7 +67,7 @@ def _advice(own: Evidence, state: AutopilotState, epoch: str, now: int) -> Recom
 
 
 def evidence_since(evidence: Evidence, state: AutopilotState) -> Evidence:
-    """Only what ran under the autopilot since its last fresh start."""
+    """Keep only evidence under the autopilot since its last restart."""
     return replace(
         evidence,
         blocks=tuple(one for one in evidence.blocks if one.policy >= state.first),
@@ -78,7 +78,7 @@ def evidence_since(evidence: Evidence, state: AutopilotState) -> Evidence:
 
 
 def serving(store: Store, now: int) -> tuple[int, str]:
-    """How many replicas ran rounds within the hour, and the epoch of the one that started last."""
+    """Number of replicas with rounds in the last hour, and the epoch of the newest one."""
     hour = since_condition("started_at", now - HOUR_NS)
     names = {row["replica"] for row in store.rows(queries.policies_followed(hour))}
     boots = [boot for boot in store.rows(queries.boots()) if boot["replica"] in names]

@@ -1,8 +1,8 @@
-"""Where each arm of the autopilot stands beside the table in force, and whether it should stop.
+"""The standing of each autopilot arm against the table in force, and whether to stop it.
 
-To stop an arm takes less than to change a gate: the traffic loses nothing by it, and the arm comes
-back when something has changed. So each arm is tested by itself, one-sided, and wrongly stopped in
-at most one of twenty trials. Both tests hold however often one looks.
+Stopping an arm needs less evidence than changing a gate: the traffic loses nothing, and the arm
+returns after a change. So each arm has its own one-sided test, with at most 5 % wrong stops. Both
+tests hold at any time.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ FEW = 5  # pairs of a kind of traffic, below which its point estimate keeps no a
 
 @dataclass(frozen=True, slots=True)
 class ArmStanding:
-    """An arm beside the table in force. lost: at most, of its blocks' capacity; 0..1
+    """An arm compared with the table in force.
 
-    why: reason to stop it; empty if it goes on.
+    lost: upper limit of its lost share of capacity, 0..1. why: reason to stop it; empty if it
+    continues.
     """
 
     name: str
@@ -47,7 +48,7 @@ class ArmStanding:
 def standings_of(
     state: AutopilotState, table: GateTable, advice: Recommendation | None
 ) -> list[ArmStanding]:
-    """Every arm beside the table in force: what it may lose, and whether it should stop."""
+    """Every arm compared with the table in force: its possible loss, and whether to stop it."""
     incumbent = incumbent_of(table)
     names = dict.fromkeys((BASELINE, *(arm.name for arm in state.arms)))
     verdicts = advice.verdicts if advice else ()
@@ -68,7 +69,7 @@ def incumbent_of(table: GateTable) -> str:
 
 
 def contrasts_of(advice: Recommendation | None, arm: str, rival: str) -> list[LogRatio]:
-    """An arm against another in each kind of traffic, pairs in the order of time."""
+    """Contrasts of two arms in each kind of traffic, pairs in the order of time."""
     if advice is None or advice.experiment is None or advice.experiment.paired is None:
         return []
     ran = advice.experiment.paired
@@ -82,9 +83,9 @@ def contrasts_of(advice: Recommendation | None, arm: str, rival: str) -> list[Lo
 
 
 def behind_chosen(advice: Recommendation, names: Sequence[str]) -> dict[str, str]:
-    """Of the arms named, those that are not better than what is about to be put in force, and why.
+    """The named arms that are not better than the chosen arms, with reasons.
 
-    A gate changes once in a week, so the first arm that surely gains is not the one to take while
+    A gate changes at most once a week. So the first arm with a proven gain is not taken while
     another may gain more. The chosen arms themselves have no reason.
     """
     chosen = {move.place.verdict.arm or "" for move in advice.changes}
@@ -104,10 +105,11 @@ def in_time(pairs: Sequence[Pair]) -> list[Pair]:
 
 
 def reason_to_stop(contrasts: Sequence[LogRatio], rival: str = "the table in force") -> str:
-    """Why an arm should run no more; empty if it should go on.
+    """The reason to stop an arm; empty if it should continue.
 
-    contrasts: with its rival, of each kind of traffic. It stops if it surely loses in one
-    kind and looks better in none, or surely gains less than 3 % in every kind.
+    contrasts: with its rival, by kind of traffic. An arm stops if it loses with confidence in one
+    kind and looks better in none. It also stops if it gains less than 3 % with confidence in every
+    kind.
     """
     if not contrasts:
         return ""
@@ -123,11 +125,11 @@ def reason_to_stop(contrasts: Sequence[LogRatio], rival: str = "the table in for
 
 
 def surely_below(contrast: LogRatio, edge: float, alpha: float) -> bool:
-    """Whether an arm's log ratio lies below an edge, one-sided, at any look.
+    """One-sided test that an arm's log ratio lies below an edge, valid at any time.
 
-    Three tests share alpha: of the signs of pairs around the edge, from the first pair on;
-    Student's at each look before a sequence may be read, which finds what is far worse; and the
-    sequence from 20 pairs on.
+    Three tests share alpha: a sign test around the edge, from the first pair; Student's t at each
+    look before the first look of the sequence, which finds large losses; and the sequence from 20
+    pairs.
     """
     by_signs, by_student, by_sequence = (share * alpha for share in SHARES)
     if randomisation.loss_e_value(contrast.own - edge) >= 1.0 / by_signs:
@@ -142,7 +144,8 @@ def surely_below(contrast: LogRatio, edge: float, alpha: float) -> bool:
 
 
 def _lost_at_most(name: str, incumbent: str, verdicts: Sequence[Verdict], worst: float) -> float:
-    """Over segments, by their pairs; a segment without an interval counts as the worst."""
+    """Upper limit of the loss over segments, weighted by pairs; a segment without an interval
+    counts as the worst."""
     known = [(verdict.pairs, _against(verdict, name, incumbent)) for verdict in verdicts]
     met = [(pairs, one) for pairs, one in known if one is not None]
     total = sum(pairs for pairs, _ in met)

@@ -1,9 +1,9 @@
-"""The router's part of a crossover: which side gets which stream in each block.
+"""The router's part of a crossover: the side of each stream in each block.
 
-Blocks are numbered by time since 1970, as the hook numbers them, so a router that can divide the
-time by a block's length needs nobody to tell it when to swap. Which stream begins a pair on the
-left is a fair coin, drawn from the seed and the pair's number, known before the pair begins. Of
-three sides each pair swaps two, by turns; the third keeps its stream.
+Blocks are numbered by time since 1970, in the router as in the hook. So a router that divides the
+time by the block length swaps without a signal. A hash of the seed and the pair's number decides
+which stream starts on the left; it is known before the pair begins. With three sides, each pair
+swaps two of them by turns, and the third keeps its stream.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ BLOCK_S = 240  # of a block, where nobody says otherwise
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A crossover to be run. left, right: replicas; block_s: length of a block, whole seconds.
+    """The plan of a crossover.
 
-    third: replicas of a third side; empty for two sides. differs: the parts in which the sides are
-    meant to differ, besides speculation and its length.
+    left, right: replicas. block_s: length of a block in whole seconds. third: replicas of a third
+    side; empty for two sides. differs: declared differences between the sides, besides speculation
+    and its length.
     """
 
     left: tuple[str, ...]
@@ -66,13 +67,14 @@ class Swap:
 
     @property
     def least_pairs(self) -> int:
-        """Pairs of a deploy for a verdict; of three sides each two meet in a third of them."""
+        """Pairs of a deploy for a verdict; with three sides, each two meet in a third of the
+        pairs."""
         return LEAST_PAIRS * (len(self.sides) * (len(self.sides) - 1) // 2)
 
     @property
     def arrangements(self) -> list[tuple[int, ...]]:
-        """Every way in which streams may lie on sides: the first as they are numbered, then two
-        of them swapped. Each is the side of stream 0, of stream 1 and so on."""
+        """Every arrangement of streams on sides: first by number, then with two of them swapped.
+        Each lists the side of stream 0, of stream 1, and so on."""
         plain = list(range(len(self.sides)))
         swaps = [tuple(plain)]
         for one, other in combinations(plain, 2):
@@ -82,7 +84,7 @@ class Swap:
         return swaps
 
     def arrangement(self, block: int) -> int:
-        """Which of them holds in a block; the other block of a pair has the other one."""
+        """The arrangement in a block; the other block of a pair has the other one."""
         pair, half = divmod(block, 2)
         drawn = hashlib.blake2b(f"{self.seed}/{pair}".encode(), digest_size=1).digest()[0] & 1
         if not drawn ^ half:
@@ -95,7 +97,8 @@ class Swap:
         return self.arrangements[self.arrangement(block)][stream]
 
     def first_block(self, now: int) -> int:
-        """The first block of a pair that begins two blocks or more after a time. [ns since 1970]"""
+        """The first block of a pair that begins at least two blocks after a time. [ns since
+        1970]"""
         length = self.block_s * 10**9
         soonest = -(-now // length) + 2
         return soonest + soonest % 2
@@ -103,7 +106,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One block: when it begins, how streams lie on sides, and the side of each stream."""
+    """One block: its begin, its arrangement, and the side of each stream."""
 
     block: int
     begins: str
@@ -117,7 +120,7 @@ class Slot:
 
 
 def schedule(swap: Swap, first: int, hours: float) -> list[Slot]:
-    """All blocks from a first one on, for so long; whole pairs."""
+    """All blocks from the first one, for a period; complete pairs only."""
     count = 2 * max(1, round(hours * 1800 / swap.block_s))
     slots = []
     for block in range(first, first + count):
@@ -139,10 +142,9 @@ def crossover_policy(
 ) -> dict[str, Any]:
     """The policy under which hooks number the blocks; the table in force stays.
 
-    pairs: blocks of two sides after which it ends by itself; None: it goes on. author, words: as in
-    `next_table`.
+    pairs: number of pairs after which it ends; None for no end. author, words: as in `next_table`.
 
-    Raises UsageError if none is in force and default_k does not say what runs.
+    Raises UsageError if no table is in force and default_k is not given.
     """
     table = table_in_force(policies, now, default_k)
     if table is None:
@@ -173,7 +175,7 @@ def crossover_policy(
 
 
 def check_sides(swap: Swap, boots: Iterable[Boot]) -> list[str]:
-    """What to know before a crossover begins. boots: rows of `boot`.
+    """Notes to read before a crossover begins. boots: rows of `boot`.
 
     Raises UsageError if the newest starts of two sides differ in an undeclared part.
     """
@@ -196,12 +198,12 @@ def check_sides(swap: Swap, boots: Iterable[Boot]) -> list[str]:
 
 
 def swap_map(slots: Sequence[Slot]) -> str:
-    """HAProxy's map: of each block, how streams lie on sides."""
+    """HAProxy's map from a block to its arrangement."""
     return "".join(f"{slot.block} {slot.arrangement}\n" for slot in slots)
 
 
 def sides_map(swap: Swap) -> str:
-    """HAProxy's other map: of each arrangement and stream, the side; 0 is left."""
+    """HAProxy's map from an arrangement and a stream to the side; 0 is left."""
     return "".join(
         f"{len(swap.sides) * number + stream} {side}\n"
         for number, sides in enumerate(swap.arrangements)
@@ -210,7 +212,8 @@ def sides_map(swap: Swap) -> str:
 
 
 def haproxy(swap: Swap, addresses: Mapping[str, str], folder: str = "/etc/haproxy") -> str:
-    """A configuration that swaps by the clock. addresses: of replicas, host:port where known."""
+    """An HAProxy configuration that swaps by the clock. addresses: host:port of replicas, if
+    known."""
     count = len(swap.sides)
     backends = "\n".join(
         _backend(f"specscope_{side}", replicas, addresses)
@@ -238,8 +241,8 @@ if {{ req.hdr(x-session-id) -m found }}
 
 
 def nginx(swap: Swap, addresses: Mapping[str, str]) -> str:
-    """A configuration without a clock: another file in place of `specscope-swap.conf` and a reload
-    at each block's beginning swap the streams."""
+    """An nginx configuration. At each block's begin, replace `specscope-swap.conf` and reload to
+    swap the streams."""
     names = SIDES[: len(swap.sides)]
     shares = {2: "50% 0; * 1;", 3: "33.4% 0; 33.3% 1; * 2;"}[len(names)]
     choices = "".join(

@@ -1,4 +1,4 @@
-"""`specscope gate watch`: an experiment while it runs, until it ends."""
+"""`specscope gate watch`: follow an experiment until it ends."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ WORDS = {
 
 
 def watch(args: Namespace) -> int:
-    """Show an experiment until it is over; with --once or --json, as it stands now.
+    """Show an experiment until it ends; with --once or --json, show it once.
 
-    Unsettled when a segment has no answer yet.
+    Unsettled if a segment has no answer yet.
     """
     with open_store(args) as store:
         if args.once or args.json:
@@ -47,7 +47,7 @@ def watch(args: Namespace) -> int:
 
 
 def look(store: Store, number: int | None = None, now: int | None = None) -> ExperimentProgress:
-    """How an experiment stands. number: its policy's; None for the newest experiment.
+    """The progress of an experiment. number: number of its policy; None for the newest experiment.
 
     now: ns since 1970. Raises UsageError if there is none.
     """
@@ -69,7 +69,7 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], int] = time.time_ns,
 ) -> ExperimentProgress:
-    """Say how an experiment stands, again and again, until it is over; returns the last look."""
+    """Print the progress repeatedly until the experiment ends; returns the last one."""
     while True:
         try:
             seen = look(store, number, clock())
@@ -85,7 +85,7 @@ def follow(
 
 
 def progress_lines(seen: ExperimentProgress) -> list[str]:
-    """The whole of a look: where it stands, what it costs, a segment a line, and trouble."""
+    """All lines of a progress: stage, cost, one line per segment, and problems."""
     return [
         status_line(seen),
         *([cost_line(seen.cost)] if seen.cost else []),
@@ -96,7 +96,7 @@ def progress_lines(seen: ExperimentProgress) -> list[str]:
 
 
 def status_line(seen: ExperimentProgress) -> str:
-    """Where it stands, in one line."""
+    """The stage, in one line."""
     of = f" of {seen.planned}" if seen.planned else ""
     where = f" on {_counted(seen.replicas, 'replica')}" if seen.replicas else ""
     left = f", {_span(seen.left_s)} left" if seen.left_s else ""
@@ -110,14 +110,14 @@ def status_line(seen: ExperimentProgress) -> str:
 
 
 def cost_line(cost: ExperimentCost) -> str:
-    """What it has cost so far."""
+    """The cost so far."""
     what = "cost" if cost.share >= 0 else "gained"
     spent = "" if cost.spent is None else f", {abs(cost.spent):.1%} of that of the whole window"
     return f"its arms {what} {abs(cost.share):.1%} of capacity against {cost.against}{spent}"
 
 
 def trouble_lines(seen: ExperimentProgress) -> list[str]:
-    """What keeps it from answering."""
+    """Problems that delay the answer."""
     lines = [f"no rounds for a block from {', '.join(seen.silent)}"] if seen.silent else []
     if seen.stage is Stage.RUNNING and not seen.replicas and not seen.silent:
         lines.append("no replica has run a block of it yet: is there traffic, and a sidecar?")
@@ -125,7 +125,7 @@ def trouble_lines(seen: ExperimentProgress) -> list[str]:
 
 
 def progress_json(seen: ExperimentProgress) -> dict[str, Any]:
-    """A look as plain values."""
+    """A progress as plain values."""
     return {**asdict(seen), "decided": seen.decided, "left_s": seen.left_s}
 
 

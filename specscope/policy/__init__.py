@@ -1,1 +1,1 @@
-"""Gate policies: the table of draft lengths, the stored row, and the service that takes them."""
+"""Gate policies: the table of draft lengths, the stored row, and the service that applies them."""

@@ -1,4 +1,4 @@
-"""The arms of an experiment: what each is called in a policy, and the table that it runs."""
+"""The arms of an experiment: the name of each in a policy, and its table."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from specscope_hook.gate import CURRENT
 
 @dataclass(frozen=True, slots=True)
 class PolicyArm:
-    """One arm. `k0`, `k4` and `current` say by their names what they run.
+    """One arm. The names `k0`, `k4` and `current` define their tables.
 
-    cells: put before the table in force, for an arm that changes it. table: all that the arm runs,
-    for an arm with a table of its own.
+    cells: for an arm that changes the table in force, cells that precede it. table: for an arm with
+    its own table, that table.
     """
 
     name: str
@@ -25,7 +25,7 @@ class PolicyArm:
 
     @property
     def has_table(self) -> bool:
-        """Whether it may give different requests different draft lengths."""
+        """Whether draft lengths may differ between its requests."""
         return arm_k(self.name) is None
 
     @property
@@ -34,14 +34,14 @@ class PolicyArm:
         return self.table is None and self.has_table
 
     def runs(self, in_force: GateTable) -> GateTable:
-        """The table that it runs beside a table in force."""
+        """The table that the arm runs, given the table in force."""
         if self.table is not None:
             return self.table
         k = arm_k(self.name)
         return in_force.with_first(self.cells) if k is None else GateTable((), k)
 
     def as_json(self) -> dict[str, Any]:
-        """As a policy writes it."""
+        """The JSON value in a policy."""
         body: dict[str, Any] = {"name": self.name}
         if self.table is not None:
             return body | self.table.as_json()
@@ -49,7 +49,7 @@ class PolicyArm:
 
 
 def table_of_arm(policy: Mapping[str, Any], name: str) -> GateTable | None:
-    """The table that an arm of a policy runs; None if the policy does not say.
+    """The table of an arm of a policy; None if the policy does not define it.
 
     Raises UsageError if the table cannot be read.
     """

@@ -1,7 +1,7 @@
-"""What a policy says of the autopilot: its settings, and how far it has come.
+"""The autopilot's settings and state, as part of a policy.
 
-The state is in the policy, so a service that starts anew goes on where the last one stopped, and a
-policy that anybody else writes ends it.
+The policy contains the state, so a restarted service continues where the last one stopped. A policy
+from anybody else ends the autopilot.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class AutopilotState:
     """Settings, and the state after a step.
 
     arms: candidates, without `k0` and the table in force, which always run. budget: share of
-    capacity that may be lost; worst: loss of an arm without evidence. 0..1 applies: whether it
-    changes the table by itself; else it proposes. block_s, window_h: length of a block, and how
-    far one step reaches. began: when the accounting began, since: whose blocks count as evidence;
-    ns since 1970. first: the first policy of these blocks. spent_s: seconds of capacity that blocks
-    before `first` cost at most. stopped: arms that run no more, with the reason. epoch: whose
-    blocks count; empty before any ran. rests: whether nothing is in question until something
-    changes. closed_loop: whether clients wait for their answers.
+    capacity that may be lost, 0..1. worst: assumed loss of an arm without evidence, 0..1. applies:
+    whether it changes the table; otherwise it proposes. block_s, window_h: lengths of a block and
+    of a window. began: begin of the accounting, ns since 1970. since: blocks from here on count as
+    evidence, ns since 1970. first: the first policy of these blocks. spent_s: upper limit of the
+    cost of blocks before `first`, in seconds of capacity. stopped: stopped arms, with the reason.
+    epoch: epoch of the evidence; empty before any. rests: whether there is no candidate until
+    something changes. closed_loop: whether clients wait for their answers.
     """
 
     arms: tuple[PolicyArm, ...]
@@ -47,18 +47,18 @@ class AutopilotState:
     closed_loop: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """The part of a policy that it is."""
+        """The JSON values in a policy."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
         arms = {"arms": [arm.as_json() for arm in self.arms], "stopped": dict(self.stopped)}
         return {KEY: plain | arms, "closed_loop": self.closed_loop}
 
     def resting(self) -> AutopilotState:
-        """The same with nothing in question."""
+        """The state without candidates."""
         return replace(self, rests=True)
 
 
 def autopilot_state(body: Mapping[str, Any]) -> AutopilotState | None:
-    """The state that a policy carries; None if no autopilot wrote it, or it cannot be read."""
+    """The state in a policy; None if no autopilot wrote it, or if it is unreadable."""
     raw = body.get(KEY)
     if not isinstance(raw, dict):
         return None

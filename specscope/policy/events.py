@@ -1,4 +1,4 @@
-"""Changes of the gate as rows of table `event`, so that every screen can show who did what."""
+"""Changes of the gate as rows of table `event`, for every screen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specscope_agent.schemas import schema
 
 
 def policy_event(body: Mapping[str, Any], note: str, at: int) -> dict[str, Any]:
-    """The event that a new policy is. at: ns since 1970."""
+    """The event of a new policy. at: ns since 1970."""
     number = body["policy"]
     detail = {name: body[name] for name in ("restores", "stops", "last_pair") if name in body}
     return event(
@@ -22,7 +22,7 @@ def policy_event(body: Mapping[str, Any], note: str, at: int) -> dict[str, Any]:
 
 
 def kind_of(body: Mapping[str, Any]) -> str:
-    """The kind of event, see EVENT_KINDS, that a policy is."""
+    """The kind of a policy's event (EVENT_KINDS)."""
     if body.get("detach") is True:
         return "detach"
     if "restores" in body:
@@ -42,7 +42,7 @@ def event(
     note: str = "",
     detail: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """A row of table `event`; see its record for what each column means."""
+    """A row of table `event`; its record describes the columns."""
     return {
         "at": at,
         "kind": kind,
@@ -58,5 +58,5 @@ def event(
 
 
 def event_rows(events: list[dict[str, Any]]) -> pa.Table:
-    """Events as a table that a store takes."""
+    """Events as an Arrow table for the store."""
     return pa.Table.from_pylist(events, schema=schema("event"))

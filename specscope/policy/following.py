@@ -1,4 +1,4 @@
-"""Which policy each replica follows, by its newest round."""
+"""The policy that each replica follows, from its newest round."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ LATELY_NS = 600 * 10**9  # within which a replica that runs has sent a round
 
 
 def replicas_by_policy(store: Store, now: int) -> dict[int | None, list[str]]:
-    """The replicas that ran rounds lately, by the policy of their newest round; None: of none.
+    """Replicas with recent rounds, by the policy of their newest round; the key None means no
+    policy.
 
     now: ns since 1970. Raises StoreError if the store cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Policies through the service, for a store that it owns and nobody else may write."""
+"""Apply policies through the service that owns the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A service that takes policies from who knows its token."""
+    """A service that accepts policies from clients with its token."""
 
     address: str
     token: str = field(default="", repr=False)
@@ -27,10 +27,11 @@ class Remote:
 
     @classmethod
     def chosen(cls, environ: Mapping[str, str], given: str | None, dsn: str) -> Remote | None:
-        """The service that was given, or the environment's where the store can only be read.
+        """The given service, or the environment's if the store is read-only; None to write the
+        store directly.
 
-        None if neither is; then the store itself is written. Raises UsageError for an
-        address that is none, without a token, or if the token would cross a network in the clear.
+        Raises UsageError for an invalid address, without a token, or if the token would cross a
+        network unencrypted.
         """
         read_only = dsn.startswith("http")
         address = given or (environ.get("SPECSCOPE_SERVICE") if read_only else None)
@@ -52,20 +53,20 @@ class Remote:
         return cls(address, token, security)
 
     def apply(self, body: Mapping[str, Any], note: str) -> int:
-        """Put a policy in force; returns its number once the store has it.
+        """Put a policy in force; returns its number after the store has it.
 
-        Raises NumberTaken if another came first, UsageError for a policy that cannot be
-        followed, ServiceError if the service refuses or cannot be reached.
+        Raises NumberTaken if another policy has the number, UsageError for an invalid policy,
+        ServiceError if the service refuses it or is unreachable.
         """
         wire = _wire()
         policy = wire.Policy(number=body["policy"], json=json.dumps(body), note=note)
         return int(self._call("Apply", policy).number)
 
     def keep(self, replay: str) -> int:
-        """Store the verdicts of a replay, its result as JSON. Returns how many there are.
+        """Store the verdicts of a replay's JSON result; returns their number.
 
-        Raises UsageError for a result that is none, ServiceError if the service refuses or
-        cannot be reached.
+        Raises UsageError for an invalid result, ServiceError if the service refuses it or is
+        unreachable.
         """
         return int(self._call("Keep", _wire().Replay(json=replay)).verdicts)
 
@@ -107,7 +108,7 @@ class Remote:
 
 
 def _wire() -> Any:
-    """The messages. Raises MissingExtra without gRPC."""
+    """Import the message types. Raises MissingExtra without gRPC."""
     try:
         import grpc  # noqa: F401
 

@@ -1,4 +1,4 @@
-"""Ways back: to an earlier table, and out of an experiment before its end."""
+"""Rollbacks: restore an earlier table, or end an experiment early."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from specscope.policy.table import read_table
 def rolled_back(
     policies: Sequence[StoredPolicy], *, now: int, to: int | None = None, author: str = ""
 ) -> dict[str, Any]:
-    """An earlier table, under a new number and without blocks.
+    """A new policy with an earlier table and without blocks.
 
-    to: the policy whose table it is. None ends the experiment that runs, or else goes back to the
-    table that was in force before the present one. now: ns since 1970.
+    to: number of the policy to restore. None ends the running experiment, or else restores the
+    table before the present one. now: ns since 1970.
 
-    Raises UsageError if there is none to go back to, or `to` put no table in force.
+    Raises UsageError without an earlier table, or if policy `to` put no table in force.
     """
     tables = with_table(policies)
     if not tables:
@@ -33,16 +33,16 @@ def rolled_back(
 def stopped(
     policies: Sequence[StoredPolicy], experiment: StoredPolicy, *, now: int, author: str = ""
 ) -> dict[str, Any]:
-    """A policy that ends an experiment early: the table that would have held after it."""
+    """A policy that ends an experiment early, with the table for after its end."""
     table = read_table(experiment.body.get("fallback") or experiment.body)
     return next_table(policies, table, now=now, author=author, stops=experiment.number)
 
 
 def standing(policies: Sequence[StoredPolicy]) -> list[StoredPolicy]:
-    """The policies that nobody took back, oldest first.
+    """The policies that no rollback revoked, oldest first.
 
-    A rollback removes those that followed the policy that it restores, so that a second rollback
-    goes on from there.
+    A rollback revokes all policies after the restored one, so a second rollback continues from
+    there.
     """
     kept: list[StoredPolicy] = []
     for policy in with_table(policies):
@@ -57,7 +57,7 @@ def standing(policies: Sequence[StoredPolicy]) -> list[StoredPolicy]:
 
 
 def _before(policies: Sequence[StoredPolicy], now: int) -> StoredPolicy:
-    """The policy to which one step back leads."""
+    """The policy one step back."""
     *earlier, newest = standing(policies)
     for policy in reversed(earlier):
         if policy.table_at(now) != newest.table_at(now):

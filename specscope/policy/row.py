@@ -1,4 +1,4 @@
-"""A policy as the store keeps it: one row, with the whole of it as JSON."""
+"""A policy as one row of the store, with its JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specscope_hook.gate import Gate
 def policy_row(body: Mapping[str, Any], note: str, created_at: int) -> pa.Table:
     """One row of table `policy`; created_at in ns since 1970.
 
-    Raises PolicyError if the hook could not follow it, or a value does not fit its column.
+    Raises PolicyError if no hook can follow the policy, or if a value does not fit its column.
     """
     gate = Gate.from_policy(dict(body))
     row = {

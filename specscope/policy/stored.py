@@ -1,7 +1,7 @@
 """The numbered, immutable policies in the store, and the next one.
 
-A policy is never changed: a new table, an experiment and a rollback are each a new number.
-Sidecars receive the newest; a hook that cannot read it keeps the one before.
+A new table, an experiment and a rollback each get a new number. Sidecars receive the newest policy;
+a hook that cannot read it keeps the one before.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ LONGEST_BLOCK_S = 7 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class StopRules:
-    """What ends an experiment before its last pair; the service sees to it.
+    """Conditions on which the service ends an experiment before its last pair.
 
-    when_decided: once every segment has an answer that a gate may change on. loss_budget: once
-    its arms have cost this share of the capacity of its whole window; None: never.
+    when_decided: every segment has an answer on which a gate may change. loss_budget: the arms have
+    cost this share of the capacity of the whole window; None for no limit.
     """
 
     when_decided: bool = False
     loss_budget: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The part of a policy that they are."""
+        """The JSON values in a policy."""
         return {"stop": {"when_decided": self.when_decided, "loss_budget": self.loss_budget}}
 
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """A policy as the store has it. created_at: ns since 1970."""
+    """A policy of the store. created_at: ns since 1970."""
 
     number: int
     created_at: int
@@ -62,28 +62,28 @@ class StoredPolicy:
 
     @property
     def author(self) -> str:
-        """Who wrote it; empty if nobody said."""
+        """The author; empty if unknown."""
         author = self.body.get("author")
         return author if isinstance(author, str) else ""
 
     @property
     def closed_loop(self) -> bool:
-        """Whether whoever wrote it says that clients wait for their answers."""
+        """Whether the policy declares that clients wait for their answers."""
         return says_closed_loop(self.body)
 
     @property
     def restores(self) -> int | None:
-        """The policy whose table it put in force again; None if it is no rollback."""
+        """Number of the policy that it restores; None if it is no rollback."""
         return _number(self.body.get("restores"))
 
     @property
     def stops(self) -> int | None:
-        """The experiment that it ended early; None if it ended none."""
+        """Number of the experiment that it ends early; None if it ends none."""
         return _number(self.body.get("stops"))
 
     @property
     def stop_rules(self) -> StopRules:
-        """What ends it early; what cannot be read ends nothing."""
+        """Conditions for an early end; unreadable ones are ignored."""
         raw = self.body.get("stop")
         if not isinstance(raw, dict):
             return StopRules()
@@ -99,9 +99,9 @@ class StoredPolicy:
 
     @property
     def span(self) -> tuple[int, int | None] | None:
-        """When its blocks begin and end [ns since 1970]; None if it has none.
+        """Begin and end of its blocks, ns since 1970; None without blocks.
 
-        The end is None for blocks that go on until another policy comes.
+        The end is None for blocks that continue until the next policy.
         """
         gate = Gate.from_policy(dict(self.body))
         if gate.kind != "blocks" or not gate.block_ms:
@@ -111,23 +111,23 @@ class StoredPolicy:
         return gate.first_pair * pair_ns, None if last is None else (last + 1) * pair_ns
 
     def ended(self, now: int) -> bool:
-        """Whether its last pair is over at a time, ns since 1970."""
+        """Whether its last pair has ended at a time, ns since 1970."""
         span = self.span
         return span is not None and span[1] is not None and now >= span[1]
 
     def runs(self, now: int) -> bool:
-        """Whether it is an experiment with an end that has not come, ns since 1970."""
+        """Whether it is an experiment that ends after a time, ns since 1970."""
         span = self.span
         return span is not None and span[1] is not None and now < span[1]
 
     def table_at(self, now: int) -> GateTable:
-        """The table that it puts in force at a time, ns since 1970: its fallback after its end."""
+        """The table in force at a time, ns since 1970; after its end, its fallback."""
         fallback = self.body.get("fallback")
         return read_table(fallback) if fallback and self.ended(now) else self.table
 
     @property
     def fault(self) -> str:
-        """Why its table cannot be read; empty if it can."""
+        """The reason for an unreadable table; empty if it is readable."""
         try:
             read_table(self.body)
         except UsageError as error:
@@ -137,7 +137,7 @@ class StoredPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A table that was in force, and since when (ns since 1970)."""
+    """A table that was in force, and its begin in ns since 1970."""
 
     created_at: int
     table: GateTable
@@ -158,24 +158,25 @@ def read_policies(store: Store) -> list[StoredPolicy]:
 
 
 def history(policies: Sequence[StoredPolicy]) -> list[Change]:
-    """The tables that were in force, oldest first; policies without a readable one left out."""
+    """The tables that were in force, oldest first; policies without a readable table are left
+    out."""
     return [Change(policy.created_at, policy.table) for policy in with_table(policies)]
 
 
 def newest_with_table(policies: Sequence[StoredPolicy]) -> StoredPolicy | None:
-    """The policy whose table is in force; None if none has one."""
+    """The policy whose table is in force; None without a table."""
     tables = with_table(policies)
     return tables[-1] if tables else None
 
 
 def with_table(policies: Sequence[StoredPolicy]) -> list[StoredPolicy]:
-    """Those that put a table in force, oldest first. A hook keeps the one before where it cannot
-    read a policy, so it never was in force."""
+    """The policies that put a table in force, oldest first. Unreadable policies are left out,
+    because hooks keep the one before."""
     return [policy for policy in policies if policy.kind in WITH_TABLE and not policy.fault]
 
 
 def unread(policies: Sequence[StoredPolicy]) -> list[str]:
-    """A note for each policy that is newer than the table in force and that no hook follows."""
+    """A note for each policy after the table in force that no hook follows."""
     found = newest_with_table(policies)
     newer = [policy for policy in policies if found is None or policy.number > found.number]
     return [
@@ -193,7 +194,8 @@ def says_closed_loop(body: Mapping[str, Any]) -> bool:
 def table_in_force(
     policies: Sequence[StoredPolicy], now: int, default_k: int | None
 ) -> GateTable | None:
-    """The table in force at a time, ns since 1970; that of `default_k` if none ever was.
+    """The table in force at a time, ns since 1970; before the first table, the table of
+    `default_k`.
 
     None if neither is known.
     """
@@ -212,11 +214,11 @@ def next_table(
     author: str = "",
     **words: Any,
 ) -> dict[str, Any]:
-    """A policy that puts a table in force; what the one before says besides is kept.
+    """A policy that puts a table in force and keeps all other parts of the previous policy.
 
-    hold_out: a share of pairs that go on comparing the table with target-only, so that its
-    evidence does not end; None for none. author: who wants it. words: further parts of the
-    policy, which hooks look past.
+    hold_out: blocks for a share of pairs that keep comparing the table with target-only, for
+    continuous evidence; None for none. author: author of the change. words: further parts of the
+    policy, which hooks ignore.
     """
     before = newest_with_table(policies)
     kept = {} if before is None else {k: v for k, v in before.body.items() if k == "guardrail"}
@@ -249,15 +251,15 @@ def next_table(
 
 
 def until(first: int, pairs: int, table: GateTable) -> dict[str, Any]:
-    """The parts of a policy that end it: its last pair, and the table that holds after it.
+    """The parts of a policy that end it: its last pair, and the table for afterwards.
 
-    Hooks obey them by themselves, so an experiment ends when nobody is left to end it.
+    Hooks apply them without the service, so an experiment always ends.
     """
     return {"last_pair": first + max(pairs, 1) - 1, "fallback": table.as_json()}
 
 
 def detached(policies: Sequence[StoredPolicy], *, author: str = "") -> dict[str, Any]:
-    """A policy that turns every hook off until its process starts again; the table stays."""
+    """A policy that turns every hook off until its process restarts; the table stays."""
     before = newest_with_table(policies)
     table = GateTable() if before is None else before.table
     return checked({**next_table(policies, table, now=0, author=author), "detach": True})
@@ -265,12 +267,13 @@ def detached(policies: Sequence[StoredPolicy], *, author: str = "") -> dict[str,
 
 @dataclass(frozen=True, slots=True)
 class HoldOut:
-    """Blocks that keep comparing. share: of pairs; block_s, burn_in_s: of a block. [s]
+    """Blocks for comparison under a policy.
 
-    pairs: after so many the policy ends by itself, and its table holds; None: it goes on.
-    tables: the arms whose names do not say what they run.
+    share: experimental share of pairs. block_s, burn_in_s: seconds of a block and of its burn-in.
+    pairs: number of pairs after which the policy ends and its table holds; None for no end. tables:
+    arms whose names do not define their tables.
 
-    Raises UsageError for blocks so short or so long that no hook can number them.
+    Raises UsageError if a block is too short or too long for the hook's numbers.
     """
 
     share: float
@@ -281,7 +284,7 @@ class HoldOut:
     tables: tuple[PolicyArm, ...] = ()
 
     def arms_json(self) -> list[dict[str, Any]]:
-        """The arms as a policy writes them."""
+        """The JSON values of the arms in a policy."""
         defined = {arm.name: arm.as_json() for arm in self.tables}
         return [defined.get(name, {"name": name}) for name in self.arms]
 
@@ -296,14 +299,14 @@ class HoldOut:
 def first_pair(now: int, block_s: float, arms: int) -> int:
     """The first pair that begins at least two block lengths from now (ns since 1970).
 
-    Pair p of n arms begins p * n * block after 1970, on every replica alike.
+    On every replica, pair p of n arms begins p * n * block after 1970.
     """
     block_ns = round(block_s * 1e9)
     return math.ceil((now + 2 * block_ns) / (arms * block_ns))
 
 
 def checked(body: dict[str, Any]) -> dict[str, Any]:
-    """A policy that the hook will read. Raises UsageError with what is wrong with it."""
+    """Check that the hook can read a policy. Raises UsageError with the fault."""
     try:
         Gate.from_policy(body)
     except PolicyError as error:
@@ -314,10 +317,10 @@ def checked(body: dict[str, Any]) -> dict[str, Any]:
 def write_policy(
     store: Store, body: Mapping[str, Any], note: str, now: int, service: Remote | None = None
 ) -> int:
-    """Add a policy, through the service where one is given; sidecars follow within seconds.
+    """Add a policy, through the service if one is given; sidecars receive it within seconds.
 
-    Returns its number. Raises StoreError if the store cannot be written, UsageError for a
-    read endpoint without its service, ServiceError if the service does not take it.
+    Returns its number. Raises StoreError if the store cannot be written, UsageError for a read
+    endpoint without its service, ServiceError if the service refuses it.
     """
     if service is not None:
         return service.apply(body, note)
@@ -331,10 +334,10 @@ def write_policy(
 
 
 def insert_policy(store: Store, body: Mapping[str, Any], note: str, now: int) -> None:
-    """Add a policy and the event that it is to a store that this process may write.
+    """Add a policy and its event to a store that this process may write.
 
-    now: ns since 1970. Raises PolicyError if no hook could follow it, StoreError if the store
-    cannot be written.
+    now: ns since 1970. Raises PolicyError if no hook can follow it, StoreError if the store cannot
+    be written.
     """
     store.insert("policy", policy_row(body, note, now))
     store.insert("event", event_rows([policy_event(body, note, now)]))

@@ -1,4 +1,4 @@
-"""The decision table: class and ranges to a draft length, first match wins."""
+"""The gate table: maps class and ranges to a draft length; the first match wins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AXES = ("context", "output", "batch", "queue")
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A sequence before a round: class, tokens in its cache and asked for, batch, queue."""
+    """A sequence before a round: class, cached tokens, requested tokens, batch, queue."""
 
     class_: str = ""
     context: int = 0
@@ -33,11 +33,11 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What a cell is based on, for those who read the table; the hook looks past it.
+    """The evidence behind a cell, for readers of the table; the hook ignores it.
 
-    grade: measured or replayed. ratio, low, high: of `arm` over `baseline`; count: of pairs, or
-    of requests of a replay. route: its class belongs in a pool of its own. tpot_ms: what the
-    95th percentile of its time per output token may be. Unknown is None.
+    grade: measured or replayed. ratio, low, high: `arm` over `baseline`. count: number of pairs, or
+    of requests of a replay. route: its class belongs in its own pool. tpot_ms: limit of the 95th
+    percentile of time per output token. Unknown values are None.
     """
 
     grade: str
@@ -72,7 +72,8 @@ class Basis:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Where its k applies. None: everywhere. Two cells are equal whatever they are based on."""
+    """A row of the table: the range in which its k applies. None means everywhere. Equality ignores
+    the basis."""
 
     k: int
     class_: str | None = None
@@ -95,7 +96,7 @@ class Cell:
         return all(_covers(getattr(self, axis), getattr(other, axis)) for axis in AXES)
 
     def within(self, other: Cell) -> Cell | None:
-        """Its part inside another cell's class and ranges; None if they share nothing."""
+        """The intersection with another cell's class and ranges; None if it is empty."""
         if None not in (self.class_, other.class_) and self.class_ != other.class_:
             return None
         found = [_common(getattr(self, axis), getattr(other, axis)) for axis in AXES]
@@ -123,7 +124,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class GateTable:
-    """Cells in order, and the draft length where none matches."""
+    """Cells in order, and the draft length if none matches."""
 
     cells: tuple[Cell, ...] = ()
     default_k: int = 0
@@ -136,7 +137,7 @@ class GateTable:
         return self.default_k
 
     def with_first(self, cells: tuple[Cell, ...]) -> GateTable:
-        """These cells before the others; what they cover goes."""
+        """Put these cells first, and drop cells that they cover."""
         kept = [old for old in self.cells if not any(new.covers(old) for new in cells)]
         return GateTable((*cells, *kept), self.default_k)
 
@@ -146,12 +147,12 @@ class GateTable:
         return max([self.default_k, *(cell.k for cell in self.cells)])
 
     def as_json(self) -> dict[str, Any]:
-        """The two parts of a policy that a table is."""
+        """The JSON values in a policy: cells and default."""
         return {"table": [cell.as_json() for cell in self.cells], "default_k": self.default_k}
 
 
 def read_table(policy: Mapping[str, Any]) -> GateTable:
-    """The table inside a policy's JSON. Raises UsageError with what is wrong with it."""
+    """Read the table in a policy's JSON. Raises UsageError with the fault."""
     try:
         gate = Gate.from_policy({"policy": 0, **policy})
     except PolicyError as error:
@@ -165,8 +166,8 @@ def read_table(policy: Mapping[str, Any]) -> GateTable:
 
 
 def unknown_keys(table: Mapping[str, Any]) -> list[str]:
-    """Names in a table's cells that mean nothing; the hook looks past them, so a misspelt
-    `class` would be a cell of every class."""
+    """Unknown names in a table's cells. The hook ignores them, so a misspelt `class` would match
+    every class."""
     cells = table.get("table")
     if not isinstance(cells, list):
         return []
@@ -175,7 +176,7 @@ def unknown_keys(table: Mapping[str, Any]) -> list[str]:
 
 
 def _basis(raw: Any) -> Basis | None:
-    """What a policy says that a cell is based on; what this version does not know is left out."""
+    """Read a cell's basis from a policy; unknown parts are ignored."""
     if not isinstance(raw, dict) or raw.get("grade") not in GRADES:
         return None
     kinds = {"route": bool, "count": int} | dict.fromkeys(("arm", "baseline", "primary"), str)
@@ -190,7 +191,7 @@ def _basis(raw: Any) -> Basis | None:
 
 
 def range_of(buckets: Buckets, name: str | None) -> Limits | None:
-    """The values of a bucket as a half-open range; None for no bucket, or `unknown`."""
+    """The values of a bucket as a half-open range; None without a bucket, or for `unknown`."""
     if name is None or name not in buckets.names:
         return None
     place = buckets.names.index(name)
@@ -211,7 +212,7 @@ def _holds(limits: Limits | None, value: int) -> bool:
 
 
 def _common(one: Limits | None, other: Limits | None) -> Limits | None:
-    """What both ranges hold; low equals high if that is nothing."""
+    """The intersection of two ranges; low equals high if it is empty."""
     if one is None or other is None:
         return one or other
     low = max(one[0], other[0])

@@ -1,7 +1,7 @@
-"""Why a round yields too few tokens for its price. Each: `facts -> what would be saved`.
+"""Causes of too few tokens per round. Each function maps `facts` to the time that a repair saves.
 
-How often another class keeps its drafts is no reference. A class is held against its own
-break-even, as far as a better draft could bring it, and against its own past.
+The acceptance of another class is no reference. A class is compared with its own break-even, as far
+as a better draft could reach it, and with its own past.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _COLLAPSE = 0.5
 
 
 def low_acceptance(facts: Facts) -> Seen:
-    """Fewer tokens per round than its price asks for.
+    """Tokens per round are below break-even.
 
-    The reference is the class's own break-even, as far as a draft with half the refusals would
-    come, or what the class yielded in an earlier epoch.
+    The reference is the class's own break-even, limited to the yield of a draft with half the
+    rejections, or the class's own yield in an earlier epoch.
     """
     numbers: dict[str, float | str] = {
         "tokens": _plain(facts.tokens),
@@ -45,8 +45,8 @@ def low_acceptance(facts: Facts) -> Seen:
 
 
 def draft_mismatch(facts: Facts) -> Seen | None:
-    """The first position is kept under half as often as in the class's own past, or hardly ever:
-    tokenizer, template or temperature differ between draft and target."""
+    """Acceptance at the first position is under half of the class's own past, or nearly zero.
+    Tokenizer, template or temperature differ between draft and target."""
     hazard = _hazards(facts)
     if hazard is None:
         return None
@@ -57,9 +57,10 @@ def draft_mismatch(facts: Facts) -> Seen | None:
 
 
 def late_positions(facts: Facts) -> Seen | Missing | None:
-    """Acceptance collapses at a position: drafts behind it are paid for and hardly ever kept.
+    """Acceptance collapses at a position: later draft tokens cost time and are hardly ever
+    accepted.
 
-    Without it: drafts that end before that position.
+    The repair ends drafts before that position.
     """
     hazard, tested = _hazards(facts), facts.tested
     draft, verify = facts.arm_cost["draft"], facts.excess("verify")
@@ -86,12 +87,13 @@ def late_positions(facts: Facts) -> Seen | Missing | None:
 
 
 def adapter_mismatch(facts: Facts) -> Seen | Missing | None:
-    """A LoRA adapter whose requests keep the first position under 0.6 as often as the others."""
+    """Requests of a LoRA adapter accept the first position under 0.6 times as often as the
+    others."""
     return _odd_kinds(facts, lambda kind: bool(kind) and "guided" not in kind.split())
 
 
 def grammar_mismatch(facts: Facts) -> Seen | Missing | None:
-    """Requests under a grammar keep less: the draft does not know it."""
+    """Requests under a grammar accept fewer tokens, because the draft does not know the grammar."""
     guided = [kind for kind in facts.kinds if "guided" in kind.split()]
     if facts.kinds and not guided:
         return None
@@ -106,7 +108,8 @@ def grammar_mismatch(facts: Facts) -> Seen | Missing | None:
 
 
 def drafter_window(facts: Facts) -> Seen | Missing | None:
-    """The first position breaks, by half or more, at a context: there the draft's window ends."""
+    """Acceptance at the first position halves beyond some context length: the draft's window ends
+    there."""
     rows = facts.epoch_traffic.by_context(facts.arm.arm, facts.segment.class_)
     rows = [(name, kept) for name, kept in rows if kept.tested >= _ENOUGH]
     if len(rows) < 2:
@@ -134,7 +137,8 @@ def drafter_window(facts: Facts) -> Seen | Missing | None:
 
 
 def _odd_kinds(facts: Facts, chosen: Callable[[str], bool]) -> Seen | Missing | None:
-    """Chosen kinds of request whose first position is kept under 0.6 as often as the best's."""
+    """The chosen kinds of request that accept the first position under 0.6 times as often as the
+    best."""
     if not facts.kinds_known:
         return Missing(("block_part.kinds",))
     kinds = {kind: sums for kind, sums in facts.kinds.items() if sums[0, 2] >= _ENOUGH}
@@ -157,7 +161,7 @@ def _odd_kinds(facts: Facts, chosen: Callable[[str], bool]) -> Seen | Missing | 
 
 
 def _more(best: Array, odd: Array) -> Array:
-    """Tokens that requests of one kind would have yielded more, if they were like the best."""
+    """Additional tokens if requests of one kind had the acceptance of the best kind."""
     rounds = np.maximum(odd[:, 0], 1e-9)
     return rounds * np.maximum(0.0, best[:, 1] / np.maximum(best[:, 0], 1e-9) - odd[:, 1] / rounds)
 
@@ -171,13 +175,13 @@ def _of_odd(odd: list[str], best: str, first: Mapping[str, float]) -> Numbers:
 
 
 def _reference(facts: Facts) -> Array:
-    """Tokens per round that a class is held to."""
+    """Reference tokens per round of a class."""
     reference = np.minimum(facts.break_even, _reach(facts))
     return reference if facts.past is None else np.maximum(reference, facts.past.tokens)
 
 
 def _reach(facts: Facts) -> Array:
-    """Tokens per round if the avoidable refusals were avoided, and texts ended as they do."""
+    """Tokens per round without the avoidable rejections, with texts that end where they do now."""
     hazard = _hazards(facts)
     if hazard is None:
         return facts.tokens + _AVOIDABLE * (facts.k + 1.0 - facts.tokens)
@@ -196,5 +200,5 @@ def _hazards(facts: Facts) -> Array | None:
 
 
 def _plain(values: Array) -> float:
-    """Of the evidence as it came."""
+    """The value of draw 0, the original evidence."""
     return float(values[0])

@@ -1,4 +1,4 @@
-"""What a cause is: a name, the part of the round that it is behind, and a look at the facts."""
+"""A cause: its name, the part of the round that it belongs to, and a check of the facts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Numbers = Mapping[str, float | str]
 
 
 class Need(StrEnum):
-    """Blocks that would tell whether a cause is there. Columns are named `table.column` instead."""
+    """Missing blocks that would confirm or exclude a cause. Missing columns are `table.column`
+    strings."""
 
     CONTEXTS_OF_CLASS = "blocks_of_other_contexts"
     CONTEXTS_APART = "blocks_of_contexts_apart"
@@ -23,12 +24,12 @@ class Need(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The cause was looked for.
+    """The result of a check that had its data.
 
-    saved: [draws] time per output token that its repair surely saves, 0 if the cause is absent.
-    [ms] at_most: [draws] what it may save if its reference is not known; None if it is. numbers:
-    what the evidence as it came shows, by name; `cause_words` has the sentence. needs: what would
-    tell the reference.
+    saved: [draws] time per output token that the repair saves, 0 if the cause is absent. [ms]
+    at_most: [draws] upper limit of the saving if the reference is unknown; None if it is known.
+    numbers: observations in the original evidence, by name; `cause_words` has the sentence. needs:
+    data that would give the reference.
     """
 
     saved: Array
@@ -39,7 +40,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """It cannot be told. needs: columns (`table.column`) or a `Need`. at_most: as in `Seen`."""
+    """The data for the check is missing. needs: columns (`table.column`) or a `Need`. at_most: as
+    in `Seen`."""
 
     needs: tuple[str, ...]
     at_most: Array | None = None
@@ -51,8 +53,10 @@ Look = Callable[[Facts], Seen | Missing | None]
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """part: its own code if it is a whole part of the round; that of the part that it is
-    behind; None if it makes the input unbelievable."""
+    """One row of the table of causes.
+
+    part: the code of the part of the round that the cause belongs to, which is its own code for a
+    whole part. None if the cause means that the input is wrong."""
 
     code: str
     part: str | None

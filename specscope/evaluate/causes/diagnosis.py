@@ -1,9 +1,9 @@
-"""Why speculation loses: one cause at a time is repaired on paper, and the loss looked at again.
+"""Why speculation loses: recompute the speedup as if one cause at a time were repaired.
 
-speedup = t_0 / t_k, both times per output token of the same pairs. Each cause says what time
-its repair would save, in the evidence as it came and in every draw of its pairs. A part of the
-round is named if its repair is the largest in nine draws of ten; else the rivals stand together,
-each with its odds. Within a part the first cause is named that explains at least half of it.
+speedup = t_0 / t_k, both times per output token of the same pairs. Each cause returns the time that
+its repair saves, in the original evidence and in every bootstrap draw of its pairs. A part of the
+round is named if its repair is the largest in nine draws of ten. Otherwise all competing causes are
+listed with their odds. Within a part, the first cause that explains at least half of it is named.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ _INTERVAL = (2.5, 97.5)
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """One cause repaired on paper. part: see `cause.Cause`. speedup: what the arm would reach;
-    low, high: its 95 % interval over draws; flips: from loss to gain. numbers: its evidence."""
+    """The effect of repairing one cause.
+
+    part: see `cause.Cause`. speedup: the arm's speedup after the repair. low, high: its 95 %
+    interval over draws. flips: whether the repair turns the loss into a gain. numbers: the
+    evidence."""
 
     cause: str
     part: str | None
@@ -39,7 +42,7 @@ class Repair:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A cause that could not be looked for, and what that would take."""
+    """A cause that could not be checked, with the missing data."""
 
     cause: str
     needs: tuple[str, ...]
@@ -49,9 +52,9 @@ class Unseen:
 class CauseOdds:
     """A cause that may be the largest.
 
-    odds: share of draws in which its repair is the largest; None if its reference is not known, so
-    that it is not ruled out. speedup: what the arm would reach without it; at most, if odds is
-    None. needs: what would tell the reference.
+    odds: share of draws in which its repair is the largest. None if its reference is unknown; then
+    the cause is not ruled out, and speedup is an upper limit. speedup: the arm's speedup after the
+    repair. needs: data that would give the reference.
     """
 
     cause: str
@@ -62,11 +65,11 @@ class CauseOdds:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Causes of one arm that were seen, the largest gain first, and those that could not be.
+    """Detected causes of one arm, the largest gain first, and causes that could not be checked.
 
-    primary: the cause that is named alone, or `no_single_fix`; None if the arm does not lose or
-    rivals stand together. cause_odds: the causes that may be the largest, the likeliest first; one
-    if one is named, none if the arm does not lose or too few pairs ran.
+    primary: the single named cause, or `no_single_fix`; None if the arm does not lose or several
+    causes compete. cause_odds: the causes that may be the largest, the likeliest first. It holds
+    one cause if that one is named, and none if the arm does not lose or too few pairs ran.
     """
 
     arm: str
@@ -78,7 +81,7 @@ class Diagnosis:
 
 
 def diagnose(facts: Facts, causes: Sequence[Cause]) -> Diagnosis:
-    """Look for every cause of a table, in its order, and say which may be the largest."""
+    """Check every cause of a table, in its order, and return those that may be the largest."""
     looks = [(cause, cause.look(facts)) for cause in causes]
     seen = {cause: look for cause, look in looks if isinstance(look, Seen)}
     missing = {cause: look for cause, look in looks if isinstance(look, Missing)}
@@ -103,8 +106,8 @@ def _named(rivals: Sequence[CauseOdds]) -> bool:
 
 
 def standing(rivals: Sequence[CauseOdds]) -> tuple[CauseOdds, ...]:
-    """The one that is named alone, surely the largest with no other one open; else all rivals, the
-    likeliest first."""
+    """The named cause, if it is the largest with confidence and no other one is open; otherwise all
+    competing causes, the likeliest first."""
     ordered = sorted(rivals, key=lambda one: -(one.odds or 0.0))
     if (
         ordered
@@ -116,7 +119,7 @@ def standing(rivals: Sequence[CauseOdds]) -> tuple[CauseOdds, ...]:
 
 
 def _there(cause: Cause, seen: Seen, facts: Facts) -> bool:
-    """Whether a cause is worth a line: it saves more than a rounding error, or may do so."""
+    """Whether a cause saves, or may save, more than a rounding error."""
     if cause.part is None:
         return True
     most = seen.saved if seen.at_most is None else seen.at_most
@@ -153,10 +156,11 @@ def _rivals(
 
 
 def _within(part: Cause, credit: Array, saved: Array, seen: Mapping[Cause, Seen]) -> Cause:
-    """The cause behind a part that explains it in nine of ten draws that credit it; else the part.
+    """The cause within a part that explains it in nine of ten draws that credit the part; otherwise
+    the part.
 
-    In a draw it is the first of the table that explains half of what the part costs. saved: by the
-    part, which may be known only from a cause behind it.
+    In each draw, it is the first cause of the table that explains half of the part's cost. saved:
+    the saving of the part, which may come from one of its causes.
     """
     whole = seen[part].saved if part in seen else saved
     behind = [one for one in seen if one.part == part.code and one is not part]
@@ -170,7 +174,7 @@ def _within(part: Cause, credit: Array, saved: Array, seen: Mapping[Cause, Seen]
 
 
 def _saved(facts: Facts, part: Cause, seen: Mapping[Cause, Seen]) -> Array:
-    """Of a part, or of a cause behind it that has a better reference of its own."""
+    """The saving of a part, or of one of its causes if that cause has a better reference."""
     saved = facts.nothing
     for one, look in seen.items():
         if one.part == part.code:
@@ -187,7 +191,7 @@ def _most(
 
 
 def _left(facts: Facts, saved: Array) -> Array:
-    """Time per output token that a repair leaves. [ms]"""
+    """Time per output token after a repair. [ms]"""
     return np.maximum(facts.arm_cost.total - saved, 1e-9 * facts.arm_cost.total)
 
 

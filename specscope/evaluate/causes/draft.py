@@ -1,4 +1,4 @@
-"""Why drafting costs what it costs. Each: `facts -> what would be saved`."""
+"""Causes of expensive drafting. Each function maps `facts` to the time that a repair saves."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _STARTS = 0.05
 
 
 def draft_cost(facts: Facts) -> Seen | Missing:
-    """Draft steps beyond the price of a healthy draft.
+    """Draft steps take longer than those of a healthy draft.
 
-    That is an eighth of a target-only step for each token, or three times the floor of this draft
-    on this device if that is less. Without the draft's card the floor is unknown: then a draft that
-    is dearer may save up to all its time.
+    A healthy draft token takes at most an eighth of a target-only step, or three times the roofline
+    limit of this draft on this device if that is less. Without the draft's model card this limit is
+    unknown. Then the repair of a slower draft may save up to all of its time.
     """
     draft = facts.arm_cost["draft"]
     if draft is None:
@@ -46,9 +46,9 @@ def draft_cost(facts: Facts) -> Seen | Missing:
 
 
 def short_output(facts: Facts) -> Seen | None:
-    """Texts end before they have paid for the draft's start and for their last, cut round.
+    """Outputs are too short to recover the catch-up and the truncated last round.
 
-    Without it: no catch-up, and every round whole. Under 5 % of the time it is not looked at.
+    The repair removes both. The check needs them to take at least 5 % of the time.
     """
     ran, total = facts.arm_totals, facts.arm_cost.total
     catchup = facts.arm_cost["catchup"]
@@ -71,8 +71,8 @@ def short_output(facts: Facts) -> Seen | None:
 
 
 def draft_placement(facts: Facts) -> Seen | Missing | None:
-    """A draft step takes over three times what reading its weights or its arithmetic must take:
-    it waits for launches, for another device or for the host."""
+    """A draft step takes over three times its roofline limit (weights read or arithmetic). It waits
+    for kernel launches, another device or the host."""
     draft, (lacks, floor) = facts.arm_cost["draft"], _floor(facts)
     if draft is None:
         lacks = (*lacks, "round.draft_us")
@@ -84,7 +84,7 @@ def draft_placement(facts: Facts) -> Seen | Missing | None:
 
 
 def _floor(facts: Facts) -> tuple[tuple[str, ...], Array | None]:
-    """Columns that are missing, and the least that a draft step can take. [us]"""
+    """Missing columns, and the roofline limit of a draft step. [us]"""
     machine = facts.machine
     lacks = machine.lacks("draft_parameters", "draft_bytes_per_weight", "gpu_type")
     if lacks or machine.device is None or machine.draft_bytes is None:

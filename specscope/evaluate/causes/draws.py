@@ -1,8 +1,8 @@
-"""Sums over pairs of blocks, as they came and drawn again: the bootstrap that causes share.
+"""Sums over pairs of blocks, original and resampled: the bootstrap that all causes share.
 
-Whole pairs are drawn, since a pair is what was randomised; every cause sees the same draws, so
-what two causes have in common cancels when they are compared.
-Source: Efron & Tibshirani 1993, chapter 8: resample the units that are independent.
+Whole pairs are drawn, because the pair is the unit of randomisation. All causes see the same draws,
+so common noise cancels when two causes are compared. Source: Efron & Tibshirani 1993, chapter 8:
+resample the units that are independent.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _SEED = 2211
 
 
 class Draws:
-    """Weights of pairs: in draw 0 each pair counts once, in the others as often as it was drawn."""
+    """Weights of pairs: 1 for each pair in draw 0; in other draws, the number of times it was
+    drawn."""
 
     def __init__(self, pairs: int, draws: int = DRAWS) -> None:
         units = min(pairs, MOST_UNITS)
@@ -44,7 +45,7 @@ class Draws:
 
 @dataclass(frozen=True, slots=True)
 class RoundTotals:
-    """Sums over an arm's blocks, each [draws]. None: a block does not know the column."""
+    """Sums over an arm's blocks, each [draws]. A sum is None if a block lacks the column."""
 
     wall_us: Array
     rounds: Array
@@ -77,7 +78,7 @@ class RoundTotals:
 
     @property
     def batch(self) -> Array:
-        """Mean sequences a round."""
+        """Mean number of sequences per round."""
         return self.request_rounds / self.rounds
 
 
@@ -85,7 +86,7 @@ _COLUMNS = tuple(field.name for field in fields(RoundTotals))
 
 
 def totals(draws: Draws, blocks: Sequence[BlockTime | None]) -> RoundTotals:
-    """Sums of one block a pair; None stands for a pair that did not run the arm."""
+    """Sums over one block per pair; None marks a pair that did not run the arm."""
     rows = np.zeros((len(blocks), len(_COLUMNS)))
     unknown: set[str] = set()
     for place, block in enumerate(blocks):

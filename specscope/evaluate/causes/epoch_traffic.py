@@ -1,7 +1,6 @@
-"""All traffic of an epoch: how its costs grow, and the past of the same traffic.
+"""All traffic of an epoch: the growth of its costs, and the past of the same traffic.
 
-The acceptance of other traffic is no reference for a class: what a drafter keeps of one text says
-nothing about another.
+The acceptance of other traffic is no reference for a class, because acceptance depends on the text.
 """
 
 from __future__ import annotations
@@ -49,8 +48,10 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """One arm on one kind of traffic in an earlier epoch. tokens: per round. first: chance that
-    the first draft position is kept; None if unknown."""
+    """One arm on one kind of traffic in an earlier epoch.
+
+    tokens: tokens per round. first: acceptance rate of the first draft position; None if
+    unknown."""
 
     tokens: float
     first: float | None
@@ -74,12 +75,12 @@ class EpochTraffic:
 
     @property
     def began(self) -> int:
-        """When its first block began; 0 if there is none. [ns since 1970]"""
+        """Start of the first block; 0 if there is none. [ns since 1970]"""
         starts = (b.first_at for pair in self._pairs for b in pair.blocks.values())
         return min(starts, default=0)
 
     def past(self, segment: Segment, arm: str) -> Past | None:
-        """An arm on a segment's kind of traffic, at any load; None if it hardly ran."""
+        """One arm on a segment's kind of traffic, at any load; None if it has too few rounds."""
         rows = self._kinds.get(_kind(segment, arm), [])
         rounds = sum(row.request_rounds for row in rows)
         if rounds < _ENOUGH:
@@ -90,7 +91,7 @@ class EpochTraffic:
         return Past(sum(row.emitted for row in rows) / rounds, kept / tested if tested else None)
 
     def idle_by_batch(self, arm: str) -> list[tuple[float, float]]:
-        """(sequences a round, idle of a round in ms), smallest batch first."""
+        """Pairs of (sequences per round, idle time per round in ms), smallest batch first."""
         rows = []
         for one in self._arms[arm]:
             idle = one.ms_per_token.get("idle")
@@ -99,7 +100,7 @@ class EpochTraffic:
         return sorted(rows)
 
     def by_context(self, arm: str, class_: str | None) -> list[tuple[str, Kept]]:
-        """What a class kept by bucket of context at admission, shortest first."""
+        """Acceptance of a class by bucket of context at admission, shortest first."""
         buckets: dict[str, Kept] = defaultdict(Kept)
         for pair in self._pairs:
             for part in pair.parts.get(arm, ()):
@@ -114,7 +115,7 @@ class EpochTraffic:
 
     @property
     def reread(self) -> Reread | None:
-        """What a draft token costs more for each cached token; fitted once, when first asked."""
+        """Additional cost of a draft token per cached token; fitted once, on first use."""
         if not self._reread:
             blocks = (block for pair in self._pairs for block in pair.blocks.values())
             self._reread.append(fit_reread(blocks))
@@ -122,7 +123,7 @@ class EpochTraffic:
 
 
 def start_of(bucket: str) -> int:
-    """Where a bucket of contexts begins, in the unit that its name counts in; -1 for none."""
+    """Lower edge of a context bucket, in the unit of its name; -1 without a bucket."""
     match = re.match(r"\d+", bucket)
     return int(match[0]) if match else -1
 

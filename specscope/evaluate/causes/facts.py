@@ -1,4 +1,4 @@
-"""What is known about one arm of a segment beside its `k0`: all that a cause may look at."""
+"""The facts about one arm of a segment and its `k0`: the only input of a cause's check."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _PARTS = ("draft", "verify", "sample", "idle", "catchup", "prefill")
 
 @dataclass(frozen=True, slots=True)
 class TokenCost:
-    """Time per output token by part, each [draws]; an unknown part is None. [ms]
+    """Time per output token by part of the round, each [draws]; an unknown part is None. [ms]
 
-    Of a sequence for the metric of latency, of the whole batch for that of throughput.
+    If the metric is latency, it is the time of a sequence; if throughput, of the whole batch.
     """
 
     total: Array
@@ -34,14 +34,14 @@ class TokenCost:
 
     @property
     def unaccounted(self) -> Array:
-        """Time in no known part."""
+        """Time that no known part accounts for."""
         known = [time for time in self.parts.values() if time is not None]
         return np.maximum(0.0, self.total - sum(known, np.zeros_like(self.total)))
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One draft length of a segment. n_q: positions of a verify pass; verify_ms: its time."""
+    """One draft length of a segment. n_q: query tokens of a verify pass; verify_ms: its time."""
 
     arm: str
     n_q: float
@@ -50,15 +50,15 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """An arm and its k0 in the pairs that ran both; arrays hold one value a draw.
+    """An arm and its k0 in the pairs that ran both; arrays hold one value per draw.
 
-    arm, base: of all pairs. arm_totals, base_totals: sums over the pairs that ran both. arm_cost,
-    base_cost: the same as time per output token.
-    tokens, base_tokens: per request-round. tested, kept: [draws, k] rounds that tested a draft
-    position and kept it; None if a block lacks them. kinds: by kind of request [draws, 4] rounds,
-    emitted, tested, kept; by_context: by bucket [draws, 2] rounds, emitted. ladder: all draft
-    lengths of the segment, shortest verify pass first. past: of the same traffic and arm in an
-    earlier epoch. epoch_traffic: all traffic of this epoch.
+    arm, base: summaries over all pairs. arm_totals, base_totals: sums over the pairs that ran both.
+    arm_cost, base_cost: the same sums as time per output token. tokens, base_tokens: tokens per
+    request-round. tested, kept: [draws, k] rounds that tested a draft position, and that kept it;
+    None if a block lacks them. kinds: by kind of request [draws, 4] rounds, emitted, tested, kept.
+    by_context: by bucket [draws, 2] rounds, emitted. ladder: all draft lengths of the segment,
+    shortest verify pass first. past: the same traffic and arm in an earlier epoch. epoch_traffic:
+    all traffic of this epoch.
     """
 
     segment: Segment
@@ -89,26 +89,26 @@ class Facts:
 
     @property
     def speedup(self) -> Array:
-        """Over target-only, as the sums have it."""
+        """Speedup over target-only, from the sums."""
         return self.base_cost.total / self.arm_cost.total
 
     @property
     def nothing(self) -> Array:
-        """0 for every draw."""
+        """Zero for every draw."""
         return np.zeros_like(self.tokens)
 
     @property
     def prefill(self) -> Array:
-        """Time of prompts per output token; 0 if unknown. [ms]"""
+        """Prefill time per output token; 0 if unknown. [ms]"""
         known = self.arm_cost["prefill"]
         return self.nothing if known is None else known
 
     def per_token(self, us: Array) -> Array:
-        """A sum of time over the arm's blocks, as milliseconds per output token. [us]"""
+        """Convert a sum of times over the arm's blocks [us] into milliseconds per output token."""
         return 1e-3 * us / _units(self.arm_totals, self.objective) / self.tokens
 
     def excess(self, part: str) -> Array | None:
-        """Time of a part beyond that of a target-only step. [ms per token] None if unknown."""
+        """Time of a part minus its time in a target-only step; None if unknown. [ms per token]"""
         own, target = self.arm_cost[part], self.base_cost[part]
         if own is None or target is None:
             return None
@@ -116,32 +116,36 @@ class Facts:
 
     @property
     def unaccounted(self) -> Array:
-        """Time in no known part, beyond that of a target-only step: the most that an unknown part
-        can hold. [ms per token]"""
+        """Unaccounted time minus that of a target-only step: the upper limit of an unknown part.
+        [ms per token]"""
         step = self.base_cost.unaccounted * self.base_tokens / self.tokens
         return np.maximum(0.0, self.arm_cost.unaccounted - step)
 
     def hidden(self, part: str) -> Array:
-        """The most that a part can cost beyond a target-only step, if that is not known. [ms a
-        token] All of its time if target-only's is unknown, else the time in no known part."""
+        """Upper limit of a part's time beyond a target-only step, if that time is unknown. [ms per
+        token]
+
+        It is all of the part's time if only target-only's is unknown, otherwise the unaccounted
+        time."""
         own = self.arm_cost[part]
         return self.unaccounted if own is None else own
 
     def if_tokens(self, tokens: Array) -> Array:
-        """Time saved if a round yielded so many tokens at its price. [ms per token]"""
+        """Time saved if a round yielded this many tokens at its present cost. [ms per token]"""
         decode = self.arm_cost.total - self.prefill
         return decode * np.maximum(0.0, 1.0 - self.tokens / np.maximum(tokens, self.tokens))
 
     @property
     def break_even(self) -> Array:
-        """Tokens per round at which the arm equals target-only, prompts at their price."""
+        """Tokens per round at which the arm equals target-only, with prefill at its present
+        cost."""
         spare = self.base_cost.total - self.prefill
         with np.errstate(divide="ignore"):
             return self.tokens * (self.arm_cost.total - self.prefill) / np.maximum(spare, 0.0)
 
     @property
     def target_step(self) -> Array:
-        """Time of a target-only step, prompts left out. [us]"""
+        """Time of a target-only step without prefill. [us]"""
         prompts = self.base_totals.prefill_us
         return (self.base_totals.wall_us - (0.0 if prompts is None else prompts)) / (
             self.base_totals.rounds
@@ -161,7 +165,7 @@ def gather(
     past: Past | None,
     machine: Machine,
 ) -> Facts | None:
-    """Facts of one speculative arm; None if no pair ran it beside k0."""
+    """Facts of one speculative arm; None if no pair ran both the arm and k0."""
     both = [pair for pair in pairs if arm.arm in pair.blocks and base.arm in pair.blocks]
     if not both:
         return None
@@ -197,8 +201,12 @@ def gather(
 
 
 def _units(ran: RoundTotals, objective: Objective) -> Array:
-    """What a token's time is of: rounds, for which each sequence waits, if latency counts; those
-    of all sequences together if throughput does; the geometric mean by weight between the two."""
+    """Number of units that share the total time of the rounds.
+
+    For latency it is the number of rounds, since each sequence waits for the whole round. For
+    throughput it is the number of request-rounds. Between the two, it is their weighted geometric
+    mean.
+    """
     weight = weight_of(objective)
     return ran.rounds ** (1.0 - weight) * ran.request_rounds**weight
 

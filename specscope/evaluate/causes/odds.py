@@ -1,7 +1,7 @@
-"""Which cause has the largest repair, and how sure that is.
+"""The odds that a cause has the largest repair.
 
-In each draw of pairs a part of the round gets the credit if its repair is the largest; parts whose
-repairs are equal, within what is no difference, share it. The mean credit of a part is its odds.
+In each draw of pairs, the part of the round with the largest repair gets the credit. Parts with
+practically equal repairs share it. The mean credit of a part is its odds.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ FEWEST_PAIRS = 5
 
 @dataclass(frozen=True, slots=True)
 class PartOdds:
-    """odds: of each part, in the order given. none: that no single repair is enough. open_: parts
-    whose reference is not known, and that may be the largest then."""
+    """Odds of the parts of a round.
+
+    odds: odds of each part, in the order given. none: odds that no single repair is enough. open_:
+    parts with an unknown reference, which may be the largest."""
 
     odds: Array
     none: float
@@ -36,8 +38,8 @@ class PartOdds:
 def odds_of(gains: Array, at_most: Array, lost: Array) -> PartOdds:
     """Odds of parts from the draws in which the arm loses.
 
-    gains, at_most: [parts, draws] log of the speedup that each repair adds, surely and at most.
-    lost: [draws] log of what the arm loses. Draw 0, the evidence as it came, is not counted.
+    gains, at_most: [parts, draws] log of the speedup that each repair adds, and its upper limit.
+    lost: [draws] log of the arm's loss. Draw 0, the original evidence, is not counted.
     """
     losing = lost > 0.0
     losing[0] = False

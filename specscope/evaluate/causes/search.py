@@ -1,6 +1,6 @@
-"""The tree of causes as one table, and the diagnosis of every arm of a segment by it.
+"""The table of causes, and the diagnosis of every arm of a segment.
 
-Order matters within a part: what comes first is named if it explains half of the part.
+Order matters within a part: the first cause that explains half of the part is named.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def find_causes(
 ) -> tuple[Diagnosis, ...]:
     """A diagnosis of every arm of a segment against its k0; empty without k0.
 
-    epoch_traffic: all traffic of the epoch. earlier: that of the epoch before. objective: what the
-    speedups are of.
+    epoch_traffic: all traffic of the epoch. earlier: all traffic of the epoch before. objective:
+    the metric of the speedups.
     """
     base = next((arm for arm in arms if arm.arm == BASELINE), None)
     if base is None:

@@ -1,4 +1,4 @@
-"""Faults, gaps, prompts and memory. Each: `facts -> what would be saved`."""
+"""Faults, gaps, prefill and memory. Each function maps `facts` to the time that a repair saves."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _PROPOSALS = 1000
 
 
 def bad_baseline(facts: Facts) -> Seen | None:
-    """What `flags` saw: target-only steps that cannot be what they are said to be."""
+    """`flags` found impossible target-only steps."""
     seen = [flag for flag in _BASELINE_FLAGS if flag in facts.flags]
     return Seen(facts.nothing, {"flags": ", ".join(seen)}) if seen else None
 
 
 def engine_fault(facts: Facts) -> Seen | None:
-    """Counters that no correct engine yields: more accepted than proposed, more emitted than
-    accepted + 1 a round, or a thousand proposals without a single one kept."""
+    """Impossible counters: more accepted than proposed tokens, more emitted than accepted + 1 per
+    round, or no accepted token in a thousand proposals."""
     arm = facts.arm
     fault = (
         arm.accepted > arm.proposed
@@ -39,7 +39,8 @@ def engine_fault(facts: Facts) -> Seen | None:
 
 
 def idle(facts: Facts) -> Seen | Missing:
-    """Gaps between the parts of a round, no longer than those of a target-only step."""
+    """Gaps between the parts of a round. The repair shortens them to those of a target-only
+    step."""
     own, excess = facts.arm_cost["idle"], facts.excess("idle")
     if own is None or excess is None:
         return Missing(("round.idle_us",), facts.hidden("idle"))
@@ -47,7 +48,7 @@ def idle(facts: Facts) -> Seen | Missing:
 
 
 def host_sync(facts: Facts) -> Seen | Missing | None:
-    """Gaps that stay within 20 % over at least a doubling of the batch wait for the host."""
+    """Gaps that change by less than 20 % when the batch doubles: the device waits for the host."""
     excess, rows = facts.excess("idle"), facts.epoch_traffic.idle_by_batch(facts.arm.arm)
     if excess is None:
         return Missing(("round.idle_us",))
@@ -60,7 +61,7 @@ def host_sync(facts: Facts) -> Seen | Missing | None:
 
 
 def sampling(facts: Facts) -> Seen | Missing:
-    """Acceptance and bookkeeping at the price of a target-only step's."""
+    """Acceptance and bookkeeping. The repair reduces them to those of a target-only step."""
     own, excess = facts.arm_cost["sample"], facts.excess("sample")
     if own is None or excess is None:
         return Missing(("round.sample_us",), facts.hidden("sample"))
@@ -74,8 +75,8 @@ def sampling(facts: Facts) -> Seen | Missing:
 
 
 def prefill_side_effect(facts: Facts) -> Seen | Missing:
-    """Prompts cost over 10 % more than without speculation: fewer prefixes found in the cache,
-    or the draft reads them too."""
+    """Prefill costs over 10 % more than without speculation: prefix-cache hits are fewer, or the
+    draft model prefills too."""
     own, target = facts.arm_cost["prefill"], facts.base_cost["prefill"]
     if own is None or target is None:
         return Missing(("round.prefill_us",), facts.hidden("prefill"))
@@ -90,9 +91,9 @@ def prefill_side_effect(facts: Facts) -> Seen | Missing:
 
 
 def memory_displacement(facts: Facts) -> Seen | Missing:
-    """More requests go back into the queue and fewer run at once: the draft took memory.
+    """More requests are preempted and fewer run at once, because the draft takes memory.
 
-    Without it: as many at once as target-only, at the price of the rounds that ran.
+    The repair runs as many at once as target-only, at the present cost of a round.
     """
     ran, base = facts.arm_totals, facts.base_totals
     fewer = np.maximum(0.0, 1.0 - ran.batch / base.batch)

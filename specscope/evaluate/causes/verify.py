@@ -1,7 +1,7 @@
-"""Why a verify pass costs more than a target-only step. Each: `facts -> what would be saved`.
+"""Causes of expensive verify passes. Each function maps `facts` to the time that a repair saves.
 
-The time beyond a target-only step is shared out by positions if it grows with them; no cause here
-saves more than that whole excess.
+The excess is the time beyond a target-only step. If it grows with the number of positions, each
+position gets an equal share. No cause here saves more than the whole excess.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IDLE_MEMORY = 0.35
 
 
 def verify_cost(facts: Facts) -> Seen | Missing:
-    """A verify pass at the price of a target-only step."""
+    """A verify pass costs more than a target-only step. The repair makes them equal."""
     excess, own = facts.excess("verify"), facts.arm_cost["verify"]
     if excess is None or own is None:
         return Missing(UNTIMED.needs, facts.hidden("verify"))
@@ -33,7 +33,7 @@ def verify_cost(facts: Facts) -> Seen | Missing:
 
 
 def padding(facts: Facts) -> Seen | Missing:
-    """Over 15 % more positions computed than asked for: graph buckets or tile limits."""
+    """The engine computes over 15 % more positions than asked for: graph buckets or tile limits."""
     asked, ragged, bucket = _positions(facts.arm_totals, facts.k)
     _, _, base_bucket = _positions(facts.base_totals, 0)
     real = np.maximum(asked + ragged, 1e-9)
@@ -42,15 +42,15 @@ def padding(facts: Facts) -> Seen | Missing:
 
 
 def raggedness(facts: Facts) -> Seen | Missing:
-    """Over 5 % of positions computed so that short drafts are as long as the longest."""
+    """Over 5 % of the positions only pad short drafts to the longest."""
     asked, ragged, _ = _positions(facts.arm_totals, facts.k)
     share = ragged / np.maximum(asked + ragged, 1e-9)
     return _of_positions(facts, ragged, share > 0.05, {"share": float(share[0])})
 
 
 def staircase(facts: Facts) -> Seen | Missing | None:
-    """The verify pass jumps between two draft lengths and is flat behind the jump: a bucket, or
-    a kernel that some width falls off. Over 10 % and five times the slope of the other steps."""
+    """The verify time jumps between two draft lengths and is flat after the jump: a graph bucket,
+    or another kernel. The jump is over 10 %, and five times the slope of the other steps."""
     excess = facts.excess("verify")
     if excess is None:
         return UNTIMED
@@ -74,7 +74,7 @@ def staircase(facts: Facts) -> Seen | Missing | None:
 
 
 def context_cost(facts: Facts) -> Seen | Missing:
-    """The cache is read again for each draft token: over 5 % of the verify pass."""
+    """The verify pass reads the KV cache again for each draft token, for over 5 % of its time."""
     excess, verify = facts.excess("verify"), facts.arm_totals.verify_us
     if excess is None or verify is None:
         return UNTIMED
@@ -94,7 +94,8 @@ def context_cost(facts: Facts) -> Seen | Missing:
 
 
 def expert_union(facts: Facts) -> Seen | Missing | None:
-    """Mixture of experts below its threshold: each verified token wakes new experts."""
+    """A mixture of experts below its threshold: each verified token activates additional
+    experts."""
     excess, step = facts.excess("verify"), facts.base_cost["verify"]
     if excess is None or step is None:
         return UNTIMED
@@ -116,7 +117,8 @@ def expert_union(facts: Facts) -> Seen | Missing | None:
 
 
 def verify_compute_bound(facts: Facts) -> Seen | Missing:
-    """Query tokens beyond the ridge, at a slope of arithmetic: a longer draft cannot gain."""
+    """The query tokens exceed the roofline's ridge and the slope is that of arithmetic: a longer
+    draft cannot gain."""
     excess, machine = facts.excess("verify"), facts.machine
     if excess is None:
         return UNTIMED
@@ -138,8 +140,8 @@ def verify_compute_bound(facts: Facts) -> Seen | Missing:
 
 
 def overhead_bound(facts: Facts) -> Seen | Missing:
-    """Under 0.35 of the bandwidth although below the ridge: launches or communication rule the
-    verify pass, and more so than the target-only step."""
+    """The pass reaches under 0.35 of the bandwidth although it is below the ridge. Launches or
+    communication dominate it, more than they do the target-only step."""
     excess, machine, ran = facts.excess("verify"), facts.machine, facts.arm_totals
     if excess is None:
         return UNTIMED
@@ -160,7 +162,7 @@ def overhead_bound(facts: Facts) -> Seen | Missing:
 
 
 def _positions(ran: RoundTotals, k: int) -> tuple[Array, Array, Array]:
-    """Of a request-round: positions asked for, padded to the longest draft, padded beyond."""
+    """Positions per request-round: asked for, padded to the longest draft, and padded beyond it."""
     full = ran.request_rounds * (k + 1) if ran.full_tokens is None else ran.full_tokens
     ragged = np.minimum(ran.padded_tokens, np.maximum(0.0, full - ran.n_q))
     count = np.maximum(1.0, ran.request_rounds)
@@ -168,7 +170,7 @@ def _positions(ran: RoundTotals, k: int) -> tuple[Array, Array, Array]:
 
 
 def _of_positions(facts: Facts, wasted: Array, there: Mask, numbers: Numbers) -> Seen | Missing:
-    """The share of the excess that belongs to wasted positions, at the price of the others."""
+    """The share of the excess that wasted positions cause, if each costs as much as the others."""
     excess = facts.excess("verify")
     if excess is None:
         return UNTIMED

@@ -1,1 +1,1 @@
-"""What a round costs: arithmetic, rooflines and fits."""
+"""The cost of a round: arithmetic, rooflines and fits."""

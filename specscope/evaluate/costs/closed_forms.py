@@ -1,4 +1,4 @@
-"""The arithmetic of one round: tokens out against milliseconds in.
+"""The arithmetic of one round: output tokens against milliseconds.
 
 Symbols: k proposed tokens per round; p chance that a position is kept, given that it was
 tested; E tokens out of a round (kept proposals and the correction or bonus token); T_T time
@@ -32,18 +32,18 @@ def speedup(
 def break_even_tokens(
     draft_ms: float, verify_ms: float, target_ms: float, other_ms: float = 0.0
 ) -> float:
-    """Tokens per round must yield for speculation to cost nothing. [tokens]
+    """Tokens per round at which speculation equals target-only decoding. [tokens]
 
-    (T_D + T_V + T_X) / T_T: the round's price in target-only steps.
+    (T_D + T_V + T_X) / T_T: the cost of a round in target-only steps.
     """
     _check_time("target_ms", target_ms)
     return _round_ms(draft_ms, verify_ms, other_ms) / target_ms
 
 
 def cost_per_million_tokens(price_per_hour: float, tokens_per_s: float) -> float:
-    """Money for a million tokens at a steady rate, in the price's currency.
+    """Cost of a million tokens at a steady rate, in the price's currency.
 
-    Means something only for a fleet that is saturated or scaled to its load.
+    It is meaningful only if the fleet is saturated or scaled to its load.
     """
     _check_time("tokens_per_s", tokens_per_s)
     return price_per_hour / (3600.0 * tokens_per_s) * 1e6

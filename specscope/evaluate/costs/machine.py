@@ -1,4 +1,4 @@
-"""What ran the rounds: the model card and device of an epoch, as far as its Boot says."""
+"""The model card and the device of an epoch, from its boots."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from specscope.evaluate.costs.roofline import PEAKS, DevicePeaks, ModelShape
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """None is unknown.
+    """Models and devices of an epoch; unknown fields are None.
 
-    shape: of the target, with the parameters active for a token. device: peaks of one device.
-    devices: of the tensor-parallel group. experts: 0 or None for a dense model. active_share:
-    of the parameters, for one token. draft_bytes: of the draft's weights. missing: columns of
-    the Boot that it left out.
+    shape: the target's shape, with the parameters active per token. device: peaks of one device.
+    devices: devices of the tensor-parallel group. experts: 0 or None for a dense model.
+    active_share: share of the parameters active per token. draft_bytes: bytes of the draft's
+    weights. missing: columns that the boot lacks.
     """
 
     shape: ModelShape | None = None
@@ -29,7 +29,7 @@ class Machine:
     missing: tuple[str, ...] = ()
 
     def lacks(self, *columns: str) -> tuple[str, ...]:
-        """Which of these columns of the Boot are not known, with its table's name before them."""
+        """The unknown ones of these columns, as `boot.column`."""
         return tuple(f"boot.{name}" for name in columns if name in self.missing)
 
 
@@ -40,7 +40,7 @@ UNKNOWN = Machine(missing=(*_CARD, *_DRAFT, "gpu_type", "experts", "active_param
 
 
 def machine_of(boot: Mapping[str, Any]) -> Machine:
-    """From a row of `boot`. A device is known by its name where `roofline.PEAKS` has it."""
+    """Build from a row of `boot`. The device's peaks are known if `roofline.PEAKS` has its name."""
     device = _peaks(boot.get("gpu_type"))
     names = (*_CARD, *_DRAFT, "experts", "active_parameters")
     missing = {name for name in names if boot.get(name) is None}
@@ -67,7 +67,7 @@ def machine_of(boot: Mapping[str, Any]) -> Machine:
 
 
 def machines_of(boots: Iterable[Mapping[str, Any]]) -> dict[str, Machine]:
-    """Of each epoch, from rows of `boot`."""
+    """The machine of each epoch, from rows of `boot`."""
     return {boot["epoch"]: machine_of(boot) for boot in boots}
 
 

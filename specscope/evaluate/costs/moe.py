@@ -1,8 +1,8 @@
-"""Mixture-of-experts: how many experts a verify pass wakes.
+"""Mixture of experts: the number of experts that a verify pass activates.
 
-Under independent uniform routing. Measured unions are 22 % to 44 % smaller, since the tokens
-of one draft resemble each other: every count here is an upper bound.
-Source: MoESD (arXiv 2505.19645), equations 8 and 9.
+The formulas assume independent uniform routing. Measured unions are 22 % to 44 % smaller, because
+the tokens of one draft resemble each other. So every count is an upper bound. Source: MoESD (arXiv
+2505.19645), equations 8 and 9.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import math
 
 
 def expert_union(experts: int, active: int, tokens: float) -> float:
-    """Expected distinct experts that `tokens` query tokens wake, at most. [experts]
+    """Upper bound of the expected distinct experts that `tokens` query tokens activate. [experts]
 
     experts * (1 - (1 - active / experts)**tokens), in 0..experts. ValueError for an `active`
     outside 1..experts or negative tokens.
@@ -23,7 +23,8 @@ def expert_union(experts: int, active: int, tokens: float) -> float:
 
 
 def union_threshold(experts: int, active: int, share: float = 0.95) -> int:
-    """Query tokens that wake `share` of all experts; below, a new token costs weights. [tokens]
+    """Query tokens that activate `share` of all experts; below, a new token reads more weights.
+    [tokens]
 
     ceil(ln(1 - share) / ln(1 - active / experts)). ValueError for a share outside 0..1.
     """

@@ -1,7 +1,7 @@
-"""Whether a verify pass reads the cache again for each query token, which it need not.
+"""Detect verify passes that read the KV cache once per query token.
 
-verify = a + b positions + c n_kv + d k n_kv: where attention serves all query tokens of a
-sequence from one read, d is 0. A kernel made for prompts reads once a token.
+verify = a + b positions + c n_kv + d k n_kv. If attention serves all query tokens of a sequence
+from one read, d is 0. A prefill kernel reads once per token.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _LEAST_BLOCKS = 8
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """us: of one draft token over one cached token, in verify time. gain: share of the squared
-    error that this term takes away from a fit without it, 0..1."""
+    """us: verify time per draft token and cached token. gain: share of the squared error that this
+    term removes from a fit without it, 0..1."""
 
     us: float
     gain: float
 
 
 def fit_reread(blocks: Iterable[BlockTime]) -> Reread | None:
-    """Fit over blocks of several contexts and draft lengths; None if they do not differ."""
+    """Fit over blocks; None if their contexts or draft lengths do not differ."""
     rows = [
         (b.rounds, b.n_q + b.padded_tokens, b.n_kv, b.n_kv * b.proposed / b.request_rounds,
          b.verify_us, b.n_kv / b.request_rounds)

@@ -1,9 +1,9 @@
-"""What a step must cost at least, from a model card and a device's peaks.
+"""The lower limit of a step's time, from a model card and a device's peaks.
 
-Weights are read once a step and used by every query token; KV caches are read once by their
-own sequence. So the linear layers turn compute-bound at the ridge, while attention stays
-bound by bandwidth at any batch. Kernels run one after the other: their times add.
-Peaks come from data sheets; a healthy engine reaches 0.75..0.87 of the bandwidth.
+A step reads the weights once for all query tokens, and each KV cache once for its own sequence. So
+the linear layers become compute-bound at the ridge, and attention stays bandwidth-bound at any
+batch. Kernels run one after the other, so their times add. Peaks come from data sheets; a healthy
+engine reaches 0.75..0.87 of the bandwidth.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ class DevicePeaks:
 
 @dataclass(frozen=True, slots=True)
 class ModelShape:
-    """What a step moves and computes. parameters: those active for a token; kv_bytes: a token's."""
+    """Bytes and operations of a step. parameters: active per token; kv_bytes: KV cache per
+    token."""
 
     parameters: float
     kv_bytes: float
@@ -40,17 +41,18 @@ PEAKS = {
 
 
 def ridge_tokens(device: DevicePeaks, bytes_per_weight: float = 2.0) -> float:
-    """Query tokens of a step at which linear layers turn compute-bound. [tokens]
+    """Query tokens of a step at which linear layers become compute-bound. [tokens]
 
-    Four-bit weights move it to a quarter: the slack that speculation lives on shrinks so too.
+    Four-bit weights reduce it to a quarter, and with it the slack for speculation.
     """
     return device.flops / device.bandwidth * bytes_per_weight / 2.0
 
 
 def critical_context(model: ModelShape, device: DevicePeaks) -> float:
-    """Context S0 whose KV read takes as long as computing one token: a lower bound. [tokens]
+    """Lower bound of the context S0 whose KV read takes as long as computing one token. [tokens]
 
-    (2 P / flops) / (kv bytes / bandwidth). Fitted slopes give about three times this, since
-    achieved arithmetic trails achieved bandwidth: see `steptime.fitted_critical_context`.
+    (2 P / flops) / (kv bytes / bandwidth). Fitted slopes give about three times this value, because
+    engines reach less of the peak arithmetic than of the bandwidth. See
+    `steptime.StepModel.critical_context`.
     """
     return (2.0 * model.parameters / device.flops) / (model.kv_bytes / device.bandwidth)

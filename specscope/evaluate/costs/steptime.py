@@ -1,8 +1,8 @@
-"""What a step costs, fitted: T = a + b n_q + c n_kv, none of them negative.
+"""Fit the time of a step: T = a + b n_q + c n_kv, with coefficients of at least 0.
 
-Three coefficients explain measured steps to 3..5 % on contexts they were not fitted on: enough
-to say why, and to order what to try; never enough to change a gate. Batch itself is left out:
-with n_q beside it, unconstrained fits say that time falls with batch.
+Three coefficients predict measured steps to 3..5 % on contexts outside the fit. That is enough to
+explain a loss and to order trials, and never enough to change a gate. Batch is no term: beside n_q,
+unconstrained fits give it a negative coefficient.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ NAMES = ("step", "per_query", "per_context")
 class StepModel:
     """Fitted time of a step. [us]
 
-    step: fixed part. per_query: of a query token. per_context: of a cached token. errors: of
-    the three, clustered by block; None if a coefficient sits at zero or blocks are too few.
-    residual: root mean square of relative errors over blocks.
+    step: fixed part. per_query: time per query token. per_context: time per cached token. errors:
+    standard errors of the three, clustered by block; None if a coefficient is zero or blocks are
+    too few. residual: root mean square of relative errors over blocks.
     """
 
     step: float
@@ -42,9 +42,9 @@ class StepModel:
 
     @property
     def critical_context(self) -> float | None:
-        """Context whose read costs as much as a query token. [tokens] None if reads are free.
+        """Context whose read costs as much as a query token; None if reads cost nothing. [tokens]
 
-        Some three times the peak-based value: achieved arithmetic trails achieved bandwidth.
+        It is about three times the limit from peaks (`roofline.critical_context`).
         """
         return self.per_query / self.per_context if self.per_context > 0 else None
 
@@ -55,11 +55,11 @@ class StepModel:
 
 
 def fit(rounds: ArrayLike, n_q: ArrayLike, n_kv: ArrayLike, time_us: ArrayLike) -> StepModel:
-    """Fit from sums over blocks: time_us = a rounds + b n_q + c n_kv, a block a row. [blocks]
+    """Fit to sums over blocks, one row per block: time_us = a rounds + b n_q + c n_kv. [blocks]
 
-    Rows are scaled by sqrt(rounds), so that a long block weighs by its rounds. Errors are a
-    sandwich over blocks, for the coefficients that are not zero. ValueError for fewer blocks
-    than coefficients, or rows without rounds.
+    Rows are divided by sqrt(rounds), so each block has the weight of its rounds. Errors of non-zero
+    coefficients come from a sandwich estimator over blocks. ValueError for fewer blocks than
+    coefficients, or rows without rounds.
     """
     design = np.column_stack([np.asarray(c, dtype=np.float64) for c in (rounds, n_q, n_kv)])
     time = np.asarray(time_us, dtype=np.float64)
@@ -107,7 +107,7 @@ def optimistic_speedup(
     context: float,
     k: int,
 ) -> float:
-    """What an untried k could gain at best, to schedule a trial. Grade: modelled. [ratio]
+    """Upper limit of an untried k's speedup, to schedule a trial. Grade: modelled. [ratio]
 
     tokens_high: upper bound of tokens per round at k (`untried.most_tokens`); draft_us: modelled
     draft time of k steps; target_us: measured target-only step at this batch and context.

@@ -1,7 +1,7 @@
-"""Judging one set of phase times as it was handed over, with nothing to compare it to.
+"""Judge one set of phase times without a comparison.
 
-What a profiler's single trace allows: the arithmetic, and whether it can be true. It is never
-evidence of grade `measured`: that takes pairs of blocks.
+A single profiler trace allows the arithmetic of a round and a check of plausibility. It never gives
+evidence of grade `measured`, which needs pairs of blocks.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ VERIFY_FLOOR = 0.98
 
 @dataclass(frozen=True, slots=True)
 class TraceVerdict:
-    """What the times of one round say against those of a target-only step.
+    """One round's times compared with those of a target-only step.
 
-    action: keep, disable or no_difference. flags: reasons not to believe the input. primary:
-    the one part whose removal would turn a loss into a win; None if there is none or no
-    need. grade is always `modelled`.
+    action: keep, disable or no_difference. flags: reasons to distrust the input. primary: the
+    single part whose removal turns a loss into a win; None if there is no such part or no loss.
+    grade is always `modelled`.
     """
 
     tokens_per_ms: float
@@ -39,9 +39,9 @@ class TraceVerdict:
 def judge_trace(
     tokens: float, draft_ms: float, verify_ms: float, target_ms: float, other_ms: float = 0.0
 ) -> TraceVerdict:
-    """Compute a round's throughput, its break-even, and what stands in its way.
+    """Compute a round's throughput, its break-even and the primary part of a loss.
 
-    tokens: mean out of a round; times: of a round, and of a target-only step. [ms]
+    tokens: mean output of a round. times: parts of a round, and of a target-only step. [ms]
     ValueError if a time is not positive (draft and other may be 0).
     """
     gain = closed_forms.speedup(tokens, draft_ms, verify_ms, target_ms, other_ms)
@@ -60,8 +60,8 @@ def judge_trace(
 def counterfactual_speedups(
     tokens: float, draft_ms: float, verify_ms: float, target_ms: float, other_ms: float = 0.0
 ) -> dict[str, float]:
-    """Speedup if one part cost nothing more than it must: a free draft, a verify pass at the
-    price of a target-only step, no gaps. [ratio, by part: draft, verify, other]"""
+    """Speedup with one ideal part: a free draft, a verify pass as fast as a target-only step, or no
+    gaps. [ratio, by part: draft, verify, other]"""
     cheap_verify = min(verify_ms, target_ms)
     return {
         "draft": closed_forms.speedup(tokens, 0.0, verify_ms, target_ms, other_ms),
@@ -73,7 +73,7 @@ def counterfactual_speedups(
 def primary_part(
     tokens: float, draft_ms: float, verify_ms: float, target_ms: float, other_ms: float = 0.0
 ) -> str | None:
-    """The single part of a losing round whose removal makes it win; of several, the largest gain.
+    """The single part whose removal turns a loss into a win; the largest gain if there are several.
 
     None if the round does not lose, or no single removal is enough.
     """

@@ -1,8 +1,8 @@
-"""Where one arm builds a queue that the next block drains.
+"""Detect pairs in which one arm builds a queue that the next block drains.
 
-Then a pair compares neither steady states nor capacities: the slower arm's block leaves work to the
-faster one's, which would idle without it. What the blocks still tell is how many tokens each serves
-while its queue does not empty: the ratio of capacities at saturation, from below.
+Such a pair compares neither steady states nor capacities: the slower arm's block leaves work to the
+faster arm's block, which would otherwise idle. The tokens that each serves while its queue is not
+empty still give a lower bound of the ratio of capacities at saturation.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ _FEWEST = 3
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """share: of pairs whose blocks differ in the queue that they begin or end with, 0..1; a pair
-    whose queues differ in part counts in part.
+    """The effect of a queue on the pairs of an arm and k0.
 
-    capacity: tokens per second of the arm over target-only's at saturation, at least; low: the
-    lower end of its interval. Both None if target-only was never saturated throughout a block.
+    share: share of pairs whose blocks begin or end with different queues, 0..1; a partial
+    difference counts in part. capacity: lower bound of the arm's tokens per second over
+    target-only's, at saturation. low: the lower end of its interval. Both are None if target-only
+    was never saturated throughout a block.
     """
 
     arm: str
@@ -38,7 +39,8 @@ class Backlog:
 
 
 def find_backlog(pairs: Sequence[Pair], arm: str, level: float = 0.95) -> Backlog | None:
-    """What a queue makes of the pairs of an arm and k0; None if it makes nothing, or is unknown."""
+    """Find a backlog in the pairs of an arm and k0; None if there is none, or if the queue is
+    unknown."""
     both = [
         (pair.blocks[arm], pair.blocks[BASELINE])
         for pair in pairs
@@ -66,7 +68,7 @@ def find_backlog(pairs: Sequence[Pair], arm: str, level: float = 0.95) -> Backlo
 
 
 def _ends(block: BlockTime) -> tuple[float, float] | None:
-    """How far the queue that a block begins with, and ends with, is that of a saturated engine."""
+    """The degree of saturation at the beginning and at the end of a block."""
     if block.waiting_first is None or block.waiting_last is None or not block.rounds:
         return None
     running = block.merged * block.request_rounds / block.rounds
@@ -74,10 +76,7 @@ def _ends(block: BlockTime) -> tuple[float, float] | None:
 
 
 def _rate(blocks: Sequence[tuple[BlockTime, float]]) -> tuple[Ratio, float] | None:
-    """Tokens over time of weighted blocks, and the number that such weights are worth.
-
-    None if they are worth fewer than three.
-    """
+    """Tokens over time of weighted blocks, and their effective number; None below three."""
     weights = [weight for _, weight in blocks]
     squares = math.fsum(weight**2 for weight in weights)
     number = math.fsum(weights) ** 2 / squares if squares else 0.0

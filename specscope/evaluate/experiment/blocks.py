@@ -1,7 +1,7 @@
 """Blocks: stretches on one replica in which one arm served every request.
 
-Blocks are the unit of randomisation and pairs of blocks the unit of inference: requests that
-share a batch share its time. The records mirror the store's block rollups.
+Blocks are the unit of randomisation and pairs of blocks the unit of inference, because requests of
+one batch share its time. The records mirror the store's block rollups.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ that a faster arm rightly serves more."""
 
 
 class LeftOut(StrEnum):
-    """Why a pair is not used. `words.LEFT_OUT` has the sentences."""
+    """The reason for dropping a pair. `words.LEFT_OUT` has the sentences."""
 
     GUARDRAIL = "guardrail"
     DRAFTED_BEYOND = "drafted_beyond"
@@ -36,7 +36,7 @@ class LeftOut(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfBlock:
-    """Which block a row is about: one arm of a pair, on one start of one replica."""
+    """The key of a block: one arm of a pair, on one start of one replica."""
 
     epoch: str
     policy: int
@@ -48,10 +48,10 @@ class OfBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockTime(OfBlock):
-    """What one arm's block took and yielded, over all its rounds. Unknown times are None.
+    """Times and tokens of one arm's block, over all its rounds. Unknown times are None.
 
-    void: why its pair must not be compared; None if it may. merged: how many blocks
-    of like replicas at one time it adds up. Neither is a stored column.
+    void: reason not to compare its pair; None if there is none. merged: number of blocks of equal
+    replicas at one time that it sums. Neither is a stored column.
     """
 
     requests: int
@@ -101,13 +101,13 @@ class BlockTime(OfBlock):
 
     @property
     def busy_us(self) -> float | None:
-        """Time in which the device worked; None if the gaps between its parts are unknown."""
+        """Time in which the device worked; None if the idle time is unknown."""
         return None if self.idle_us is None else max(0.0, self.wall_us - self.idle_us)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockPart(OfBlock):
-    """What one kind of request did in a block: counts only, since time is shared."""
+    """Counts of one kind of request in a block. It has no times, because requests share them."""
 
     class_: str
     context_bucket: str
@@ -130,7 +130,7 @@ class BlockPart(OfBlock):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockClass(OfBlock):
-    """How long the requests of one class waited for their tokens in a block.
+    """Time per output token of one class in a block.
 
     tpot_bins, tpot_counts: log-histogram over requests of the time per output token.
     """
@@ -149,7 +149,7 @@ def arm_k(arm: str) -> int | None:
 def merge_blocks(rows: Sequence[BlockTime]) -> BlockTime:
     """One block from its rows: sums of counts and times, joint classes, widest span.
 
-    A time unknown in one row is unknown in the whole.
+    A time that is unknown in one row is unknown in the block.
     """
     first = rows[0]
     if len(rows) == 1:

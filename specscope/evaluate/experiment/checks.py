@@ -1,4 +1,4 @@
-"""Whether blocks may be compared: arms that ran, same requests, fair split, agreeing twins."""
+"""Check that blocks are comparable: compliant arms, equal requests, a fair split, equal twins."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ SPILL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Usable:
-    """Pairs that can be compared, and how many could not, by reason.
+    """Comparable pairs, and the number of dropped pairs by reason.
 
-    short: arms that drafted less than their length; the pairs are without their blocks.
+    short: arms that drafted less than their length; their blocks are removed from the pairs.
     """
 
     pairs: tuple[Pair, ...]
@@ -39,13 +39,13 @@ class Usable:
 
 
 def usable_pairs(pairs: Iterable[Pair], design: Design) -> Usable:
-    """Leave out void pairs, those in which an arm did not run, and those of unequal traffic.
+    """Drop void pairs, pairs with an arm that did not run, and pairs of unequal traffic.
 
-    A block is named after its arm by the hook; an engine that does not follow the policy drafts
-    on, and its `k0` would be compared with itself.
+    The hook names a block after its arm. An engine that ignores the policy keeps drafting, so its
+    `k0` block would be compared with itself.
 
-    cohort: every block of a pair must have served the same requests: as many of each kind.
-    otherwise traffic differs by chance, and `sample_ratio_p` judges all pairs together.
+    cohort: every block of a pair must have served the same number of requests of each kind. In
+    other designs traffic differs by chance, and `sample_ratio_p` judges all pairs together.
     """
     kept, left_out = [], Counter[LeftOut]()
     for pair in pairs:
@@ -74,17 +74,17 @@ def _drafted_beyond(arm: str, block: BlockTime) -> bool:
 def sample_ratio_p(
     pairs: Sequence[Pair], arm: str, baseline: str, looked_at_often: bool = False
 ) -> float:
-    """Chance that arms of one traffic differ as much in how much and what they were sent. [0..1]
+    """p-value of equal traffic for both arms (sample ratio test). [0..1]
 
-    Over the pairs that ran both: the number of requests, and the share of each kind of them (class,
-    context, requested output), at a level at which all of these hold together. The unit is the
-    pair, so bursts and correlated arrivals are part of the noise. Below SRM_LEVEL the router is not
-    blind to the arm and the experiment is void. 1 for a single pair, or if nothing arrived.
+    The test compares, over the pairs that ran both arms, the number of requests and the share of
+    each kind (class, context, requested output), jointly. The unit is the pair, so bursts and
+    correlated arrivals belong to the noise. Below SRM_LEVEL the router is not blind to the arm, and
+    the experiment is void. Returns 1 for a single pair, or if no request arrived.
 
-    Some engines count a request when it arrives, others when it leaves the queue. So the numbers
-    differ only if they do so both as counted and with the growth of the queue. Requests of the
-    burn-in come from the queue of the block before, so they count for less the longer it is. Where
-    the growth is not known, this holds for all requests. At saturation they count for nothing.
+    Some engines count a request on arrival, others when it leaves the queue. So the numbers must
+    differ both as counted and with the growth of the queue added. Requests of the burn-in come from
+    the queue of the block before: the longer the queue, the lower their weight. If the growth is
+    unknown, this applies to all requests. At saturation their weight is 0.
     """
     both = [pair for pair in pairs if arm in pair.blocks and baseline in pair.blocks]
     ones, bases = ([pair.blocks[name] for pair in both] for name in (arm, baseline))
@@ -103,7 +103,8 @@ def sample_ratio_p(
 def _numbers_p(
     ones: Sequence[BlockTime], bases: Sequence[BlockTime], settled: bool, looked_at_often: bool
 ) -> float:
-    """Of the number of requests. settled: whether those after the burn-in are known apart."""
+    """p-value for the number of requests. settled: whether requests after the burn-in are counted
+    apart."""
     blocks = (*ones, *bases)
     alone = np.ones(len(blocks))
     known = objectives.queue_share(blocks) is not None
@@ -123,14 +124,14 @@ def _kinds(block: BlockTime) -> Counter[str]:
 
 
 def _frequent(kinds: Sequence[Counter[str]]) -> list[str]:
-    """Kinds that are a twentieth of all requests or more."""
+    """Kinds with at least 5 % of all requests."""
     total = sum(kinds, Counter[str]())
     least = _RARE * total.total()
     return sorted(name for name, count in total.items() if least <= count < total.total())
 
 
 def _split_p(counts: Floats, totals: Floats, looked_at_often: bool) -> float:
-    """Of counts over totals, [arm, then baseline by pair], being one ratio in both."""
+    """p-value of one common ratio of counts over totals. [arm, then baseline by pair]"""
     half = len(counts) // 2
     x, y = (counts[:half], counts[half:]), (totals[:half], totals[half:])
     if min(float(y[0].sum()), float(y[1].sum())) <= 0:
@@ -144,10 +145,10 @@ def _split_p(counts: Floats, totals: Floats, looked_at_often: bool) -> float:
 
 @dataclass(frozen=True, slots=True)
 class TwinCheck:
-    """An arm against its twin: the same policy twice in a pair, which must not differ.
+    """An arm against its twin: a pair runs the same policy twice, so the two must not differ.
 
-    variance_ratio: empirical variance of the pairs' own log ratios over the one that the
-    linearisation claims, within 0.7..1.4 if intervals are honest.
+    variance_ratio: empirical variance of the pairs' own log ratios over the variance that the
+    linearisation claims. It lies within 0.7..1.4 if intervals are correct.
     """
 
     pairs: int
@@ -156,13 +157,13 @@ class TwinCheck:
 
     @property
     def passed(self) -> bool:
-        """Whether verdicts may stand: no difference seen, and variance as claimed."""
+        """Whether the check allows verdicts: no difference, and the claimed variance."""
         low, high = TWIN_RATIO
         return self.p_value >= 0.05 and low <= self.variance_ratio <= high
 
 
 def twin_check(pairs: Sequence[Pair], arm: str) -> TwinCheck | None:
-    """Compare an arm with its twin (its name with a mark behind); None below 20 such pairs."""
+    """Compare an arm with its twin (its name with a mark appended); None below 20 such pairs."""
     twin = arm + TWIN_MARK
     both = [pair for pair in pairs if arm in pair.blocks and twin in pair.blocks]
     if len(both) < 20:

@@ -1,8 +1,8 @@
-"""Whether an arm ran: an engine's cap, a guardrail or a schedule may draft less than its length.
+"""Check that an arm ran its draft length: a cap, a guardrail or a schedule may shorten drafts.
 
-A block is named after its arm by the hook, so only its proposals tell what the engine did. They
-are counted per request-round that drafted: a lookup drafter that finds nothing proposes nothing
-in that round and still follows its length.
+The hook names a block after its arm, so only the proposals show the engine's behaviour. They are
+counted per request-round that drafted. A lookup drafter that finds nothing proposes nothing in that
+round, and still complies.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class ShortArm:
 
 
 def with_arms_that_ran(pairs: Sequence[Pair]) -> tuple[list[Pair], list[ShortArm]]:
-    """The pairs without the blocks of arms that did not run, and these arms.
+    """Remove the blocks of arms that did not run. Returns the pairs and these arms.
 
-    Pairs are of one segment. Pairs that lose all but one block stay.
+    All pairs belong to one segment. A pair that keeps a single block stays.
     """
     short = [one for arm in _arms(pairs) if (one := _short(pairs, arm)) is not None]
     if not short:
@@ -44,10 +44,11 @@ def with_arms_that_ran(pairs: Sequence[Pair]) -> tuple[list[Pair], list[ShortArm
 
 
 def drafted_per_round(pairs: Sequence[Pair], arm: str) -> float | None:
-    """Tokens proposed per request-round that drafted, or in the longest draft of a round if that
-    is more: drafters that stop by themselves differ within a round, a cap does not.
+    """Tokens proposed per drafting request-round, or in the longest draft of a round if that is
+    more.
 
-    None if the arm has no round; 0 if it never proposed.
+    Drafters that stop by themselves differ within a round; under a cap all drafts are equal. None
+    if the arm has no round; 0 if it never proposed.
     """
     ran = [pair for pair in pairs if arm in pair.blocks]
     blocks = [pair.blocks[arm] for pair in ran]

@@ -19,10 +19,10 @@ TOKENS, TIME = "emitted", "wall_us"
 def log_ratio(
     pairs: Sequence[Pair], arm: str, baseline: str, numerator: str = TOKENS, per: str = TIME
 ) -> LogRatio | None:
-    """log of (numerator per denominator) of an arm over that of the baseline.
+    """log of an arm's ratio (numerator over denominator) minus log of the baseline's ratio.
 
-    Over the pairs that ran both with both quantities known; None if there is none, or where
-    a sum is nothing.
+    It uses the pairs that ran both arms and know both quantities. None if there is no such pair, or
+    if a sum is 0.
     """
     names = [(arm, numerator), (arm, per), (baseline, numerator), (baseline, per)]
     rows = []
@@ -42,7 +42,8 @@ def log_ratio(
 def estimate(
     contrast: LogRatio, arm: str, baseline: str, level: float, looked_at_often: bool = False
 ) -> Estimate:
-    """The ratio, its interval (Student's t, or a sequence if looked at often) and its test."""
+    """The ratio, its interval (Student's t, or a confidence sequence if looked at often) and its
+    test."""
     if looked_at_often:
         limits = sequential.interval(contrast, (1.0 - sequential.SIGN_SHARE) * (1.0 - level))
     else:
@@ -64,10 +65,10 @@ def estimate(
 def pairs_needed(
     contrast: LogRatio | None, level: float, effect: float, looked_at_often: bool = False
 ) -> int | None:
-    """Pairs in all after which this contrast should be decided, if it stays as it looks.
+    """Expected total number of pairs until this contrast is decided.
 
-    The interval's half-width must fall below the larger of the effect that matters and the
-    difference seen. None if a single pair says nothing about spread; at most 100 000.
+    The interval's half-width must fall below the larger of the smallest relevant effect and the
+    observed difference. None for a single pair, which has no spread; at most 100 000.
     """
     if contrast is None or contrast.pair_sd is None:
         return None

@@ -1,19 +1,18 @@
-"""Engines that cannot change k while they run: sides, and a router that swaps their traffic.
+"""Experiments on engines that cannot change k while they run: a router swaps the traffic of sides.
 
-Each side keeps one configuration for a whole deploy: an engine without speculation (`clean`), one
-at k = 0 (`k0`), one that drafts (`k4`), or one whose draft length follows a table (`current`, the
-gate's; `schedule`, the engine's own). Traffic comes in two streams, and from block to block
-the router swaps which side gets which, so within two adjacent blocks, a pair here, both sides serve
-both streams at the same times: streams and time cancel. What is left in the difference of the sides
-is their configurations and their hardware. The hardware cancels between deploys that differ: the
-configurations swapped, or both alike. Where there is none, nothing is called measured.
+A side is a group of replicas that keeps one configuration for a whole deploy. It runs without
+speculation (`clean`), at k = 0 (`k0`), with drafts (`k4`), or by a table (`current`, the gate's;
+`schedule`, the engine's own). Traffic comes in two streams, which the router swaps between the
+sides from block to block. A pair is two adjacent blocks. In it both sides serve both streams, so
+differences of streams and of time cancel. The remaining difference is one of configurations and
+hardware. Hardware cancels between deploys in which the configurations were swapped, or were equal.
+Without such deploys no estimate counts as measured.
 
-Three sides take turns: each pair swaps the streams of two of them, so every pair is one contrast
-and pairs stay independent.
+With three sides, each pair swaps the streams of two of them by turns. So every pair is one
+contrast, and pairs stay independent.
 
-Deploys are joined by least squares, weighted by their pairs, so that k over k0, k0 over clean and
-k over clean come from all of them. Source: Jones & Kenward, Design and Analysis of Cross-Over
-Trials.
+Least squares joins the deploys, weighted by their pairs. It gives k over k0, k0 over clean and k
+over clean. Source: Jones & Kenward, Design and Analysis of Cross-Over Trials.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ FIRST_LOOK = 20
 
 @dataclass(frozen=True, slots=True)
 class SwapPair:
-    """Two adjacent blocks in which two sides served both streams; a block a side, summed.
+    """Two adjacent blocks in which two sides served both streams, summed to one block per side.
 
-    sides: which two, where the first is called left.
+    sides: names of the two; the first is called left.
     """
 
     key: tuple[int, int]  # policy, number
@@ -70,11 +69,11 @@ class Deploy:
 
 @dataclass(frozen=True, slots=True)
 class Crossover:
-    """What the deploys say together.
+    """The joint estimates of all deploys.
 
-    estimates: of every configuration over every simpler one. hardware: of each side over another
-    at equal configurations, as far as deploys tell it. confounded: estimates, by arm and baseline,
-    that hold the difference of the hardware, because no deploy takes it out.
+    estimates: every configuration over every simpler one. hardware: each side over another at equal
+    configurations, if the deploys can estimate it. confounded: estimates, by arm and baseline, that
+    include the difference of the hardware because no deploy removes it.
     """
 
     estimates: tuple[Estimate, ...]
@@ -83,15 +82,15 @@ class Crossover:
     confounded: frozenset[tuple[str, str]]
 
     def of(self, arm: str, baseline: str) -> Estimate | None:
-        """One estimate; None where the deploys do not connect the two."""
+        """One estimate; None if the deploys do not connect the two configurations."""
         matching = (e for e in self.estimates if (e.arm, e.baseline) == (arm, baseline))
         return next(matching, None)
 
 
 def swapping(pair: int, sides: int) -> tuple[Side, Side]:
-    """The sides whose streams a pair swaps; of three sides each two by turns.
+    """The sides whose streams a pair swaps; three sides take turns.
 
-    pair: its number. sides: 2 or 3.
+    pair: number of the pair. sides: 2 or 3.
     """
     return list(itertools.combinations(SIDES[:sides], 2))[pair % (1 if sides < 3 else 3)]
 
@@ -99,10 +98,10 @@ def swapping(pair: int, sides: int) -> tuple[Side, Side]:
 def swap_pairs(
     blocks: Iterable[BlockTime], sides: Mapping[str, Side]
 ) -> tuple[list[SwapPair], dict[LeftOut, int]]:
-    """Pairs of adjacent blocks, and how many were left out, by reason.
+    """Pairs of adjacent blocks, and the number of dropped pairs by reason.
 
-    blocks: `arm` is the configuration of the replica then; `pair` numbers the blocks by time.
-    sides: of each replica; others are no part of it.
+    blocks: `arm` is the replica's configuration at that time; `pair` numbers the blocks by time.
+    sides: side of each replica; other replicas are ignored.
     """
     by_pair: dict[tuple[int, int], dict[Side, dict[int, list[BlockTime]]]] = defaultdict(
         lambda: {side: defaultdict(list) for side in SIDES}
@@ -125,7 +124,7 @@ def swap_pairs(
 
 
 def _whole(halves: Mapping[int, Sequence[BlockTime]]) -> BlockTime | LeftOut:
-    """One side's two blocks as one, or why they are none."""
+    """One side's two blocks as one, or the reason to drop them."""
     void = next((b.void for rows in halves.values() for b in rows if b.void), None)
     if void:
         return void
@@ -141,7 +140,7 @@ def _whole(halves: Mapping[int, Sequence[BlockTime]]) -> BlockTime | LeftOut:
 
 
 def deploys_of(pairs: Sequence[SwapPair], objective: Objective) -> list[Deploy]:
-    """Contrasts of the sides by what they ran, over the pairs that know the objective."""
+    """Contrasts of the sides by configuration, over the pairs that know the objective."""
     by_arms: dict[tuple[str, str, tuple[Side, Side]], list[tuple[BlockTime, BlockTime]]]
     by_arms = defaultdict(list)
     for pair in pairs:
@@ -161,11 +160,10 @@ def crossover(
     looked_at_often: bool = False,
     hardware_level: float = 0.95,
 ) -> Crossover:
-    """Join deploys of two pairs or more. `level` is of each interval; `hardware_level` of that of
-    the hardware, which no verdict rests on.
+    """Join deploys with at least two pairs each.
 
-    looked_at_often: intervals that hold at every look; where several deploys take part, each
-    has its share of the error.
+    level: level of each interval. hardware_level: level of the hardware's intervals, which no
+    verdict uses. looked_at_often: intervals hold at any time; several deploys share the error.
     """
     used = [deploy for deploy in deploys if deploy.contrast.se is not None]
     names = sorted({arm for deploy in used for arm in (deploy.left, deploy.right)}, key=_order)
@@ -209,7 +207,7 @@ def crossover(
 
 
 def _solve(deploys: Sequence[Deploy], design: Floats, wanted: Floats) -> Floats | None:
-    """Weights of the deploys in the best unbiased estimate; None where they do not tell."""
+    """Weights of the deploys in the best unbiased estimate; None if it cannot be estimated."""
     if not deploys:
         return None
     # By pairs, not by the errors that they show: those are estimates, and intervals that believe
@@ -248,15 +246,15 @@ def _half_width(
 
 
 def kind_of(configuration: str) -> str:
-    """`clean`, `k0`, `k4`, `current` or `schedule`: a configuration without what was declared.
+    """The kind of a configuration: `clean`, `k0`, `k4`, `current` or `schedule`.
 
-    A declared difference follows the kind: `k4 draft=eagle`.
+    In a configuration's name the declared difference follows the kind: `k4 draft=eagle`.
     """
     return configuration.partition(" ")[0]
 
 
 def _order(arm: str) -> tuple[int, int, str]:
-    """Clean before k0 before drafts, shortest first, before tables."""
+    """Sort key: clean, then k0, then drafts (shortest first), then tables."""
     kind = kind_of(arm)
     k = arm_k(kind)
     place = 0 if kind == CLEAN else 3 if k is None else 2 if k else 1

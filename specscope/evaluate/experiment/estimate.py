@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A ratio of throughputs, its interval, and the test that decides about it.
+    """A ratio of throughputs, its interval and its test.
 
-    value: arm over baseline, > 1 is faster. level: at which all claims of one decision hold
-    together. low, high: the interval at that level; None if its coverage is not known yet. p: of
-    the test that the arm changes nothing; None if the interval is the test. implied: decided by
-    two other comparisons: faster than an arm that is faster than the baseline. held_equal: traffic
-    that was held equal between the arms, in words; then raw is the plain ratio of sums.
+    value: arm over baseline, > 1 is faster. level: joint level of all claims of one decision. low,
+    high: the interval at that level; None if its coverage is not known yet. p: p-value of no
+    difference; None if the interval is the test. implied: whether two other comparisons decide it
+    (faster than an arm that beats the baseline). held_equal: the differences in traffic that the
+    value is corrected for, in words; then raw is the uncorrected ratio of sums.
     """
 
     arm: str
@@ -31,7 +31,7 @@ class Estimate:
 
     @property
     def differs(self) -> bool:
-        """Whether the arm surely changes something, by its test or else by its interval."""
+        """Whether the arm differs with confidence, by its test or else by its interval."""
         if self.implied:
             return True
         if self.p is not None:
@@ -40,16 +40,16 @@ class Estimate:
 
     @property
     def wins(self) -> bool:
-        """Surely faster than the baseline."""
+        """Whether the arm is faster than the baseline, with confidence."""
         return self.value > 1.0 and self.differs
 
     @property
     def loses(self) -> bool:
-        """Surely slower than the baseline."""
+        """Whether the arm is slower than the baseline, with confidence."""
         return self.value < 1.0 and self.differs
 
     def within(self, effect: float) -> bool:
-        """Whether any difference is smaller than `effect`, a share, in both directions."""
+        """Whether the whole interval lies within a share of `effect` around 1."""
         if self.low is None or self.high is None:
             return False
         return self.low > 1.0 / (1.0 + effect) and self.high < 1.0 + effect

@@ -1,8 +1,8 @@
-"""How a speedup changes along the load that was offered, and where it turns.
+"""The change of a speedup with the offered load, and its crossing of 1.
 
-The load of a pair is one number, common to its arms (`segments`). Along it the effect
-of an arm is a line in the logarithm of the load; where the line surely changes its sign inside a
-bucket, the bucket holds two kinds of traffic, and one verdict for both would be wrong for one.
+The load of a pair is one number, common to its arms (`segments`). The effect of an arm is modelled
+as linear in the logarithm of the load. If its sign changes inside a bucket, with confidence, the
+bucket holds two kinds of traffic. One verdict for both would be wrong for one of them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _SPREAD = 1.5
 class Trend:
     """log speedup of an arm = level + slope log(load / middle), over pairs of one kind of traffic.
 
-    covariance: of level and slope, robust to unequal noise. least, most: loads that were offered.
+    covariance: covariance of level and slope, robust to unequal noise. least, most: range of the
+    loads.
     """
 
     arm: str
@@ -61,9 +62,9 @@ class Trend:
         return self.middle * math.exp(distance) if abs(distance) < 50.0 else None
 
     def crossing_interval(self, level: float = 0.95) -> tuple[float | None, float | None]:
-        """Loads that the crossing may lie at; None on a side that the data leave open.
+        """Confidence interval of the crossing; None on a side that the data leave open.
 
-        Source: Fieller 1954: all loads at which no effect is not excluded.
+        It holds all loads at which the data do not exclude an effect of 0. Source: Fieller 1954.
         """
         t = t_quantile(level, self.pairs - 2)
         (aa, ab), (_, bb) = self.covariance * t * t
@@ -78,7 +79,8 @@ class Trend:
 
     @property
     def turns(self) -> bool:
-        """Whether the arm surely wins at one end of the loads that ran, and loses at the other."""
+        """Whether the arm wins at one end of the loads and loses at the other, both with
+        confidence."""
         _, low0, high0 = self.at(self.least, LEVEL)
         _, low1, high1 = self.at(self.most, LEVEL)
         return low0 > 0.0 > high1 or low1 > 0.0 > high0
@@ -89,10 +91,10 @@ Group = tuple[Sequence[Pair], Objective]
 
 
 def trend(groups: Iterable[Group], arm: str) -> Trend | None:
-    """The line of one arm's effect along the load; None if pairs or loads do not carry one.
+    """Fit one arm's effect along the load; None if pairs or loads are too few.
 
-    Each pair counts in the objective of its own segment, so that the line turns where the verdicts
-    do: the same traffic may saturate an engine at one load and not at another.
+    Each pair uses the objective of its own segment, so that the line agrees with the verdicts: the
+    same traffic may saturate an engine at one load and not at another.
     """
     known = [
         (pair, objective)
@@ -130,9 +132,10 @@ def trend(groups: Iterable[Group], arm: str) -> Trend | None:
 
 
 def by_segment(pairs: Iterable[Pair], design: Design) -> dict[tuple[str, Segment], list[Pair]]:
-    """Pairs by epoch and segment, a bucket of load cut where an arm's effect surely turns in it.
+    """Group pairs by epoch and segment. A load bucket is cut if an arm's effect changes its sign
+    inside.
 
-    Evidence crosses neither epoch nor segment.
+    No evidence crosses an epoch or a segment.
     """
     groups: dict[tuple[str, Segment], list[Pair]] = defaultdict(list)
     for pair in pairs:
@@ -153,14 +156,15 @@ def by_segment(pairs: Iterable[Pair], design: Design) -> dict[tuple[str, Segment
 
 
 def turning(groups: Sequence[Group]) -> list[Trend]:
-    """Lines of arms whose effect surely turns within the loads of these pairs, steepest first."""
+    """Lines of arms whose effect changes its sign within the loads of these pairs, steepest
+    first."""
     arms = {arm for pairs, _ in groups for pair in pairs for arm in pair.blocks} - {BASELINE}
     lines = [line for arm in sorted(arms) if (line := trend(groups, arm)) and line.turns]
     return sorted(lines, key=lambda line: -abs(line.slope))
 
 
 def _cut(pairs: Sequence[Pair], design: Design) -> float | None:
-    """The load at which a bucket is two; of several arms, that of the steepest turn."""
+    """The load at which to cut a bucket; with several arms, the crossing of the steepest line."""
     blocks = [block for pair in pairs for block in pair.blocks.values()]
     for line in turning([(pairs, objectives.objective_for(design, blocks))]):
         cut = line.crossing

@@ -1,4 +1,4 @@
-"""How two arms of a segment are compared: in which metric, and with what held equal."""
+"""Compare two arms of a segment: the metric, and the traffic that the comparison corrects for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from specscope.evaluate.statistics.ratio import LogRatio
 class ArmContrast:
     """Two arms over the pairs that ran both.
 
-    plain: as the sums came. adjusted: with `held` held equal; None if nothing is.
+    plain: the uncorrected contrast. adjusted: the contrast corrected for `held`; None without it.
     """
 
     arm: str
@@ -31,12 +31,12 @@ class ArmContrast:
 
     @property
     def contrast(self) -> LogRatio:
-        """What decides."""
+        """The contrast that decides: the adjusted one, if there is one."""
         return self.adjusted or self.plain
 
     @cached_property
     def p(self) -> float | None:
-        """Of the test that the arm changes nothing; None for a single pair looked at once."""
+        """p-value of no difference; None for a single pair looked at once."""
         return randomisation.p_value(self.contrast, self.looked_at_often)
 
     def at(self, level: float) -> Estimate:
@@ -51,8 +51,10 @@ class ArmContrast:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """objective: the metric. offered: traffic to hold equal; None if nothing may be. serial:
-    whether the traffic may wander from pair to pair, so that neighbours are alike."""
+    """The way of comparing two arms.
+
+    objective: the metric. offered: traffic to correct for; None for no correction. serial: whether
+    neighbouring pairs may be correlated, because the traffic drifts."""
 
     objective: Objective = "throughput"
     offered: Offered | None = None
@@ -61,7 +63,7 @@ class Measure:
     def compare(
         self, pairs: Sequence[Pair], arm: str, baseline: str, looked_at_often: bool = False
     ) -> ArmContrast | None:
-        """An arm against a baseline, not yet held to a level. None if no pair knows both."""
+        """Compare an arm with a baseline, without a level yet. None if no pair knows both."""
         contrasts = self._both(pairs, arm, baseline)
         return contrasts and ArmContrast(arm, baseline, *contrasts, looked_at_often=looked_at_often)
 
@@ -73,7 +75,8 @@ class Measure:
         level: float,
         looked_at_often: bool = False,
     ) -> Estimate | None:
-        """The ratio with its interval; beside it the plain one, where traffic was held equal."""
+        """The ratio with its interval, and the uncorrected ratio if it was corrected for
+        traffic."""
         contrast = self.compare(pairs, arm, baseline, looked_at_often)
         return None if contrast is None else contrast.at(level)
 

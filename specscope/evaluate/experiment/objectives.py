@@ -1,9 +1,9 @@
-"""What a speedup is of: the metric follows from how the traffic arrives.
+"""The metric of a speedup, which follows from the arrival of the traffic.
 
-Where clients wait for each other's work (a cohort, a closed loop, saturation), tokens per
-second of the whole batch is what speculation can change. Where requests arrive by themselves
-and the engine keeps up, that number is pinned to what was offered, whatever the arm does; then
-time per output token of a request is. Between the two, both count.
+In a cohort, in a closed loop and at saturation, speculation changes the tokens per second of the
+whole batch. If requests arrive independently and the engine keeps up, tokens per second equal the
+arrivals in every arm. Then speculation changes the time per output token of a request. Between the
+two, both metrics count.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def objective_for(design: str, blocks: Sequence[BlockTime]) -> Objective:
 
 
 def weight_of(objective: Objective) -> float:
-    """Of throughput: 1 if it alone counts, 0 if time per output token does."""
+    """Weight of throughput: 1 if it alone counts, 0 if only time per output token counts."""
     if isinstance(objective, str):
         return 1.0 if objective == "throughput" else 0.0
     return objective
 
 
 def metric_of(objective: Objective) -> str:
-    """What a speedup is of, in words."""
+    """The metric of a speedup, in words."""
     if isinstance(objective, str):
         return METRICS[objective]
     return "; ".join(
@@ -61,31 +61,31 @@ def metric_of(objective: Objective) -> str:
 
 
 def saturation(blocks: Sequence[BlockTime]) -> float:
-    """0 if requests run as they arrive, so that what is admitted is what was offered; 1 if they
-    surely do not; between, how far.
+    """Degree of saturation: 0 if requests run on arrival, 1 if they certainly queue.
 
-    By how many wait beside those that run; an engine with a few dozen requests in flight is always
-    busy, long before it is saturated. Of blocks whose queue is not known, by busy time alone.
+    It is computed from waiting requests over running requests. Busy time would not do: an engine
+    with a few dozen requests is always busy, long before it is saturated. Only blocks with an
+    unknown queue use busy time.
     """
     waiting = queue_share(blocks)
     return degree(busy_share(blocks), BUSY) if waiting is None else degree(waiting, QUEUE)
 
 
 def degree(value: float, edges: tuple[float, float]) -> float:
-    """0 up to the first edge, 1 from the second on, linear between. [0..1]"""
+    """Linear ramp: 0 up to the first edge, 1 from the second edge on. [0..1]"""
     low, high = edges
     return min(1.0, max(0.0, (value - low) / (high - low)))
 
 
 def queue_share(blocks: Sequence[BlockTime]) -> float | None:
-    """Requests that wait, over those that run; None if a block does not know. [ratio]"""
+    """Waiting over running requests; None if a block does not know them. [ratio]"""
     waiting = [block.waiting for block in blocks if block.waiting is not None]
     running = sum(block.request_rounds for block in blocks)
     return sum(waiting) / running if running and len(waiting) == len(blocks) else None
 
 
 def queue_growth(block: BlockTime) -> float | None:
-    """Requests by which a replica's queue grew over a block; None if that is not known."""
+    """Growth of a replica's queue over a block, in requests; None if unknown."""
     if block.waiting_first is None or block.waiting_last is None:
         return None
     return (block.waiting_last - block.waiting_first) / block.merged
@@ -99,7 +99,7 @@ def busy_share(blocks: Sequence[BlockTime]) -> float:
 
 
 def comparable(pairs: Sequence[Pair], arm: str, baseline: str, objective: Objective) -> list[Pair]:
-    """The pairs that ran both arms and know what the objective counts of them."""
+    """The pairs that ran both arms and know the objective's quantities."""
     return [
         pair
         for pair in pairs
@@ -112,10 +112,7 @@ def comparable(pairs: Sequence[Pair], arm: str, baseline: str, objective: Object
 def measure(
     pairs: Sequence[Pair], arm: str, baseline: str, objective: Objective
 ) -> LogRatio | None:
-    """log of how much better an arm is, > 0 is faster, in the objective's metric.
-
-    None if no pair knows both.
-    """
+    """Log of the speedup in the objective's metric, > 0 is faster. None if no pair knows both."""
     known = comparable(pairs, arm, baseline, objective)
     return contrast_of(
         [(pair.blocks[arm], pair.blocks[baseline]) for pair in known],
@@ -126,7 +123,7 @@ def measure(
 def contrast_of(
     blocks: Sequence[tuple[BlockTime, BlockTime]], objective: Objective
 ) -> LogRatio | None:
-    """log of how much better the first block of each pair is; None if there is no pair.
+    """Log of the speedup of each pair's first block over its second; None if there is no pair.
 
     Every block must know the objective. Between two metrics it is the weighted mean of their logs.
     """
@@ -144,7 +141,7 @@ def _compare(blocks: Sequence[tuple[BlockTime, BlockTime]], metric: Metric) -> L
 
 
 def effect(one: BlockTime, base: BlockTime, objective: Objective) -> float:
-    """log of how much better one block is than another, both of which know the objective."""
+    """Log of the speedup of one block over another; both must know the objective."""
     weight = weight_of(objective)
     shares: tuple[tuple[Metric, float], ...] = (("throughput", weight), ("latency", 1.0 - weight))
     log_ratio = 0.0
@@ -156,15 +153,15 @@ def effect(one: BlockTime, base: BlockTime, objective: Objective) -> float:
 
 
 def knows(block: BlockTime, objective: Objective) -> bool:
-    """Whether a block knows what the objective counts; time per token takes a timed request."""
+    """Whether a block knows the objective's quantities; time per token needs a timed request."""
     return weight_of(objective) >= 1.0 or any(block.tpot_counts)
 
 
 def amounts(block: BlockTime, metric: Metric) -> tuple[float, float]:
-    """What a block yields and what it took, so that more of one over the other is better.
+    """Numerator and denominator of the objective for a block that `knows` it; more is better.
 
-    throughput: tokens and wall time. latency: requests and the sum of their times per output
-    token; of a block that `knows` it.
+    throughput: tokens over wall time. latency: requests over the sum of their times per output
+    token.
     """
     if metric == "throughput":
         return float(block.emitted), block.wall_us
@@ -176,8 +173,8 @@ def gap_p95(
 ) -> QuantileEstimate | None:
     """95th percentile of the time between two chunks of a request. [ms] None if unknown.
 
-    Tokens of a round arrive together, so per-token gaps change their meaning under speculation;
-    gaps between chunks do not.
+    Tokens of a round arrive together, so gaps between tokens are not comparable under speculation;
+    gaps between chunks are.
     """
     return _p95(
         [_histogram(p.blocks[arm], "gap") for p in pairs if arm in p.blocks], level, looked_at_often
@@ -196,7 +193,7 @@ def tpot_p95(
 
 
 def exceeds(quantile: QuantileEstimate | None, allowance_ms: float | None) -> bool:
-    """Whether a quantile surely lies above what is allowed, by its lower end."""
+    """Whether a quantile lies above a limit, by the lower end of its interval."""
     if quantile is None or quantile.low is None or allowance_ms is None:
         return False
     return quantile.low > allowance_ms

@@ -1,13 +1,13 @@
-"""What live traffic offered to each block, to be held equal between the arms of a pair.
+"""The load of each block of live traffic, to correct contrasts for unequal load.
 
-Requests arrive by themselves, so a block that happened to be offered more is slower in either arm.
-That may be taken out of a contrast only where the arm cannot have caused it. What the store knows
-are the requests *admitted* in a block. They are the offered ones where the engine keeps up. At
-saturation, and where clients wait for answers, a faster arm admits more: they are the effect
-itself, and nothing is held equal. A cohort is the same work in both arms, so there is nothing to
-hold. Batch, queue and step time depend on the arm everywhere and are never used.
+Requests arrive independently of the arm, so a block with more of them is slower in either arm. A
+contrast may be corrected for load only if the arm cannot have caused the difference. The store
+knows the requests *admitted* in a block. If the engine keeps up, they equal the offered ones. At
+saturation, or if clients wait for answers, a faster arm admits more. Then admissions are the effect
+itself, and no correction is made. A cohort needs none, because both arms do the same work. Batch,
+queue and step time always depend on the arm and are never used.
 
-Output tokens of admitted requests are offered too: speculation leaves outputs as they are.
+The output tokens of admitted requests count as load too, because speculation preserves outputs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNEVEN = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A contrast with the traffic held equal, and what that was, in words."""
+    """A contrast corrected for traffic, and the corrected quantities, in words."""
 
     contrast: LogRatio
     what: str
@@ -50,10 +50,10 @@ class Offered:
     def hold_equal(
         self, contrast: LogRatio, pairs: Sequence[Pair], arm: str, baseline: str
     ) -> Held | None:
-        """A contrast of these pairs, all of which ran both arms, adjusted for their traffic.
+        """A contrast of these pairs, corrected for their traffic; all pairs ran both arms.
 
-        None if pairs are few, an arm does not keep up with its arrivals, the traffic differs
-        between the arms beyond chance, or what was offered more was not slower.
+        None in four cases: pairs are few, an arm does not keep up with its arrivals, the traffic
+        differs between the arms beyond chance, or more load did not slow an arm down.
         """
         ones, bases = ([pair.blocks[name] for pair in pairs] for name in (arm, baseline))
         saturated = max(map(objectives.saturation, (ones, bases)))
@@ -91,7 +91,7 @@ class Offered:
 
 
 def offered_to(pairs: Iterable[Pair]) -> Offered:
-    """What the blocks of all pairs, of every segment, were offered one after the other."""
+    """The load of the blocks of all pairs and segments, in the order of time."""
     lines: dict[tuple[str, str], dict[int, BlockTime]] = defaultdict(dict)
     for pair in pairs:
         for _, block in sorted(pair.blocks.items()):
@@ -108,12 +108,12 @@ def offered_to(pairs: Iterable[Pair]) -> Offered:
 
 
 def _requests(block: BlockTime) -> float:
-    """Requests that a replica's block admitted; 0 for none."""
+    """Requests that a replica's block admitted; 0 without a block."""
     return block.requests / block.merged
 
 
 def _output_tokens(block: BlockTime) -> float:
-    """What they asked for, once all of them have ended; 0 before, and where it is not known."""
+    """Output tokens of these requests once all have ended; 0 before that, or if unknown."""
     if block.ended_requests != block.requests or not block.output_tokens:
         return 0.0
     return block.output_tokens / block.merged

@@ -1,4 +1,4 @@
-"""The blocks of one experiment as pairs, grouped once for all that is judged from them."""
+"""The blocks of one experiment as pairs, grouped once for all judgements."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SegmentKey = tuple[str, Segment]
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """pairs: all of them, in the order of their keys. segments: the same by epoch and segment.
-    usable: those of a segment that can be compared."""
+    """pairs: all pairs, in the order of their keys. segments: all pairs, by epoch and segment.
+    usable: the comparable pairs of each segment."""
 
     design: Design
     pairs: Sequence[Pair]
@@ -29,7 +29,7 @@ class Paired:
 def paired(
     blocks: Iterable[BlockTime], parts: Iterable[BlockPart], design: Design = "cohort"
 ) -> Paired:
-    """Group blocks. The order of rows does not matter; a row given twice counts once."""
+    """Group blocks. The order of rows does not matter; a repeated row counts once."""
     pairs = pairs_of(blocks, parts, design)
     segments = by_segment(pairs, design)
     usable = {key: usable_pairs(members, design) for key, members in segments.items()}

@@ -1,6 +1,6 @@
 """Pairs of blocks: the unit of inference.
 
-A pair that cannot be compared is left out with a reason and counted (`checks`), never repaired.
+A pair that is not comparable is dropped and counted with its reason (`checks`), never repaired.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ PairKey = tuple[str, int, str, str, int]
 
 
 def pair_key(row: OfBlock) -> PairKey:
-    """What the blocks of one pair share."""
+    """The key that the blocks of one pair share."""
     return row.epoch, row.policy, row.replica, row.boot, row.pair
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """The blocks of one pair by arm, what ran in them, and the load that it was offered."""
+    """The blocks of one pair by arm, their traffic, and the offered load of the pair."""
 
     key: PairKey
     blocks: Mapping[str, BlockTime]
@@ -38,9 +38,9 @@ def pairs_of(
 ) -> list[Pair]:
     """Group block rows into pairs, in the order of their keys.
 
-    A row delivered twice counts once; rows of one block (a block split over deliveries) are
-    added. Blocks without time or tokens, and blocks outside an experiment (pair 0 of policy
-    0), are left out. design: what the load of a pair is.
+    A repeated row counts once; rows of one block (split over deliveries) are added. Blocks without
+    time or tokens, and blocks outside an experiment (pair 0 of policy 0), are dropped. design:
+    defines the load of a pair.
     """
     times: dict[PairKey, dict[str, list[BlockTime]]] = defaultdict(lambda: defaultdict(list))
     for block in dict.fromkeys(known(block) for block in blocks):
@@ -65,7 +65,7 @@ def pairs_of(
 
 
 def known(block: BlockTime) -> BlockTime:
-    """A block with None for every time that is not a number."""
+    """Replace every time of a block that is not a number by None."""
     odd: dict[str, Any] = {
         name: None
         for name in _TIMES
@@ -75,7 +75,7 @@ def known(block: BlockTime) -> BlockTime:
 
 
 def measured(block: BlockTime) -> bool:
-    """Whether a block has a time and tokens; a store may hold NULL or worse for either."""
+    """Whether a block has valid time and tokens; a store may hold NULL or invalid values."""
     wall = block.wall_us
     return wall is not None and isfinite(wall) and wall >= _SHORTEST_US and block.emitted > 0
 

@@ -1,9 +1,9 @@
-"""Segments: which pairs of blocks are about the same traffic.
+"""Segments: group pairs of blocks by their traffic.
 
-What places a pair, such as the load that it was offered, is a sample of its traffic. Near an
-edge between two buckets chance alone would split one traffic into two thin segments. So a pair
-whose number lies within the noise of an edge goes with the more numerous side. The noise is what
-blocks of one pair differ by: nothing if a driver gives each the same requests.
+The quantity that places a pair, such as its offered load, is a sample of its traffic. Near an edge
+between two buckets, chance alone would split one traffic into two small segments. So a pair within
+the noise of an edge joins the larger side. The noise is the difference between blocks of one pair.
+It is 0 if a driver sends each block the same requests.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from specscope.evaluate.experiment.blocks import BASELINE, BlockPart, BlockTime,
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """Traffic that a verdict is about. None: more than one kind ran together.
+    """The traffic of one verdict. A field is None if more than one kind ran together.
 
-    load: sequences that the traffic would keep running at k = 0, as a bucket or as the range on
-    one side of a crossing (`loads`): of live traffic what arrives times how long it takes there;
-    in a closed loop the clients asking at once; in a cohort its requests. Never the realised
-    batch of live traffic, which the arm itself changes.
+    load: sequences that the traffic would keep running at k = 0, as a bucket or as the range on one
+    side of a crossing (`loads`). For live traffic it is the arrival rate times the service time at
+    k = 0; in a closed loop, the number of clients; in a cohort, its requests. It is never the
+    realised batch of live traffic, which the arm changes.
     """
 
     class_: str | None = None
@@ -47,7 +47,7 @@ _NOISE = 2.0  # standard deviations within which a number does not tell the side
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What a pair served, by its arms' rows. All of one epoch."""
+    """The traffic of a pair, from its arms' rows, all of one epoch."""
 
     epoch: str
     blocks: Mapping[str, BlockTime]
@@ -61,14 +61,15 @@ def load_bucket(requests: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where a pair belongs. offered: its load, one number that its arms share."""
+    """The segment of a pair. offered: its load, one number for all of its arms."""
 
     segment: Segment
     offered: float
 
 
 def segments_of(mixes: Sequence[Mix], design: Design = "cohort") -> list[Placed]:
-    """The segment and load of each pair, in the order given; from the set of pairs alone."""
+    """The segment and load of each pair, in the given order. It depends only on the set of
+    pairs."""
     classes = _classes(mixes)
     traffic = [(mix.epoch, names) for mix, names in zip(mixes, classes, strict=True)]
     contexts = _shared(mixes, traffic, "context_bucket")
@@ -94,9 +95,9 @@ def segments_of(mixes: Sequence[Mix], design: Design = "cohort") -> list[Placed]
 def _classes(mixes: Sequence[Mix]) -> list[tuple[str, ...]]:
     """The classes of each pair's traffic.
 
-    On a replica whose blocks mix classes, a block that happened to hold one class is no traffic of
-    its own: all its pairs are of the classes that have nearly all of its request-rounds. A replica
-    on which no block mixes them ran them apart by design.
+    If a replica's blocks mix classes, a block that holds one class by chance is no segment of its
+    own. All of the replica's pairs then belong to the classes that have nearly all of its
+    request-rounds. If no block of a replica mixes classes, they ran apart by design.
     """
     own = [
         tuple(sorted({name for block in mix.blocks.values() for name in block.classes}))
@@ -119,7 +120,7 @@ def _source(mix: Mix) -> Hashable:
 
 
 def _nearly_all(mixes: Sequence[Mix]) -> tuple[str, ...]:
-    """The one class of nearly all request-rounds, else every class; empty if no part tells."""
+    """The class of nearly all request-rounds, else every class; empty if no part has a class."""
     weights: Counter[str] = Counter()
     for mix in mixes:
         for rows in mix.parts.values():
@@ -154,7 +155,7 @@ def _buckets(
 
 
 def _offered(blocks: Sequence[BlockTime], design: Design, scale: float | None) -> float:
-    """Load of blocks. scale: of live traffic, sequence-seconds of a request at k = 0."""
+    """Load of blocks. scale: for live traffic, sequence-seconds of a request at k = 0."""
     if design == "closed_loop":
         rounds = sum(block.rounds for block in blocks)
         asking = sum(block.request_rounds + (block.waiting or 0) for block in blocks)
@@ -166,10 +167,11 @@ def _offered(blocks: Sequence[BlockTime], design: Design, scale: float | None) -
 
 
 def _scale(mixes: Sequence[Mix], design: Design) -> float | None:
-    """Of live traffic of one epoch and kind: seconds that a request runs at k = 0, in the mean.
+    """Mean seconds that a request of one epoch and kind of live traffic runs at k = 0; None if
+    unknown.
 
-    One number for all of its pairs, so that a load is an arrival rate in another unit, which no
-    arm and no noise of a block changes. None if that is not known.
+    All pairs share this number. So the load is an arrival rate in another unit, which neither an
+    arm nor the noise of a block changes.
     """
     blocks = [block for mix in mixes for block in mix.blocks.values()]
     if design != "switchback" or any(_seconds(block) <= 0 for block in blocks):
@@ -187,17 +189,17 @@ def _scale(mixes: Sequence[Mix], design: Design) -> float | None:
 
 
 def _arrivals(block: BlockTime) -> float:
-    """Requests that came in the time that the block's sums cover, on one replica or several."""
+    """Requests that arrived in the time of the block's sums, on one or several replicas."""
     return float(sum(block.admitted_counts) or block.requests)
 
 
 def _seconds(block: BlockTime) -> float:
-    """Time that the block's sums cover, over all of its replicas."""
+    """Seconds of the block's sums, added over its replicas."""
     return 1e-9 * block.merged * (block.last_at - block.first_at)
 
 
 def _shared(mixes: Sequence[Mix], traffic: Sequence[Hashable], name: str) -> list[str | None]:
-    """The bucket of (nearly) all of each pair's request-rounds; None if there is none."""
+    """The bucket with (nearly) all of each pair's request-rounds; None if there is none."""
     largest = [
         _largest([part for rows in mix.parts.values() for part in rows], name) for mix in mixes
     ]
@@ -232,14 +234,14 @@ def _largest(parts: Sequence[BlockPart], name: str) -> str | None:
 
 
 def _share(parts: Sequence[BlockPart], name: str, bucket: str) -> float:
-    """Share of request-rounds in a bucket; all of nothing counts as in it. [0..1]"""
+    """Share of request-rounds in a bucket; 1 if there are no request-rounds. [0..1]"""
     total = sum(part.request_rounds for part in parts)
     inside = sum(part.request_rounds for part in parts if getattr(part, name) == bucket)
     return inside / total if total else 1.0
 
 
 def _spread(centred: Sequence[Sequence[float]]) -> float:
-    """Standard deviation of one block, from what blocks of a pair differ by; 0 if unknown."""
+    """Standard deviation of one block, from differences within pairs; 0 if unknown."""
     freedom = sum(len(row) - 1 for row in centred)
     return math.sqrt(math.fsum(x * x for row in centred for x in row) / freedom) if freedom else 0.0
 
@@ -247,7 +249,7 @@ def _spread(centred: Sequence[Sequence[float]]) -> float:
 def _settled(
     values: Sequence[float], noise: Sequence[float], edges: Sequence[float]
 ) -> Iterator[int]:
-    """The bucket of each value; within noise of an edge, that of its two with more values."""
+    """The bucket of each value; within noise of an edge, the bucket with more values."""
     own = [bisect_left(edges, value - 1e-9) for value in values]
     often = Counter(own)
     for value, error, place in zip(values, noise, own, strict=True):

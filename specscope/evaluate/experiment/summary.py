@@ -1,4 +1,4 @@
-"""What each arm of a segment did: tokens per round, acceptance by position, where time went."""
+"""Describe each arm of a segment: tokens per round, acceptance by position, time by part."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ PARTS = ("draft", "verify", "sample", "idle", "catchup", "prefill")
 class ArmSummary:
     """One arm of a segment over its blocks; descriptive, never a contrast.
 
-    tokens_per_round: emitted over request-rounds, clustered by block. tokens_per_s: of the
-    whole batch. shares: of wall time by part, 0..1, known parts only; `unseen` is the rest.
-    ms_per_token: the same in milliseconds an emitted token. survival: None at k = 0.
-    queue: mean requests that wait during a round; queue_delay_ms: mean time from arrival to the
-    first token; both None if unknown. batch: mean sequences a round. slots: query positions
-    computed, padding included. bandwidth: bytes that the rounds had to move per second of their
-    verify passes. dram_active: share of time that the device's memory was busy, 0..1. Both None
-    if a block does not know.
+    tokens_per_round: emitted over request-rounds, clustered by block. tokens_per_s: output of the
+    whole batch. shares: share of wall time by part, 0..1, for known parts; `unseen` is the rest.
+    ms_per_token: the same parts in milliseconds per emitted token. survival: None at k = 0. queue:
+    mean number of waiting requests; queue_delay_ms: mean time from arrival to the first token; both
+    None if unknown. batch: mean sequences per round. slots: computed query positions, padding
+    included. bandwidth: bytes that the rounds had to move, per second of their verify passes.
+    dram_active: share of time in which the device's memory was busy, 0..1. Both are None if a block
+    does not know them.
     """
 
     arm: str
@@ -59,9 +59,9 @@ class ArmSummary:
 def summarise(
     pairs: Sequence[Pair], arm: str, level: float = 0.95, looked_at_often: bool = False
 ) -> ArmSummary | None:
-    """Sum an arm's blocks; None if it has none, or none with rounds.
+    """Sum an arm's blocks; None if no block has rounds.
 
-    level, looked_at_often: of the intervals of its percentiles.
+    level, looked_at_often: for the intervals of its percentiles.
     """
     blocks = [pair.blocks[arm] for pair in pairs if arm in pair.blocks]
     blocks = [block for block in blocks if block.request_rounds > 0]
@@ -109,13 +109,13 @@ def summarise(
 
 
 def base_batch(arms: Sequence[ArmSummary]) -> float:
-    """Mean sequences a round at k = 0, or in the first arm that ran; at least 1."""
+    """Mean sequences per round at k = 0, or in the first arm that ran; at least 1."""
     first = min(arms, key=lambda arm: arm.arm != BASELINE, default=None)
     return 1.0 if first is None else max(1.0, first.batch)
 
 
 def _mean(blocks: Sequence[BlockTime], quantity: str, per: str, unit: float) -> float | None:
-    """Sum of one column over that of another; None if a block does not know both."""
+    """Ratio of the sums of two columns; None if a block does not know both."""
     rows = [(getattr(block, quantity), getattr(block, per)) for block in blocks]
     if any(amount is None or count is None for amount, count in rows):
         return None
@@ -124,7 +124,7 @@ def _mean(blocks: Sequence[BlockTime], quantity: str, per: str, unit: float) -> 
 
 
 def _survival(pairs: Sequence[Pair], arm: str) -> Survival | None:
-    """Acceptance of an arm, one cluster a block; None if a block's counts cannot be."""
+    """Acceptance of an arm, one cluster per block; None if a block's counts are impossible."""
     risk, kept = [], []
     for pair in pairs:
         parts = pair.parts.get(arm, ())

@@ -1,1 +1,1 @@
-"""Whether speculation left the distribution of outputs alone."""
+"""Test whether speculation preserves the output distribution."""

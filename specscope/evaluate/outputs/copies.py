@@ -1,8 +1,8 @@
-"""Whether arms gave the same requests the same output, beyond what target-only itself does not.
+"""Compare the outputs of equal requests between arms, and of target-only with itself (A/A).
 
-Floating-point sums depend on the width of a batch, so near ties fall either way: two runs of
-target-only differ in some outputs (A/A). Only what a speculative arm differs in beyond that is a
-fault. A request counts once on each side, so that copies do not pass for evidence.
+Floating-point sums depend on the batch size, which can flip a near tie between two tokens. So two
+runs of target-only differ in some outputs (A/A). Only differences of a speculative arm beyond that
+are a fault. A request counts once on each side, so copies add no evidence.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ LEVEL = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Requests whose output is known twice, and how many of them differ.
+    """Number of requests with two known outputs, and how many of them differ.
 
-    arm `k0`: both outputs are target-only's. Other arms: theirs and target-only's.
+    For arm `k0` both outputs are target-only's; for other arms, one is the arm's and one
+    target-only's.
     """
 
     epoch: str
@@ -37,10 +38,9 @@ class Copies:
 class OutputCheck:
     """One arm's outputs beside target-only's.
 
-    state: equal: none differs, as_twins: no more than target-only from itself, differs: more
-    than that beyond doubt, undecided: some differ, and target-only's copies do not tell yet.
-    excess: share of requests that differ beyond target-only's own, with its 95 % interval;
-    None if target-only was never repeated.
+    state: equal (none differs), as_twins (no more than A/A), differs (more than A/A, with
+    confidence) or undecided (some differ, and A/A has too few copies). excess: share of differing
+    requests minus that of A/A, with its 95 % interval; None if target-only was never repeated.
     """
 
     epoch: str
@@ -66,7 +66,7 @@ class OutputCheck:
 
 
 def check_outputs(copies: Iterable[Copies], baseline: str = "k0") -> list[OutputCheck]:
-    """Each arm of each class against target-only, at a level that holds over all of them."""
+    """Check each arm of each class against target-only, at a joint level over all of them."""
     rows = sorted(copies, key=lambda one: (one.epoch, one.class_, one.arm))
     twins = {(c.epoch, c.class_): c for c in rows if c.arm == baseline}
     arms = [one for one in rows if one.arm != baseline and one.compared > 0]
@@ -80,7 +80,7 @@ def check_outputs(copies: Iterable[Copies], baseline: str = "k0") -> list[Output
 
 
 def worst(checks: Sequence[OutputCheck]) -> str | None:
-    """The state of the whole; None if nothing was compared."""
+    """The worst state of all checks; None if nothing was compared."""
     order = (DIFFERS, UNDECIDED, AS_TWINS, EQUAL)
     return next((state for state in order if any(c.state == state for c in checks)), None)
 
@@ -88,7 +88,7 @@ def worst(checks: Sequence[OutputCheck]) -> str | None:
 def changed_outputs(
     checks: Sequence[OutputCheck], epoch: str, segment: Segment
 ) -> list[OutputCheck]:
-    """The checks that speak about a segment: of its class, of every class where several ran."""
+    """The checks of a segment's class; of every class if several ran."""
     return [
         check for check in checks if check.epoch == epoch and segment.class_ in (None, check.class_)
     ]
@@ -97,7 +97,7 @@ def changed_outputs(
 def newcombe(
     hits: int, of: int, base_hits: int, base_of: int, level: float = 0.95
 ) -> tuple[float, float]:
-    """Interval of a difference of two shares, by Wilson's limits of each. [-1..1]
+    """Interval of a difference of two shares, from Wilson's limits of each. [-1..1]
 
     Source: Newcombe 1998, method 10. ValueError for an empty side.
     """
@@ -112,7 +112,7 @@ def newcombe(
 
 
 def wilson(hits: int, of: int, level: float = 0.95) -> tuple[float, float]:
-    """Interval of a share, by Wilson's score. [0..1] ValueError if there is nothing."""
+    """Interval of a share, by Wilson's score. [0..1] ValueError for zero trials."""
     if not 0 <= hits <= of or of == 0:
         raise ValueError(f"no share: {hits} of {of}")
     z = float(stats.norm.ppf(0.5 + level / 2))
@@ -123,7 +123,8 @@ def wilson(hits: int, of: int, level: float = 0.95) -> tuple[float, float]:
 
 
 def excess_p(hits: int, of: int, base_hits: int, base_of: int) -> float:
-    """Chance of so many differences where the share is that of the base; Fisher, one-sided."""
+    """p-value of this many differences if the share equals the base's; Fisher's exact test,
+    one-sided."""
     table = [[hits, of - hits], [base_hits, base_of - base_hits]]
     return float(stats.fisher_exact(table, alternative="greater").pvalue)
 

@@ -1,9 +1,9 @@
-"""Greedy outputs of two servers, prompt by prompt: where they part, and whether a tie explains it.
+"""Compare greedy outputs of two servers, prompt by prompt, and find near ties.
 
-Greedy decoding is not defined where the two best tokens lie closer than what rounding moves:
-one unit in the last place of a 16-bit logit between 16 and 32 is 0.125. So a parting counts as a
-near tie where the baseline's margin is within twice the largest difference that the same prefix
-showed between two runs.
+A parting is the first place at which two outputs differ. Greedy decoding is undefined if the two
+best tokens are closer than the rounding error: one unit in the last place of a 16-bit logit between
+16 and 32 is 0.125. So a parting is a near tie if the baseline's margin is at most twice the largest
+difference that two runs showed for equal prefixes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ MOST_ERROR = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One greedy output. tokens: as the server names them; None if it does not.
+    """One greedy output.
 
-    logprobs: of each token. margins: log-probability of the best token over the second, at each
-    place; None if not given.
+    tokens: the server's token texts; None if it returns none. logprobs: log-probability of each
+    token. margins: log-probability of the best token minus the second best, at each place; None if
+    not given.
     """
 
     text: str
@@ -37,7 +38,8 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two outputs part. unit: token or character. margin: the baseline's there."""
+    """The place at which two outputs part. unit: token or character. margin: the baseline's margin
+    there."""
 
     at: int
     unit: str
@@ -46,7 +48,7 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One prompt: target-only against itself, and against the speculative server.
+    """One prompt: target-only compared with itself and with the speculative server.
 
     error: largest difference of log-probabilities at equal prefixes, before any parting.
     """
@@ -62,13 +64,13 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Losslessness:
-    """What all prompts say together.
+    """The result over all prompts.
 
-    state: see `outputs.OutputCheck`. parted, twins_parted: prompts. near_ties, clear: partings
-    that a tie explains and that none can; the rest could not be told. logit_error: the largest
-    difference at equal prefixes; None without log-probabilities. excess, low, high: share of
-    prompts that part beyond the baseline's own, with its 95 % interval. most: upper limit of the
-    share that parts at all. first: median place of the first parting.
+    state: see `outputs.OutputCheck`. parted, twins_parted: number of prompts that part. near_ties:
+    partings that a tie explains. clear: partings that no tie explains; the remaining ones lack
+    data. logit_error: largest difference at equal prefixes; None without log-probabilities. excess,
+    low, high: share of parting prompts minus the baseline's own, with its 95 % interval. most:
+    upper limit of the share that parts. first: median place of the first parting.
     """
 
     state: str
@@ -92,14 +94,14 @@ class Losslessness:
 def compare(
     number: int, label: str, baseline: Completion, again: Completion, speculative: Completion
 ) -> Compared:
-    """One prompt's three outputs: the baseline's, its own again, and the speculative server's."""
+    """Compare one prompt's three outputs: two of the baseline and one of the speculative server."""
     twins, twins_error = part(baseline, again)
     parting, error = part(baseline, speculative)
     return Compared(number, label, twins, parting, twins_error, error, _tokens(baseline, parting))
 
 
 def part(one: Completion, other: Completion) -> tuple[Parting | None, float | None]:
-    """Where `other` leaves `one`, and how far log-probabilities differ before that."""
+    """The parting of two outputs, and the largest difference of log-probabilities before it."""
     if one.tokens is None or other.tokens is None:
         if one.text == other.text:
             return None, None
@@ -116,7 +118,7 @@ def part(one: Completion, other: Completion) -> tuple[Parting | None, float | No
 
 
 def judge(prompts: Sequence[Compared], logit_error: float | None = None) -> Losslessness:
-    """All prompts together. logit_error: instead of the measured one.
+    """Combine all prompts. logit_error: replaces the measured one.
 
     ValueError if there is no prompt.
     """
@@ -176,7 +178,8 @@ def _first_difference(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def _tokens(baseline: Completion, parting: Parting | None) -> int:
-    """Tokens that were compared, of the baseline's; by share of the text where it is unnamed."""
+    """Number of compared tokens of the baseline; estimated from the share of text without token
+    texts."""
     count = baseline.count or len(baseline.tokens or ())
     if parting is None:
         return count

@@ -1,4 +1,4 @@
-"""Whether speculation left the output alone: the distribution it must keep, and tests of it."""
+"""Near ties of greedy decoding."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ Floats = NDArray[np.float64]
 
 
 def near_tie(margin: float, logit_error: float) -> bool:
-    """Whether the two best logits lie too close for greedy decoding to be defined: within twice
-    the largest difference that the same prefix showed between verify widths."""
+    """Whether the two best logits are too close for a defined greedy output: at most twice the
+    largest difference between verify widths for equal prefixes."""
     return margin <= 2.0 * logit_error

@@ -1,4 +1,4 @@
-"""States of a check of outputs. Standard library only, so that words of verdicts can name them."""
+"""States of a check of outputs. Standard library only, because `words` imports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which table is worth an experiment on mixed traffic: a model ranks, the experiment decides.
+"""Propose a table for an experiment on mixed traffic: a model ranks, the experiment decides.
 
 rounds    sums over rounds of one shape, as they were stored
 costs     what a round costs: verify pass, draft, all else, and what unequal drafts save

@@ -1,14 +1,14 @@
-"""What a round of a mixed batch costs, fitted to rounds of few arms.
+"""Fit the cost of a round of a mixed batch to rounds of a few arms.
 
-Time is a sum of parts, none of whose coefficients is negative:
+Time is a sum of parts with coefficients of at least 0:
 
     verify   a convex function of the width of the pass, plus a share for each cached token
     draft    (1, longest draft, tokens drafted, tokens that rows draft less than the longest)
     the rest (1, sequences, 1 if the round drafts, prompt tokens)
 
-The width is n_q plus a share of what rows draft less than the longest: 0 on an engine that packs
-rows, 1 on one that pads them. Only rounds of unequal draft lengths tell the two apart, by their
-times or by the engine's own count of padded tokens.
+The width is n_q plus a share of the padding up to the longest draft. The share is 0 on an engine
+that packs rows, and 1 on one that pads them. Only rounds of unequal draft lengths distinguish the
+two, by their times or by the engine's own count of padded tokens.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ _RIDGE = 1e-9  # of a coefficient's own weight, so that columns that are the sam
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """Rounds as columns, one entry a kind of round; all but the first are of one round. [kinds]
+    """Rounds as columns, one entry per kind of round. [kinds] The first column counts rounds; all
+    others describe one round.
 
-    short: draft tokens by which its rows stay below the longest. drafts: 1 if it drafts, 0 if it
-    does not, or the chance of it.
+    short: draft tokens that its rows lack to the longest draft. drafts: 1 if the round drafts, 0 if
+    not, or the probability.
     """
 
     rounds: Floats
@@ -66,7 +67,7 @@ class Shapes:
         return cls(*columns.T)
 
     def width(self, padding: float) -> Floats:
-        """Query positions of the verify pass, of which a share of the padding is computed."""
+        """Query positions of the verify pass, with the computed share of the padding."""
         return self.batch + self.drafted + padding * self.short
 
 
@@ -74,9 +75,9 @@ class Shapes:
 class RoundCosts:
     """Fitted time of a round. [us]
 
-    padding: share of the padding that is computed, 0..1; None if nothing tells. told: whether the
-    engine's own count of padded tokens says so. knots: widths at which a verify pass grows
-    steeper. weights: of the features of a round.
+    padding: computed share of the padding, 0..1; None if the data cannot tell. told: whether it
+    comes from the engine's own count of padded tokens. knots: widths at which the verify time gets
+    steeper. weights: weights of the features of a round.
     """
 
     padding: float | None
@@ -85,7 +86,7 @@ class RoundCosts:
     weights: Floats
 
     def time_us(self, shapes: Shapes, padding: float | None = None) -> Floats:
-        """Time of a round of each shape. [us] padding: where nothing tells, a share to assume."""
+        """Time of a round of each shape. [us] padding: share to assume if the data cannot tell."""
         share = padding if self.padding is None else self.padding
         columns = np.column_stack(_columns(shapes, share or 0.0, self.knots))
         assumed = columns @ self.weights
@@ -99,10 +100,11 @@ _DRAFTED = -2  # place of a feature
 
 
 def _places(part: str, features: int) -> NDArray[np.int64]:
-    """The features that a part's time may are based on.
+    """The features of each part's time.
 
-    The rest has a fixed share, and one of rounds that draft. Of a whole round, whose draft is not
-    timed apart, tokens drafted are in the width already: its draft is the number of its steps.
+    The rest has a fixed share, and a share of rounds that draft. If the draft of a whole round has
+    no time of its own, only the number of its steps is a feature, because the width already
+    includes the drafted tokens.
     """
     every = np.arange(features)
     chosen = {
@@ -115,7 +117,7 @@ def _places(part: str, features: int) -> NDArray[np.int64]:
 
 
 def _columns(shapes: Shapes, padding: float, knots: Floats) -> list[Floats]:
-    """The features of a round: verify pass, the rest, draft. [kinds] each"""
+    """The features of a round: verify pass, the rest, draft; each [kinds]."""
     width = shapes.width(padding)
     return [
         np.ones_like(width),
@@ -134,16 +136,17 @@ def _columns(shapes: Shapes, padding: float, knots: Floats) -> list[Floats]:
 
 
 class CostData:
-    """Rounds of whole pairs, ready to be fitted for any choice of pairs.
+    """Rounds of whole pairs, prepared for fits to any choice of pairs.
 
-    Rows of one pair share a speed of their own: what the machine did to it is no cost of an arm.
+    All rows of one pair share a speed factor, because a slow phase of the machine is no cost of an
+    arm.
     """
 
     def __init__(self, rows: Sequence[RoundSums]) -> None:
         """rows: at least one; ValueError if there is none.
 
-        What an engine counts as padded need not cost: some pad attention alone. So times tell if
-        they can, and the count only if too few drafts were unequal for them.
+        Counted padding need not cost time, because some engines only pad attention. So times decide
+        if they can; the count is used only if too few drafts were unequal.
         """
         if not rows:
             raise ValueError("no rounds to fit costs to")
@@ -166,7 +169,8 @@ class CostData:
             self._even_out()
 
     def fit(self, chosen: NDArray[np.int64] | None = None) -> RoundCosts:
-        """Fit to these pairs, by their places in `keys`, repeated ones counted again; None: all."""
+        """Fit to these pairs, given by their index in `keys`; repeats count again. None fits
+        all."""
         places = np.arange(len(self.keys)) if chosen is None else chosen
         fitted = []
         for share in self._paddings:
@@ -189,7 +193,7 @@ class CostData:
         ]
 
     def _even_out(self) -> None:
-        """The speed of each pair: its time over what the fit to all pairs expects of it."""
+        """The speed factor of each pair: its time over the prediction of the fit to all pairs."""
         costs = self.fit()
         count = len(self.keys)
         expected = costs.time_us(self._shapes) * self._shapes.rounds
@@ -201,7 +205,7 @@ class CostData:
 
     @property
     def speeds(self) -> dict[PairOfReplica, float]:
-        """How much longer each pair took than its rounds would on the mean machine. [ratio]"""
+        """Time of each pair over the predicted time of its rounds. [ratio]"""
         return dict(zip(self.keys, map(float, self._speeds), strict=True))
 
 
@@ -213,7 +217,7 @@ class _Solved:
 
 @dataclass(frozen=True, slots=True)
 class _Gram:
-    """Sums of products of features and times, by pair: all that a least-squares fit needs."""
+    """Sums of products of features and times, by pair: the input of a least-squares fit."""
 
     places: NDArray[np.int64]
     features: int
@@ -231,8 +235,8 @@ class _Gram:
         pairs: NDArray[np.int64],
         speeds: Floats,
     ) -> _Gram:
-        """columns: [kinds, features] of one round. time: sums over rounds. pairs: of each kind, in
-        rising order. [kinds]"""
+        """columns: [kinds, features] features of one round. time: sums over rounds. pairs: index of
+        each kind's pair, in rising order. [kinds]"""
         places = np.unique(np.concatenate([_places(name, columns.shape[1]) for name in groups]))
         root = np.sqrt(rounds)[:, None]
         x = columns[:, places] * root
@@ -245,7 +249,7 @@ class _Gram:
         return cls(places, columns.shape[1], *products)
 
     def solve(self, chosen: NDArray[np.int64]) -> _Solved:
-        """Weights of all features, those of other parts 0."""
+        """Weights of all features; features of other parts get 0."""
         xx, xy = self.xx[chosen].sum(axis=0), self.xy[chosen].sum(axis=0)
         scale = np.sqrt(np.diag(xx))
         scale[scale == 0.0] = 1.0
@@ -260,7 +264,7 @@ class _Gram:
 
 
 def _times(rows: Sequence[RoundSums]) -> list[tuple[tuple[str, ...], Floats]]:
-    """The parts whose time is known, with the groups of features that each may rest on. [us]"""
+    """The parts with known times [us], with the groups of features of each."""
     wall = np.array([row.wall_us for row in rows], dtype=np.float64)
     if any(row.verify_us is None or row.draft_us is None for row in rows):
         return [(("verify", "rest", "steps"), wall)]
@@ -271,11 +275,11 @@ def _times(rows: Sequence[RoundSums]) -> list[tuple[tuple[str, ...], Floats]]:
 
 
 def _told(rows: Sequence[RoundSums]) -> float | None:
-    """Share of the padding that the engine says it computed, 0..1; None if it says nothing.
+    """Computed share of the padding according to the engine's count, 0..1; None without a count.
 
-    From how its count of padded tokens rises with what rows draft less, so that padding for other
-    reasons, such as sizes of graphs, is not taken for it. A count that is 0 everywhere says
-    nothing: an engine that does not count reports the same.
+    It is the slope of counted padded tokens over the tokens that rows draft less. So padding for
+    other reasons, such as graph sizes, does not enter. A count of 0 everywhere means nothing,
+    because an engine that does not count reports 0 too.
     """
     rounds = np.array([row.rounds for row in rows], dtype=np.float64)
     short = np.array([row.short for row in rows], dtype=np.float64)

@@ -1,7 +1,7 @@
-"""Every table of draft lengths by what a model of the shared batch expects of it.
+"""Rank all tables of draft lengths by a model of the shared batch.
 
-The model proposes an experiment and never decides: its levels may be off by a tenth where the
-order of the tables is right. The experiment decides.
+The model proposes an experiment and never decides: its levels may be wrong by 10 % even if the
+order of the tables is right.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ OTHERS = "other classes"
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """Throughput that the model expects of one table over another's. [ratio]
+    """Modelled throughput of one table over another's. [ratio]
 
-    low, high: 95 % of repeated draws of pairs, and beside them twice as much as the model is off on
-    the arm that it fits worst; None if there are too few pairs.
+    low, high: range of 95 % of the bootstrap draws, widened by twice the model's largest error on
+    an arm; None if there are too few pairs.
     """
 
     value: float
@@ -48,16 +48,15 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """The table that the model ranks first, and what speaks for it. Grade: modelled.
+    """The table that the model ranks first, and its evidence. Grade: modelled.
 
-    lengths: of the table, by class. default_k: of classes too small to be told apart. single: the
-    best draft length for all. gain: of the table over it, over_k0: over target-only. if_padded:
-    the gain on an engine that pads; None if it is known how the engine composes a batch. padding:
-    share of padding that it computes; None if nothing tells. padding_range: within which 95 % of
-    repeated draws of pairs put it; None if nothing tells or pairs are too few. told: whether the
-    engine's own count says so. measured_off: by arm, the time per token that the model expects
-    over the measured one. shares: of the rounds of requests, by class. tables: how many were
-    ranked.
+    lengths: draft length by class. default_k: draft length of classes that are too small to
+    distinguish. single: the best draft length for all. gain: the table over `single`. over_k0: the
+    table over target-only. if_padded: the gain on an engine that pads; None if the engine's padding
+    is known. padding: computed share of the padding; None if the data cannot tell. padding_range:
+    range of 95 % of the bootstrap draws; None without a share or with too few pairs. told: whether
+    it comes from the engine's own count. measured_off: by arm, modelled over measured time per
+    token. shares: share of request-rounds, by class. tables: number of ranked tables.
     """
 
     lengths: Mapping[str, int]
@@ -82,15 +81,15 @@ class Proposal:
 
 
 def largest_error(measured_off: Mapping[str, float]) -> float:
-    """By how much the model is off on the arm that it fits worst. [share]"""
+    """The model's largest relative error on an arm. [share]"""
     return max((abs(ratio - 1.0) for ratio in measured_off.values()), default=0.0)
 
 
 def propose(rounds: Sequence[RoundSums], parts: Sequence[BlockPart], seed: int = 1) -> Proposal:
     """Rank all tables for the mixed traffic of whole pairs.
 
-    rounds, parts: of the same blocks, all of one epoch. ValueError if there are no rounds, fewer
-    than two classes, or no draft.
+    rounds, parts: rows of the same blocks, all of one epoch. ValueError if there are no rounds,
+    fewer than two classes, or no draft.
     """
     parts, members = _grouped(parts)
     costs = CostData(rounds)
@@ -133,14 +132,15 @@ def propose(rounds: Sequence[RoundSums], parts: Sequence[BlockPart], seed: int =
 
 
 def mean_batch(rounds: Sequence[RoundSums]) -> float:
-    """Rows of a round. [sequences]"""
+    """Mean rows per round. [sequences]"""
     return sum(r.rounds * r.batch for r in rounds) / sum(r.rounds for r in rounds)
 
 
 def all_tables(traffic: Traffic) -> NDArray[np.int64]:
-    """Every combination of draft lengths that ran, by class, or lie between such. [tables, classes]
+    """Every combination by class of draft lengths that ran or lie between two that ran. [tables,
+    classes]
 
-    In the order of their lengths, so that of equal tables the shortest drafts come first.
+    They are sorted by length, so among equal tables the one with the shortest drafts comes first.
     """
     ladders = [
         [k for k in range(traffic.longest + 1) if math.isfinite(traffic.tokens[c, k])]
@@ -150,7 +150,7 @@ def all_tables(traffic: Traffic) -> NDArray[np.int64]:
 
 
 class Model:
-    """Costs and traffic together: what a table yields in the shared batch."""
+    """Costs and traffic: the throughput of a table in the shared batch."""
 
     def __init__(
         self, costs: RoundCosts, traffic: Traffic, rounds: Sequence[RoundSums], batch: float
@@ -163,7 +163,7 @@ class Model:
 
     @classmethod
     def of(cls, rounds: Sequence[RoundSums], parts: Sequence[BlockPart]) -> Model:
-        """Fitted to whole pairs."""
+        """Fit to whole pairs."""
         costs = CostData(rounds)
         return cls(costs.fit(), TrafficData(parts, costs.keys).of(), rounds, mean_batch(rounds))
 
@@ -189,7 +189,7 @@ class Model:
         return np.asarray(tokens / self.costs.time_us(shapes, padding))
 
     def off(self, rounds: Sequence[RoundSums], costs: CostData) -> dict[str, float]:
-        """By arm, time that the model expects of its rounds over what they took."""
+        """By arm, modelled over measured time of its rounds."""
         speeds = costs.speeds
         expected: dict[str, float] = {}
         took: dict[str, float] = {}
@@ -202,10 +202,10 @@ class Model:
 def _longest(
     tables: NDArray[np.int64], rows: Floats, batch: float, always: bool
 ) -> tuple[Floats, Floats]:
-    """Mean of the longest draft in a round, and the chance that a round drafts at all. [tables]
+    """Mean of the longest draft in a round, and the probability that a round drafts. [tables]
 
-    A class that has one row in eight is not in every batch of eight. always: each class has rows
-    of its own in every batch, as long as it has half a row.
+    A class with one row in eight is not in every batch of eight. always: every class with at least
+    half a row has rows in every batch.
     """
     longest, drafts = np.zeros(len(tables)), np.zeros(len(tables))
     for k in range(1, int(tables.max(initial=0)) + 1):
@@ -224,9 +224,10 @@ def _draws(
     costs: CostData, traffic: TrafficData, rounds: Sequence[RoundSums], batch: float,
     tables: NDArray[np.int64], seed: int,
 ) -> tuple[Floats, list[float]]:  # fmt: skip
-    """Models of pairs drawn with repetition: throughput of these tables, and shares of padding.
+    """Bootstrap over pairs: throughput of these tables [draws, tables], and shares of padding
+    [draws].
 
-    [draws, tables] and [draws]; none if there are too few pairs.
+    Both are empty if there are too few pairs.
     """
     pairs = len(costs.keys)
     if pairs < FEWEST_PAIRS:
@@ -241,13 +242,13 @@ def _draws(
 
 
 def _ends(values: Sequence[float] | Floats) -> tuple[float, float]:
-    """The interval of 95 % of drawn values."""
+    """The interval that holds 95 % of the draws."""
     low, high = np.quantile(values, [(1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0])
     return float(low), float(high)
 
 
 def _predicted(value: float, draws: Floats, error: float) -> Predicted:
-    """error: of the model on the arm that it fits worst, in which both tables have a part."""
+    """error: the model's largest error on an arm; both tables share it."""
     known = draws[np.isfinite(draws) & (draws > 0.0)]
     if len(known) < DRAWS // 2:
         return Predicted(float(value))
@@ -259,7 +260,8 @@ def _predicted(value: float, draws: Floats, error: float) -> Predicted:
 
 
 def _grouped(parts: Sequence[BlockPart]) -> tuple[Sequence[BlockPart], Mapping[str, float]]:
-    """The smallest classes as one, if there are more tables than can be ranked; shares of all."""
+    """Merge the smallest classes if there are too many tables to rank. Returns shares of all
+    classes."""
     shares = class_shares(parts)
     longest = max((part.k for part in parts), default=0)
     most = max(1, int(math.log(MOST_TABLES) / math.log(longest + 1))) if longest else len(shares)

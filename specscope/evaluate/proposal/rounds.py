@@ -1,4 +1,4 @@
-"""Rounds of experiments on mixed traffic, added up by their shape."""
+"""Rounds of experiments on mixed traffic, summed by shape."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ PairOfReplica = tuple[int, str, str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundSums:
-    """Rounds of one block that ran the same batch, longest draft and query tokens.
+    """Rounds of one block with equal batch, longest draft and query tokens.
 
-    rounds: how many. batch, k, n_q: of each one, as the store has them. n_kv, padded_tokens,
-    prefill_tokens, emitted: sums over them. wall_us: sum. draft_us, verify_us: sums; None if one
-    of the rounds does not know.
+    rounds: their number. batch, k, n_q: values of each round. n_kv, padded_tokens, prefill_tokens,
+    emitted, wall_us: sums over the rounds. draft_us, verify_us: sums; None if a round does not know
+    them.
     """
 
     policy: int
@@ -41,13 +41,13 @@ class RoundSums:
 
     @property
     def drafted(self) -> int:
-        """Draft tokens that each round verified. [tokens]"""
+        """Draft tokens that each round verifies. [tokens]"""
         return max(0, self.n_q - self.batch)
 
     @property
     def short(self) -> int:
-        """Tokens by which the rows of each round draft less than the longest. [tokens]
+        """Draft tokens that the rows of each round lack to the longest draft. [tokens]
 
-        An engine that pads computes them nevertheless.
+        An engine that pads computes them too.
         """
         return max(0, self.batch * self.k - self.drafted)

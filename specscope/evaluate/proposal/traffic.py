@@ -1,4 +1,4 @@
-"""Classes that share a batch: their shares, and what a round yields each at a draft length."""
+"""Classes that share a batch: their shares, and their tokens per round at each draft length."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ FEWEST_ROUNDS = 100  # of requests at a draft length, from which on its tokens a
 class Traffic:
     """Classes of mixed traffic.
 
-    share: of each class, in what is steady; sums to 1. tokens: [classes, 0..longest] that a
-    request's round yields, rises with k from 1; nan beyond the longest draft that the class ran.
-    drafted: the part of k that is really drafted, since text ends and lookups find nothing. 0..1
+    share: share of each class in the quantity that the arms leave constant; sums to 1. tokens:
+    [classes, 0..longest] tokens per request-round, rising with k from 1; nan beyond the longest
+    draft that the class ran. drafted: drafted share of k, below 1 if texts end or lookups find
+    nothing. [0..1]
     """
 
     classes: tuple[str, ...]
@@ -45,10 +46,10 @@ class Traffic:
 
 
 class TrafficData:
-    """Counts of each class, by pair, arm and draft length, ready for any choice of pairs."""
+    """Counts of each class by pair, arm and draft length, prepared for any choice of pairs."""
 
     def __init__(self, parts: Sequence[BlockPart], keys: Sequence[PairOfReplica]) -> None:
-        """parts: of any blocks; those of other pairs than `keys` are left out."""
+        """parts: rows of any blocks; pairs outside `keys` are dropped."""
         place = {key: index for index, key in enumerate(keys)}
         by_block: dict[tuple[int, str, str], list[BlockPart]] = defaultdict(list)
         for part in parts:
@@ -76,7 +77,7 @@ class TrafficData:
                 self._by_arm[:, pair, arms.index(arm), at[1]] += counted
 
     def of(self, chosen: NDArray[np.int64] | None = None) -> Traffic:
-        """The traffic of these pairs, by their places in `keys`; None: of all."""
+        """The traffic of these pairs, given by their index in `keys`; None takes all."""
         places = np.arange(len(self._rounds)) if chosen is None else chosen
         rounds, emitted, proposed, tested, kept = (
             counts[places].sum(axis=0)
@@ -103,7 +104,7 @@ class TrafficData:
 
 
 def class_shares(parts: Iterable[BlockPart]) -> Mapping[str, float]:
-    """Share of the rounds of requests that each class had, the largest first. [0..1]"""
+    """Share of request-rounds by class, the largest first. [0..1]"""
     rounds: dict[str, int] = defaultdict(int)
     for part in parts:
         rounds[part.class_] += part.request_rounds
@@ -117,9 +118,10 @@ def _key(part: BlockPart) -> PairOfReplica:
 
 
 def _length(parts: Sequence[BlockPart]) -> int:
-    """The draft length that a class was given in a block: that of most of its rounds.
+    """The draft length of a class in a block: the one of most of its rounds.
 
-    The last rounds of a text draft less, and tell nothing of a shorter draft in its middle.
+    The last rounds of a text draft less; they do not describe shorter drafts in the middle of a
+    text.
     """
     rounds: dict[int, int] = defaultdict(int)
     for part in parts:
@@ -128,9 +130,10 @@ def _length(parts: Sequence[BlockPart]) -> int:
 
 
 def _steady(by_arm: Floats) -> tuple[Steady, Floats]:
-    """What of the classes the arms left as it was, and their shares in it.
+    """Choose the quantity that the arms leave constant (request-rounds or tokens); returns it with
+    the classes' shares.
 
-    by_arm: rounds of requests, and tokens. [2, arms, classes]
+    by_arm: request-rounds and tokens. [2, arms, classes]
     """
     totals = by_arm.sum(axis=2, keepdims=True)
     shares = np.divide(by_arm, totals, out=np.zeros_like(by_arm), where=totals > 0)
@@ -142,10 +145,10 @@ def _steady(by_arm: Floats) -> tuple[Steady, Floats]:
 
 
 def _tokens(rounds: Floats, emitted: Floats, tested: Floats, kept: Floats) -> Floats:
-    """Tokens that a request's round yields, by draft length. [0..longest]
+    """Tokens per request-round, by draft length. [0..longest]
 
-    Where a length ran, what it gave; between such lengths the product-limit estimate, times what
-    those beside it gave over their own. nan beyond the longest that ran.
+    A length that ran has its measured value. Lengths in between have the product-limit estimate,
+    scaled by measured over estimated values of their neighbours. nan beyond the longest that ran.
     """
     at_risk, kept_of_them = tested.astype(int), np.minimum(kept, tested).astype(int)
     curve = survival([at_risk.tolist()], [kept_of_them.tolist()]).survival

@@ -1,8 +1,8 @@
-"""Acceptance by position, from counts of what was at risk and what was kept.
+"""Acceptance by position, from counts of tested and accepted draft tokens.
 
-Position j of a round is at risk when the round drafted at least j tokens and the first j - 1
-were kept. Text that ends inside a round censors the positions behind its end: they were not
-refused. Dividing by all rounds instead reads low as soon as draft length varies.
+A round tests position j (j is "at risk") if it drafted at least j tokens and accepted the first j -
+1. If a text ends inside a round, its later positions are censored, because nothing rejected them.
+Dividing by all rounds instead gives too low rates as soon as the draft length varies.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ Counts = NDArray[np.int64]
 
 
 class UntriedDraftLength(ValueError):
-    """A longer draft than any that ran: its acceptance and its cost are unknown."""
+    """The draft length exceeds all that ran, so its acceptance and cost are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survival:
     """Product-limit estimate of P(accepted >= j), j = 1..k.
 
-    at_risk, kept: pooled counts by position. hazard: kept / at_risk, None if nothing was at
-    risk. survival: running product; ends before the first position never at risk. se_log:
-    cluster-robust error of log survival, None with one cluster or where survival is 0.
+    at_risk, kept: pooled counts by position. hazard: kept / at_risk, None if at_risk is 0.
+    survival: running product of the hazards; it ends before the first position never at risk.
+    se_log: cluster-robust error of log survival; None with one cluster or if survival is 0.
     """
 
     at_risk: tuple[int, ...]
@@ -45,7 +45,7 @@ class Survival:
     def accepted(self, k: int) -> float:
         """Mean accepted prefix at draft length k. [tokens, 0..k]
 
-        UntriedDraftLength for k > k_tried: see `at_most` for what can be said.
+        UntriedDraftLength for k > k_tried; see `at_most` for an upper limit.
         """
         if k < 0:
             raise ValueError(f"draft length must not be negative, got {k}")
@@ -54,22 +54,22 @@ class Survival:
         return math.fsum(self.survival[:k])
 
     def tokens_per_round(self, k: int) -> float:
-        """1 + accepted(k): before text ends inside a round. [tokens]"""
+        """1 + accepted(k), ignoring texts that end inside a round. [tokens]"""
         return 1.0 + self.accepted(k)
 
     def at_most(self, k: int, level: float = 0.95) -> float:
-        """Upper confidence limit, of one side, of tokens per round at any k. [tokens, 1..k + 1]
+        """One-sided upper confidence limit of tokens per round at any k. [tokens, 1..k + 1]
 
-        It may schedule a trial and never recommend one. The upper limits of each position's
-        survival are added, as if their errors always went together; beyond k_tried every position
-        survives as often as that of k_tried may.
+        It may schedule a trial and never recommend a length. It adds the upper limits of all
+        positions' survival, as if their errors were fully correlated. Positions beyond k_tried get
+        the limit of k_tried.
         """
         highest = self._highest(level)
         last = highest[-1] if highest else 1.0
         return 1.0 + math.fsum(highest[:k]) + max(0, k - len(highest)) * last
 
     def _highest(self, level: float) -> list[float]:
-        """Upper limit of survival at each position that was tested. [0..1]"""
+        """Upper limit of survival at each tested position. [0..1]"""
         # `specscope top` counts acceptance in the sidecar, whose image has no scipy.
         from specscope.evaluate.statistics.ratio import t_quantile
 
@@ -87,10 +87,10 @@ class Survival:
 
 
 def positions_at_risk(k: int, accepted: int, censored: bool) -> int:
-    """Positions of one round that were tested: 1..n. [0..k]
+    """Number of tested positions in one round. [0..k]
 
-    accepted + 1 if a proposal was refused, k where all were kept, and accepted where the
-    text ended inside (censored).
+    It is accepted + 1 if a token was rejected, k if all were accepted, and accepted if the text
+    ended inside the round (censored).
     """
     if not 0 <= accepted <= k:
         raise ValueError(f"accepted must be within 0..{k}, got {accepted}")
@@ -111,10 +111,10 @@ def count_positions(
 
 
 def hazard(at_risk: Counts, kept: Counts) -> NDArray[np.float64]:
-    """Chance that the proposal at each position is kept, if the round got there.
+    """Probability of acceptance at each position, given that it was tested.
 
-    at_risk, kept: [k]. Returns [k] in 0..1; nan where nothing was at risk (`survival` leaves
-    such positions out). Source: Kaplan & Meier 1958.
+    at_risk, kept: [k]. Returns [k] in 0..1; nan if at_risk is 0 (`survival` leaves such positions
+    out). Source: Kaplan & Meier 1958.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(at_risk > 0, kept / at_risk, np.nan)
@@ -123,11 +123,11 @@ def hazard(at_risk: Counts, kept: Counts) -> NDArray[np.float64]:
 def survival(at_risk: Sequence[Sequence[int]], kept: Sequence[Sequence[int]]) -> Survival:
     """Survival by position over clusters (requests or blocks).
 
-    at_risk, kept: one sequence a cluster, position 1 first; ragged ends count as 0. Only rounds
-    whose k did not depend on recent acceptance may enter: a controller that drafts longer in
-    easy text makes this read high. Var(log S(k)) = G / (G - 1) * sum_i(sum_j<=k phi_i(j))^2,
-    phi_i(j) = (kept_ij - h_j at_risk_ij) / (at_risk_j h_j).
-    ValueError if a cluster kept more than was at risk.
+    at_risk, kept: one sequence of counts per cluster, position 1 first; missing ends count as 0.
+    Only rounds whose k did not depend on recent acceptance may enter. A controller that drafts
+    longer in easy text biases the result upwards. Var(log S(k)) = G / (G - 1) * sum_i(sum_j<=k
+    phi_i(j))^2, phi_i(j) = (kept_ij - h_j at_risk_ij) / (at_risk_j h_j). ValueError if a cluster
+    kept more than was at risk.
     """
     risk, won = _rectangle(at_risk), _rectangle(kept)
     width = max(risk.shape[1], won.shape[1])

@@ -1,4 +1,4 @@
-"""Less noise from what an arm cannot influence: the traffic that each block was offered."""
+"""Reduce noise with covariates that an arm cannot influence: the offered load of each block."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from specscope.evaluate.statistics.ratio import LogRatio
 def adjust(contrast: LogRatio, covariates: ArrayLike) -> LogRatio:
     """Regress a paired contrast on pair differences of covariates (CUPED).
 
-    covariates: [pairs] or [pairs, m], arm minus baseline, such as the log of offered tokens in
-    the block and of those in the block before. They must not depend on the arm: batch, queue
-    length and step time do. More of each can only slow an arm down, so no slope is positive: one
-    would mean that what is fast was given more, the effect itself. Returns a contrast of fewer
-    degrees of freedom with the covariates held equal; the contrast itself where pairs are too
-    few, nothing varies, or nothing is explained.
-    Source: Deng, Xu, Kohavi & Walker 2013.
+    covariates: [pairs] or [pairs, m], arm minus baseline, such as the log of offered tokens in the
+    block and in the block before. They must not depend on the arm, as batch, queue length and step
+    time do. More load can only slow an arm down, so slopes are at most 0: a positive slope would
+    mean that faster blocks admitted more, which is the effect itself. Returns a corrected contrast
+    with fewer degrees of freedom. It returns the contrast unchanged if pairs are too few, nothing
+    varies, or nothing is explained. Source: Deng, Xu, Kohavi & Walker 2013.
     """
     x = np.asarray(covariates, dtype=np.float64).reshape(contrast.pairs, -1)
     pairs, width = x.shape

@@ -1,4 +1,4 @@
-"""Many comparisons at once: which to believe, which to list, and how to order them."""
+"""Joint levels for many comparisons."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from collections.abc import Sequence
 
 
 def bonferroni(level: float, comparisons: int) -> float:
-    """Level of each of several intervals that shall hold together. Holds however they depend."""
+    """Level of each of several intervals that must hold jointly, under any dependence."""
     if comparisons < 1:
         raise ValueError(f"comparisons must be at least 1, got {comparisons}")
     return 1.0 - (1.0 - level) / comparisons
 
 
 def holm_levels(p_values: Sequence[float], level: float) -> list[float]:
-    """Level of each of several tests so that all claims together hold at `level`.
+    """Level of each of several tests, so that all claims hold jointly at `level`.
 
-    A test at its level rejects exactly where Holm's procedure does: the j-th smallest p-value is
-    held against alpha / (m - j + 1) until one fails, and all others against the limit that failed.
-    Tests of equal p-values have one level, the strictest of theirs, so their order says nothing;
-    they are rejected or kept together either way. Holds however the tests depend on each other.
-    Source: Holm 1979.
+    A test at its level rejects exactly if Holm's procedure does. The j-th smallest p-value is
+    compared with alpha / (m - j + 1) until one fails, and all others with the limit that failed.
+    Tests with equal p-values share the strictest of their levels. The result holds under any
+    dependence. Source: Holm 1979.
     """
     count = len(p_values)
     order = sorted(range(count), key=lambda i: p_values[i])

@@ -1,8 +1,7 @@
 """Quantiles from log-histograms, with intervals from blocks.
 
-A histogram with bins of constant relative width merges exactly and gives ranks, which an
-interval needs; a sketch of preset quantiles gives neither. With a = 0.01 a value is known to
-1 %, so no difference under 4 % may be claimed from one.
+A histogram with bins of constant relative width merges exactly and gives ranks, which an interval
+needs. With a = 0.01 a value is known to 1 %, so claim no difference under 4 %.
 """
 
 from __future__ import annotations
@@ -45,15 +44,16 @@ def merge(histograms: Sequence[Histogram]) -> dict[int, int]:
 
 
 def quantile(histogram: Histogram, q: float, accuracy: float = ACCURACY) -> float:
-    """Smallest value of which at least the share q lies at or below. ValueError if empty."""
+    """Smallest value with at least a share q of all values at or below it. ValueError if empty."""
     return value_of(_bin_at(merge([histogram]), q), accuracy)
 
 
 @dataclass(frozen=True, slots=True)
 class QuantileEstimate:
-    """A quantile with its interval; low and high are None if it is not known.
+    """A quantile with its interval; low and high are None if unknown.
 
-    That is for a single block, and before the first look at evidence that is looked at often.
+    They are unknown for a single block, and before the first look at evidence that is looked at
+    often.
     """
 
     value: float
@@ -69,15 +69,13 @@ def woodruff(
     accuracy: float = ACCURACY,
     looked_at_often: bool = False,
 ) -> QuantileEstimate:
-    """A quantile over blocks: the interval of its rank, turned back into values.
+    """A quantile over blocks, with the interval of its rank converted into values.
 
-    The share at or below the pooled quantile is a ratio of sums over blocks, whose cluster
-    error bounds the rank; both ends are widened by the histogram's own error. Order statistics
-    of the pooled values, as if they were independent, cover 65 % instead of 95 %.
-    looked_at_often: the rank's interval is a confidence sequence over blocks, and so is the
-    quantile's, at all looks together.
-    Empty blocks count for nothing. ValueError if all are empty, or q lies outside 0..1.
-    Source: Woodruff 1952.
+    The share at or below the pooled quantile is a ratio of sums over blocks, whose cluster error
+    bounds the rank. Both ends are widened by the histogram's own error. Order statistics of pooled
+    values, as if independent, would cover 65 % instead of 95 %. looked_at_often: the interval is a
+    confidence sequence over blocks. Empty blocks are ignored. ValueError if all are empty, or q
+    lies outside 0..1. Source: Woodruff 1952.
     """
     full = [block for block in blocks if sum(block.values())]
     pooled = merge(full)
@@ -108,10 +106,10 @@ def paired_quantile_ratio(
     draws: int = 500,
     seed: int = 0,
 ) -> QuantileEstimate:
-    """A quantile of one arm over that of another, by resampling whole pairs of blocks.
+    """Ratio of a quantile of two arms, with a bootstrap interval over whole pairs of blocks.
 
-    ones, bases: [pairs] histograms of the same pairs. Interval: percentiles of the ratio over
-    `draws` resamples, widened by the histograms' error; None for fewer than two pairs.
+    ones, bases: [pairs] histograms of the same pairs. The interval holds percentiles of the ratio
+    over `draws` resamples, widened by the histograms' error; None for fewer than two pairs.
     """
     if len(ones) != len(bases) or not ones:
         raise ValueError(f"pairs need both arms: {len(ones)} and {len(bases)}")

@@ -1,10 +1,10 @@
-"""Tests that are based on the coin that ordered the arms of each pair, and on nothing else.
+"""Randomisation tests, which rely only on the random order of the arms in each pair.
 
-If an arm changed nothing, each pair's contrast would have come out with the other sign as often.
-So the distribution of the sum over pairs is known exactly, whatever the noise: skewed, with heavy
-tails, or unequal between pairs. The sum of squares does not change with the signs, so the test of
-the sum is also that of Student's statistic, which is valid for a mean of unequal effects.
-Source: Fisher, The Design of Experiments; Lugannani & Rice 1980 for the tail.
+If an arm changes nothing, both signs of a pair's contrast are equally likely. So the distribution
+of the sum over pairs is known exactly for any noise: skewed, with heavy tails, or unequal between
+pairs. Signs do not change the sum of squares, so this is also a test of Student's statistic, which
+is valid for a mean of unequal effects. Source: Fisher, The Design of Experiments; Lugannani & Rice
+1980 for the tail.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LOSS_BETS = np.geomspace(0.25, 4.0, 5)
 
 
 def sign_flip_p(scores: ArrayLike) -> float:
-    """Two-sided chance of a sum as large under random signs. [2^(1 - pairs)..1]
+    """Two-sided p-value of a sum under random signs. [2^(1 - pairs)..1]
 
-    Exact up to 14 pairs; beyond, a saddlepoint approximation of the exact distribution, which is
-    within a few percent of it far into the tail. 1 if nothing differs.
+    It is exact up to 14 pairs. Beyond that it is a saddlepoint approximation, within a few percent
+    of the exact value far into the tail. Returns 1 if all contrasts are 0.
     """
     values = np.abs(np.asarray(scores, dtype=np.float64))
     total = abs(float(np.sum(scores)))
@@ -80,21 +80,22 @@ def _upper_tail(values: Floats, total: float) -> float:
 
 
 def sign_e_value(contrasts: ArrayLike) -> float:
-    """Evidence against "the arm changes nothing", valid at every look and from the first pair on.
+    """e-value against "the arm changes nothing", valid at any time and from the first pair.
 
-    contrasts: [pairs] of each pair alone, in the order of time, such as log ratios. A bet on the
-    sign of the next pair, given its size, multiplies the capital: exp(b u) / cosh(b u) for a pair
-    of u root mean squares of those so far. The capital is a martingale if signs are coin flips, so
-    1 / value is a p-value at any look (Ville). Bets are mixed over sizes and both directions.
+    contrasts: [pairs] contrast of each pair, such as its log ratio, in the order of time. A bet b
+    on the sign of the next pair multiplies the capital by exp(b u) / cosh(b u); u is the pair's
+    contrast over the root mean square so far. Under random signs the capital is a martingale, so 1
+    / value is a p-value at any time (Ville). The value averages bets of several sizes and both
+    directions.
     """
     return _capital(contrasts, np.concatenate([_BETS, -_BETS]))
 
 
 def loss_e_value(contrasts: ArrayLike) -> float:
-    """The same against "the arm is no slower": all bets are on its loss.
+    """e-value against "the arm is no slower": all bets are on a loss.
 
-    If the arm is faster and the noise of a pair symmetric around that with one peak, a loss of any
-    size is rarer than a gain of the same size, so the capital shrinks in the mean.
+    It assumes symmetric noise with one peak. If the arm is faster, a loss of any size is then rarer
+    than a gain of that size, so the expected capital shrinks.
     """
     return _capital(contrasts, -_LOSS_BETS)
 
@@ -114,12 +115,11 @@ def _capital(contrasts: ArrayLike, sizes: Floats) -> float:
 
 
 def p_value(contrast: LogRatio, looked_at_often: bool = False) -> float | None:
-    """Of "the arm changes nothing", two-sided. [0..1] None for a single pair looked at once.
+    """Two-sided p-value of "the arm changes nothing". [0..1] None for a single pair looked at once.
 
-    Looked at once: by random signs from 20 pairs on, before that by Student's t, whose
-    distribution these signs approach and which small samples resolve. looked_at_often: valid at
-    every look, from the exact capital of bets on signs and the confidence sequence, which have a
-    tenth and nine tenths of the error.
+    Evidence looked at once uses random signs for at least 20 pairs, and Student's t for fewer,
+    because few signs allow only coarse p-values. looked_at_often: valid at any time. It combines
+    the sign e-value (10 % of the error) and the confidence sequence (90 %).
     """
     if looked_at_often:
         signs = 1.0 / sign_e_value(contrast.own)

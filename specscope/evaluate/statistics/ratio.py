@@ -1,8 +1,8 @@
-"""Ratios of sums over clusters, alone and in pairs, with intervals from the clusters.
+"""Ratios of sums over clusters, single and paired, with cluster-robust intervals.
 
-Sums before ratios, everywhere: the mean of ratios weighs a short block like a long one. The
-cluster (a block, a pair, a request of an offline replay) is the unit of inference; rounds
-inside it are not independent, and taking them as such makes intervals five times too narrow.
+All functions add first and divide once, because a mean of ratios gives a short block the weight of
+a long one. The cluster (a block, a pair, a request of an offline replay) is the unit of inference.
+Its rounds are not independent; treating them so makes intervals five times too narrow.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Ratio:
 class LogRatio:
     """log(theta_1 / theta_0) of two ratios of sums over the same pairs.
 
-    scores: [pairs] linearised contribution of each pair, summing to 0. se: of `delta`; None
-    for a single pair. spent: degrees of freedom that estimates beside the mean took. worth:
-    degrees of freedom of `se` if pairs are not independent; None if they are. own: [pairs] log
-    ratio of each pair alone. null: [pairs] contrasts around the pooled ratio. Exchanging the arms
-    of a pair turns the sign of its `own` and its `null`, and changes nothing else in them.
+    scores: [pairs] linearised contribution of each pair, summing to 0. se: standard error of
+    `delta`; None for a single pair. spent: degrees of freedom used by estimates other than the
+    mean. worth: degrees of freedom of `se` if pairs are not independent; None if they are. own:
+    [pairs] log ratio of each pair alone. null: [pairs] contrasts around the pooled ratio.
+    Exchanging the arms of a pair only flips the signs of its `own` and `null`.
     """
 
     delta: float
@@ -85,7 +85,7 @@ class LogRatio:
         return self.delta - half, self.delta + half
 
     def p_value(self) -> float | None:
-        """Two-sided, of delta = 0, looked at once; None for a single pair."""
+        """Two-sided p-value of delta = 0, looked at once; None for a single pair."""
         if self.se is None:
             return None
         if self.se == 0:
@@ -96,9 +96,9 @@ class LogRatio:
 def ratio_of_sums(x: ArrayLike, y: ArrayLike) -> Ratio:
     """sum(x) / sum(y) with the cluster-robust error of the delta method.
 
-    x, y: [clusters] sums of numerator and denominator. Var = G / (G - 1) * sum((x - r y)**2) /
-    sum(y)**2. ValueError for unequal lengths, no cluster, or a denominator that is not positive.
-    Source: Deng, Knoblich & Lu 2018 (arXiv 1803.06336).
+    x, y: [clusters] sums of the numerator and the denominator. Var = G / (G - 1) * sum((x - r
+    y)**2) / sum(y)**2. ValueError for unequal lengths, no cluster, or a denominator that is not
+    positive. Source: Deng, Knoblich & Lu 2018 (arXiv 1803.06336).
     """
     xs, ys = _columns(x, y)
     total = float(ys.sum())
@@ -113,10 +113,10 @@ def ratio_of_sums(x: ArrayLike, y: ArrayLike) -> Ratio:
 def paired_log_ratio(x1: ArrayLike, y1: ArrayLike, x0: ArrayLike, y0: ArrayLike) -> LogRatio:
     """log of (sum(x1) / sum(y1)) / (sum(x0) / sum(y0)) over pairs of blocks.
 
-    All [pairs]; index p of each belongs to the same pair, so whatever both blocks of a pair
-    share (clocks, heat, time of day) cancels. Score of a pair:
-    (x1 - r1 y1) / sum(x1) - (x0 - r0 y0) / sum(x0); Var = P / (P - 1) * sum(score**2).
-    ValueError for unequal lengths, no pair, or sums that are not positive.
+    All arrays are [pairs], with equal index for equal pair. So effects that both blocks of a pair
+    share (clocks, heat, time of day) cancel. Score of a pair: (x1 - r1 y1) / sum(x1) - (x0 - r0 y0)
+    / sum(x0); Var = P / (P - 1) * sum(score**2). ValueError for unequal lengths, no pair, or sums
+    that are not positive.
     """
     x1s, y1s = _columns(x1, y1)
     x0s, y0s = _columns(x0, y0)
@@ -143,9 +143,9 @@ def paired_log_ratio(x1: ArrayLike, y1: ArrayLike, x0: ArrayLike, y0: ArrayLike)
 
 
 def weighted(first: LogRatio, second: LogRatio, weight: float) -> LogRatio:
-    """weight of one contrast and 1 - weight of another, over the same pairs.
+    """Weighted mean of two contrasts over the same pairs (weight, 1 - weight).
 
-    A pair's share of the error is that of both together, so what they have in common counts.
+    The scores are combined pair by pair, so the error includes the correlation of the two.
     """
     if weight >= 1.0 or weight <= 0.0:
         return first if weight >= 1.0 else second
@@ -168,10 +168,10 @@ def weighted(first: LogRatio, second: LogRatio, weight: float) -> LogRatio:
 def jackknife(
     groups: Sequence[Item], statistic: Callable[[Sequence[Item]], float]
 ) -> tuple[float, float]:
-    """A statistic of all groups and its error by leaving out one at a time.
+    """A statistic of all groups, with its jackknife error (one group left out at a time).
 
-    groups: what was summed per hash of request or session (32 of them serve any statistic).
-    Var = (M - 1) / M * sum((theta_without_g - mean)^2). ValueError for fewer than two.
+    groups: sums per hash of request or session (32 groups serve any statistic). Var = (M - 1) / M *
+    sum((theta_without_g - mean)^2). ValueError for fewer than two.
     """
     if len(groups) < 2:
         raise ValueError(f"need at least two groups, got {len(groups)}")
@@ -182,10 +182,10 @@ def jackknife(
 
 
 def welch_half_width(parts: Sequence[tuple[float, float]], level: float) -> float:
-    """Half-width around a sum of independent estimates, by Student's t.
+    """Half-width of the interval of a sum of independent estimates, by Student's t.
 
-    parts: of each its standard error and degrees of freedom; together they have those of Welch
-    and Satterthwaite. 0 if nothing varies.
+    parts: standard error and degrees of freedom of each; the sum has those of Welch and
+    Satterthwaite. Returns 0 if all errors are 0.
     """
     variances = [se**2 for se, _ in parts]
     variance = math.fsum(variances)

@@ -1,10 +1,10 @@
-"""Intervals that stay true however often one looks.
+"""Confidence sequences: intervals that hold at any time, however often you look.
 
-A fixed-time interval looked at after every pair is wrong a third of the time. The asymptotic
-confidence sequence below covers the truth at all looks together, at about 1.55 times the
-width. It takes the spread of pairs as known. That matters at the first looks, and more where pairs
-have a memory, so that few tell the spread: Student's t over the normal quantile widens it.
-Source: Waudby-Smith, Arbour, Sinha, Kennedy & Ramdas (arXiv 2103.06476).
+A fixed-time interval that is checked after every pair is wrong in a third of all runs. The
+asymptotic confidence sequence below covers the true value at all looks jointly, at about 1.55 times
+the width. It assumes a known spread of pairs. To correct for that at the first looks and for
+correlated pairs, it is widened by Student's t over the normal quantile. Source: Waudby-Smith,
+Arbour, Sinha, Kennedy & Ramdas (arXiv 2103.06476).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _WEAKEST, _STRONGEST = 0.3, -300.0
 
 
 def tightest_rho2(look: float, alpha: float, exact: bool = True) -> float:
-    """The mixture's variance that makes the sequence tightest after `look` pairs. [> 0]
+    """The mixture variance that minimises the width after `look` pairs. [> 0]
 
-    exact: through Lambert's W; otherwise its usual approximation, some 3 % smaller.
+    exact: use Lambert's W; otherwise the usual approximation, about 3 % smaller.
     """
     _check(look, alpha)
     if exact:
@@ -46,8 +46,8 @@ def tightest_rho2(look: float, alpha: float, exact: bool = True) -> float:
 def margin(pairs: float, alpha: float = 0.05, rho2: float | None = None) -> float:
     """Half-width after `pairs`, in standard deviations of one pair.
 
-    sqrt(2 (t r + 1) / (t^2 r) * log(sqrt(t r + 1) / alpha)), r = rho2 (by default the one that
-    is tightest at 100 pairs for this alpha).
+    sqrt(2 (t r + 1) / (t^2 r) * log(sqrt(t r + 1) / alpha)), r = rho2 (default: the tightest one at
+    100 pairs for this alpha).
     """
     _check(pairs, alpha)
     rho = tightest_rho2(TIGHTEST_AT, alpha) if rho2 is None else rho2
@@ -56,11 +56,13 @@ def margin(pairs: float, alpha: float = 0.05, rho2: float | None = None) -> floa
 
 
 def margin_from(pairs: float, first: float, alpha: float = 0.05) -> float:
-    """Half-width after `pairs`, in standard deviations of one pair, if none was looked at before
-    the first `first`. Looks that are never taken cost nothing, so early ones are narrower.
+    """Half-width after `pairs`, in standard deviations of one pair, if the first look comes at
+    `first`.
 
-    sqrt((a^2 + log(t / first)) / t), with 2 (1 - Phi(a) + a phi(a)) = alpha. ValueError if pairs
-    are fewer. Source: Robbins 1970, Statistical methods related to the law of the iterated
+    Skipped looks cost no error, so the interval is narrower at the first looks than `margin`.
+
+    sqrt((a^2 + log(t / first)) / t), with 2 (1 - Phi(a) + a phi(a)) = alpha. ValueError for fewer
+    pairs than `first`. Source: Robbins 1970, Statistical methods related to the law of the iterated
     logarithm.
     """
     _check(pairs, alpha)
@@ -71,7 +73,7 @@ def margin_from(pairs: float, first: float, alpha: float = 0.05) -> float:
 
 @lru_cache(maxsize=256)
 def _crossed(alpha: float) -> float:
-    """The a of `margin_from`."""
+    """The parameter a of `margin_from`."""
 
     def excess(a: float) -> float:
         density = math.exp(-0.5 * a * a) / math.sqrt(2.0 * math.pi)
@@ -81,11 +83,10 @@ def _crossed(alpha: float) -> float:
 
 
 def reach(length: float, alpha: float = 0.05, spent: int = 0, first: float | None = None) -> float:
-    """Half-width after `length` pairs, in their own estimate of the deviation of one.
+    """Half-width after `length` pairs, in estimated standard deviations of one pair.
 
-    `margin`, or with `first` pairs before any look `margin_from`, times Student's t over the normal
-    quantile of a fixed interval of 95 %. spent: degrees of freedom that estimates beside the mean
-    took.
+    It is `margin`, or `margin_from` if `first` is given, times Student's t over the normal quantile
+    of a fixed 95 % interval. spent: degrees of freedom used by estimates other than the mean.
     """
     freedom = length - 1.0 - spent
     half = margin(length, alpha) if first is None else margin_from(length, first, alpha)
@@ -95,10 +96,10 @@ def reach(length: float, alpha: float = 0.05, spent: int = 0, first: float | Non
 def interval(
     contrast: LogRatio, alpha: float = 0.05, first: float | None = None
 ) -> tuple[float, float] | None:
-    """Interval of the log ratio, valid at every look. None before the first look is allowed.
+    """Interval of the log ratio, valid at any time. None before the first look is allowed.
 
-    Pairs with a memory are a sequence as long as the independent pairs that they are worth. first:
-    as of `reach`; then None for a sequence that is shorter.
+    Correlated pairs count as their effective number of independent pairs. first: as in `reach`; the
+    result is None for a shorter sequence.
     """
     if contrast.se is None or contrast.pairs - contrast.spent < first_look(contrast):
         return None
@@ -112,9 +113,10 @@ def interval(
 def half_width(
     se: float | None, scores: Floats, alpha: float = 0.05, spent: int = 0
 ) -> float | None:
-    """Half-width around a mean or a ratio of sums. None before the first look is allowed.
+    """Half-width of the interval of a mean or a ratio of sums. None before the first look is
+    allowed.
 
-    se: its standard error; scores: [clusters] what each contributes to it, summing to 0.
+    se: standard error. scores: [clusters] contribution of each cluster, summing to 0.
     """
     clusters = len(scores)
     if se is None or clusters - spent < _first_look(scores):
@@ -125,12 +127,13 @@ def half_width(
 def half_width_of_sum(
     parts: Sequence[tuple[float | None, Floats]], alpha: float, first: float | None = None
 ) -> float | None:
-    """Half-width around a sum of independent estimates. None before they may be looked at.
+    """Half-width of the interval of a sum of independent estimates. None before the first look is
+    allowed.
 
-    parts: se and scores of each, as for `half_width`. All pairs are one sequence, stacked: the
-    variances add, and the sequence is as long as the pairs that such a variance is known from
-    (Satterthwaite). Each part needs five pairs, all together as many as one sequence. first:
-    as of `reach`; then None for a sequence that is shorter.
+    parts: se and scores of each, as in `half_width`. All pairs form one sequence: the variances
+    add, and its length is the Satterthwaite number of pairs. Each part needs five pairs; all parts
+    together need as many as one sequence. first: as in `reach`; the result is None for a shorter
+    sequence.
     """
     if any(se is None or len(scores) < _FEWEST_OF_A_PART for se, scores in parts):
         return None
@@ -148,10 +151,10 @@ def half_width_of_sum(
 
 
 def p_value(contrast: LogRatio) -> float:
-    """Smallest alpha at which the sequence excludes no difference. [0..1]
+    """Smallest alpha at which the sequence excludes a difference of 0. [0..1]
 
-    1 before 20 pairs. Without an effect the order of a pair's arms makes its contrast symmetric,
-    so skewed scores, which delay an interval, do not delay the test.
+    It is 1 below 20 pairs. Without an effect, the random order makes a pair's contrast symmetric.
+    So skewed scores delay an interval but not this test.
     """
     if contrast.pair_sd is None or contrast.freedom + 1 < FIRST_LOOK:
         return 1.0
@@ -174,15 +177,15 @@ def p_value(contrast: LogRatio) -> float:
 
 
 def first_look(contrast: LogRatio) -> int:
-    """Pairs before which nothing is said: 20, or 30 where the pair scores are skewed.
+    """Number of pairs before the first look: 20, or 30 if the pair scores are skewed.
 
-    Each degree of freedom spent on a covariate asks for a pair more.
+    Each degree of freedom that a covariate uses adds one pair.
     """
     return _first_look(contrast.scores)
 
 
 def _length(contrast: LogRatio) -> float:
-    """Pairs of the sequence; of pairs that are not independent, what they are worth."""
+    """Number of pairs of the sequence; for correlated pairs, their effective number."""
     if contrast.worth is None:
         return contrast.pairs
     return min(contrast.pairs, contrast.worth + 1.0 + contrast.spent)

@@ -1,14 +1,14 @@
-"""Errors of a mean whose pairs follow each other: where the mix wanders, so does the effect.
+"""Standard errors for serially correlated pairs, whose effect drifts with the traffic mix.
 
-Neighbouring pairs then say nearly the same, and an error that takes them as independent is too
-small: of 48 pairs, intervals of nominal 95 % cover 59 to 84 % if half of the variance or all of it
-has a memory of 0.5 to 0.7. Here they cover 92 to 96 %, and 96 % without a memory. No error of 20
-pairs can know a memory of 0.7: those cover 88 to 92 %.
+An error that assumes independent pairs is too small then. With 48 pairs and an autocorrelation of
+0.5 to 0.7 in half or all of the variance, nominal 95 % intervals cover 59 to 84 %. With the errors
+below they cover 92 to 96 %, and 96 % without correlation. With 20 pairs and an autocorrelation of
+0.7 they cover 88 to 92 %.
 
-Two estimates of the long-run variance are joined. The memory of one pair fits a variance that
-wanders as a whole; its weights by Newey and West see four pairs back. If the wander lies under
-noise, its memory is longer than one pair shows: waves over the whole line see that, and each is a
-degree of freedom. They are few, so they count as far as the first estimate sees a memory at all.
+Two estimates of the long-run variance are combined. The first uses the correlation of neighbours,
+with Newey-West weights over four pairs; it fits a variance that drifts as a whole. The second uses
+slow cosine waves over the whole line, each with one degree of freedom; it detects a drift under
+noise. Waves are few, so their weight depends on the correlation that the first estimate finds.
 Sources: Newey & West 1987; Kendall 1954 on the bias of a memory's estimate; Lazarus, Lewis, Stock &
 Watson 2018 on equally weighted cosines.
 """
@@ -34,11 +34,11 @@ _TRUST = 2.0
 
 
 def widened(contrast: LogRatio, lines: Sequence[int]) -> LogRatio:
-    """A contrast whose error allows for what consecutive pairs of a line share.
+    """Widen a contrast's error for the serial correlation of its pairs.
 
-    lines: [pairs] which line each pair is on, such as its replica's start; pairs of a line stand
-    together, in the order of time. The error is never smaller than that of independent pairs, and
-    has as many degrees of freedom as pairs of such a memory are worth.
+    A line is a series of consecutive pairs, such as those of one boot. lines: [pairs] line of each
+    pair; pairs of a line are adjacent, in the order of time. The error is at least that of
+    independent pairs. Its degrees of freedom are the effective number of pairs.
     """
     if contrast.se is None or contrast.pairs < FEWEST:
         return contrast
@@ -58,7 +58,7 @@ def widened(contrast: LogRatio, lines: Sequence[int]) -> LogRatio:
 
 
 def inflation(by_line: Sequence[Floats]) -> float:
-    """Variance of a mean over that of independent pairs, from neighbours. [>= 1]
+    """Variance of a mean over the variance for independent pairs. [>= 1]
 
     by_line: scores around their common mean, not all 0.
     """
@@ -74,10 +74,10 @@ def inflation(by_line: Sequence[Floats]) -> float:
 
 
 def _by_memory(first: float, pairs: int) -> float:
-    """Inflation by the correlation of neighbours, as it is expected given an estimate of it.
+    """Inflation of the variance from the correlation of neighbours, corrected for bias.
 
-    The inflation bends upwards, so by an estimate that errs alike to both sides it is too low: half
-    of its second derivative times the estimate's variance is added, less that of no memory.
+    The inflation is convex in the correlation, so a noisy estimate biases it. The correction is
+    half the second derivative times the estimate's variance, minus its value at zero correlation.
     """
     memory = min(max(first + (1.0 + 4.0 * first) / pairs, 0.0), _STRONGEST)
     variance = (1.0 + 4.0 / pairs) ** 2 / pairs  # of an estimate of 0, the correction included
@@ -86,7 +86,8 @@ def _by_memory(first: float, pairs: int) -> float:
 
 
 def _by_waves(by_line: Sequence[Floats]) -> tuple[float, int]:
-    """Long-run variance of a score from slow waves over each line, and how many they are."""
+    """Long-run variance of a score from slow cosine waves over each line, and the number of
+    waves."""
     longest = max(map(len, by_line))
     fewest = 0 if len(by_line) > _FEWEST_WAVES else min(_FEWEST_WAVES, longest - 1)
     squares, number = 0.0, -1  # the mean over all lines is nothing by construction

@@ -1,4 +1,4 @@
-"""A contrast measured once more, over the pairs of a later stretch of time."""
+"""Measure a contrast again, over the pairs of a later period."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def measured_again(
     *,
     is_over: bool = True,
 ) -> Estimate | None:
-    """An arm over a baseline, over pairs of an epoch's segment that began in a stretch.
+    """An arm over a baseline, over pairs of an epoch's segment that began in a period.
 
-    stretch: from and until, ns since 1970. metric: that the first measurement was of, in words;
-    None for the one of this traffic. is_over: the stretch, so that it is looked at once; else the
-    interval holds at every look. None if no pair of it ran both arms, or if pairs are no longer
-    told apart so.
+    stretch: from and until, ns since 1970. metric: metric of the first measurement, in words; None
+    for the metric of this traffic. is_over: the period has ended, so its evidence is looked at
+    once; otherwise the interval holds at any time. None if no pair of the period ran both arms, or
+    if this segment no longer exists.
     """
     usable = experiment.usable.get(key)
     if usable is None:

@@ -1,4 +1,4 @@
-"""What a class may wait for its tokens, and what follows where no draft length keeps to it."""
+"""The latency limit of a class (its allowance), and the action if no draft length meets it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from specscope.evaluate.verdict.verdict import Action
 def keep_to_allowance(
     choice: Choice, arms: Sequence[ArmSummary], allowance_ms: float | None
 ) -> Choice:
-    """Replace a choice that breaks the class's allowance on the 95th percentile of time per token.
+    """Replace a choice whose 95th percentile of time per token exceeds the class's limit.
 
-    By the shortest winning draft length that keeps to it; else by target-only, if that does;
-    else by `route`: this class cannot be served well in the shared batch. Arms whose times are
-    unknown are taken to keep to it.
+    The replacement is the shortest winning draft length within the limit, otherwise target-only if
+    it is within the limit, otherwise `route`: the shared batch cannot serve this class well. Arms
+    with unknown times count as within the limit.
     """
     if allowance_ms is None or not choice.action.settles:
         return choice

@@ -1,6 +1,6 @@
-"""English for causes: what shows each of them, what would tell more, and what would mend it.
+"""English for causes: the evidence, the missing data and the remedy of each.
 
-Part of `words`, by the same rules: codes and numbers are data, and nothing parses a sentence.
+Codes and numbers are data, and nothing parses a sentence, as in `words`.
 """
 
 from __future__ import annotations
@@ -166,18 +166,18 @@ COLUMNS_OF: Mapping[str, str] = {
 
 
 def evidence(cause: str, numbers: Numbers) -> str:
-    """What shows a cause; empty for a cause without a sentence."""
+    """The evidence of a cause; empty for a cause without a sentence."""
     write = EVIDENCE.get(cause)
     return "" if write is None else write(numbers)
 
 
 def name(cause: str) -> str:
-    """A cause as a person reads it."""
+    """The name of a cause."""
     return cause.replace("_", " ")
 
 
 def need(code: str) -> str:
-    """What would tell whether a cause is there: blocks, or a column of a record, in words."""
+    """The missing blocks, or the missing column of a record, in words."""
     if code in NEEDS:
         return NEEDS[code]
     record, dot, column = code.rpartition(".")
@@ -186,12 +186,12 @@ def need(code: str) -> str:
 
 
 def remedy(causes: Sequence[str]) -> str:
-    """What would mend the first of these causes, or one of them."""
+    """The remedy of the first of these causes, or of one of them."""
     return " or ".join(REMEDIES.get(cause, f"a repair of {name(cause)}") for cause in causes)
 
 
 def primary(numbers: Numbers, arm: str | None) -> str:
-    """The cause that is named alone."""
+    """The single named cause, in words."""
     text = f"primary cause: {name(numbers['cause'])}"
     if numbers["speedup"] is not None:
         text += f"; without it {arm} would run at {numbers['speedup']:.2f}"
@@ -200,7 +200,7 @@ def primary(numbers: Numbers, arm: str | None) -> str:
 
 
 def rivals(numbers: Numbers, arm: str | None) -> str:
-    """Causes that stand together, each with its odds."""
+    """Competing causes, each with its odds."""
     causes = []
     for cause, odds, speedup in zip(
         numbers["causes"], numbers["odds"], numbers["speedups"], strict=True

@@ -1,7 +1,7 @@
 """Which draft length a segment should run, among those that ran.
 
-Every k that was tried is compared, not only neighbours: step cost is a staircase, and a search
-that stops at the first decrease stops too early. An untried k is never chosen.
+Every tried k is compared, not only neighbours. Step cost is a staircase, so a search that stops at
+the first decrease stops too early. An untried k is never chosen.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from specscope.evaluate.verdict.verdict import Action
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How a decision is made.
+    """The parameters of a decision.
 
-    level: of all claims of one kind in one call together (`comparisons`). smallest_effect:
-    differences below this share do not matter. looked_at_often: the evidence is read while it
-    grows, so confidence sequences take the place of intervals. min_*: what an arm needs before
-    its verdict may change a gate. current: draft length in force for a segment at a mean batch,
-    or one for all; None if unknown. objective: None to let the design choose. tpot_allowance_ms:
-    by class, the allowed 95th percentile of time per output token.
+    level: joint level of all claims of one kind in one call (`comparisons`). smallest_effect:
+    smaller differences, as a share, do not matter. looked_at_often: the evidence is read while it
+    grows, so confidence sequences replace intervals. min_*: evidence that an arm needs before its
+    verdict may change a gate. current: draft length in force for a segment at a mean batch, or one
+    for all; None if unknown. objective: None lets the design choose. tpot_allowance_ms: limit of
+    the 95th percentile of time per output token, by class.
     """
 
     level: float = 0.95
@@ -40,24 +40,24 @@ class Rules:
     tpot_allowance_ms: Mapping[str, float] | None = None
 
     def current_k(self, segment: Segment, batch: float) -> int | None:
-        """Draft length in force for a segment. batch: mean sequences a round at k = 0."""
+        """Draft length in force for a segment. batch: mean sequences per round at k = 0."""
         if self.current is None or isinstance(self.current, int):
             return self.current
         return self.current(segment, batch)
 
     def allowance(self, class_: str | None) -> float | None:
-        """Allowed 95th percentile of time per output token of a class. [ms]"""
+        """Limit of the 95th percentile of time per output token of a class. [ms]"""
         return (self.tpot_allowance_ms or {}).get(class_ or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What one segment's pairs say.
+    """The decision for one segment.
 
     action: keep, set_k, disable, no_difference, route, collect_baseline or inconclusive. k: draft
-    length to run; None if nothing is decided. best: arms that cannot be told from the
-    fastest. speedups: of every arm against k0. point_k: the fastest arm by point estimate.
-    undecided: arms of which nothing is sure, neither a difference nor that it is small.
+    length to run; None if undecided. best: arms that do not differ from the fastest with
+    confidence. speedups: every arm against k0. point_k: the fastest arm by point estimate.
+    undecided: arms with neither a proven difference nor a proven small one.
     """
 
     action: Action
@@ -72,10 +72,10 @@ class Choice:
 def choose(estimates: Estimates, rules: Rules, current: int | None = None) -> Choice:
     """Decide a segment.
 
-    keep: the current draft length is among the best and beats target-only. set_k: another
-    does. disable: speculation loses in every arm, or in the current one while no other wins.
-    no_difference: nothing that matters either way. collect_baseline: no pair ran k0 beside an
-    arm. inconclusive: not decided yet.
+    keep: the current draft length is among the best and beats target-only. set_k: another one is
+    and does. disable: every arm loses, or the current one loses and no other wins. no_difference:
+    all differences are smaller than the smallest relevant effect. collect_baseline: no pair ran
+    both k0 and an arm. inconclusive: not decided yet.
     """
     speedups = estimates.speedups
     if not estimates.arms:
@@ -125,9 +125,9 @@ def _judge(
 def _best_set(
     fastest: Estimate, speedups: Sequence[Estimate], between: Sequence[Estimate]
 ) -> list[Estimate]:
-    """Arms that a test cannot tell from the fastest, shortest draft first.
+    """Arms that a test does not separate from the fastest, shortest draft first.
 
-    An arm that never met the fastest in a pair is not known to equal it.
+    An arm that shares no pair with the fastest is not among them.
     """
     behind = {two.arm: two for two in between if two.baseline == fastest.arm}
     return [

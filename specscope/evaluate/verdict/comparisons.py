@@ -1,8 +1,8 @@
-"""The comparisons that can change an action, and the level at which each is held.
+"""The comparisons that can change an action, and the level of each.
 
-Two kinds of claim have an error rate of their own each, over all segments of one call (Holm): that
-an arm is faster or slower than target-only, which switches speculation, and that one arm is faster
-than another, which chooses among those that win.
+There are two kinds of claim, each with its own error rate over all segments of one call (Holm). An
+arm against target-only decides whether to speculate. One arm against another chooses among the
+winners.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
-    """Of one segment.
+    """The comparisons of one segment.
 
-    arms: all that ran. together: whether a pair ran k0 beside an arm, be the metric known of it or
-    not. speedups: against k0. between: each two arms once, the longer draft or the table first.
+    arms: all that ran. together: whether a pair ran both k0 and an arm, even if the metric is
+    unknown. speedups: arms against k0. between: each two arms once, the longer draft or the table
+    first.
     """
 
     arms: tuple[str, ...]
@@ -38,7 +39,7 @@ class Comparisons:
 
 @dataclass(frozen=True, slots=True)
 class Estimates:
-    """The same with intervals and claims. between: both ways."""
+    """The comparisons with intervals and claims. between: in both directions."""
 
     arms: tuple[str, ...]
     together: bool
@@ -55,7 +56,7 @@ def arms_of(pairs: Sequence[Pair]) -> list[str]:
 
 
 def compare(pairs: Sequence[Pair], measure: Measure, looked_at_often: bool) -> Comparisons:
-    """Everything about a segment that a decision may are based on."""
+    """All comparisons of a segment that a decision may use."""
     arms = arms_of(pairs)
 
     def against(names: Sequence[tuple[str, str]]) -> tuple[ArmContrast, ...]:
@@ -71,7 +72,7 @@ def compare(pairs: Sequence[Pair], measure: Measure, looked_at_often: bool) -> C
 
 
 def hold(segments: Mapping[Key, Comparisons], level: float) -> dict[Key, Estimates]:
-    """Estimates of all segments; each kind of claim holds at `level` over all of them."""
+    """Estimates of all segments; each kind of claim holds jointly at `level`."""
     speedups = _held({key: one.speedups for key, one in segments.items()}, level)
     between = _held({key: one.between for key, one in segments.items()}, level)
     held = {}
@@ -102,7 +103,7 @@ def _held(
 def _with_implied(
     speedups: Sequence[Estimate], between: Sequence[Estimate]
 ) -> tuple[Estimate, ...]:
-    """Speedups that follow: faster than an arm that is faster than k0, or slower than a slower."""
+    """Add implied speedups: an arm faster than a winner wins, an arm slower than a loser loses."""
     by_arm = {one.arm: one for one in speedups}
     for _ in by_arm:
         for two in between:

@@ -1,4 +1,4 @@
-"""What a crossover by router says: one verdict on what its sides ran."""
+"""The verdict of a crossover by router on the configurations of its sides."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ Boots = Mapping[tuple[str, str], str]
 class Crossing:
     """A crossover of two sides on one kind of engine, over all policies that ran it.
 
-    blocks: under the names of the configurations that their replicas ran. ran: by replica and
-    boot. outputs: of the configurations, compared. ambiguous: names that cover two
-    configurations, with these; their blocks are void. undeclared: parts in which the sides differ
-    and which nobody declared, each with its values; then all blocks are void. cache: tokens that
-    the key-value cache of a configuration holds, if its boots agree on one number. lossy: by
-    configuration, the rule by which it accepts tokens and changes what requests get. closed_loop:
-    clients wait for their answers, so the faster side rightly serves more.
+    blocks: blocks, whose arm is the name of their replica's configuration. ran: configuration by
+    replica and boot. outputs: comparison of the configurations' outputs. ambiguous: names that
+    cover two configurations, with these; their blocks are void. undeclared: differing parts of the
+    configuration that nobody declared, with their values; then all blocks are void. cache: capacity
+    of a configuration's KV cache in tokens, if its boots agree. lossy: by configuration, an
+    acceptance rule that changes outputs. closed_loop: clients wait for their answers, so the faster
+    side may serve more.
     """
 
     policies: tuple[int, ...]
@@ -70,13 +70,13 @@ class Crossing:
 
     @property
     def baseline(self) -> str:
-        """What outputs are compared with: engines without speculation, or k0 if none ran."""
+        """The baseline of the outputs: engines without speculation, or k0 if none ran."""
         return CLEAN if CLEAN in self.ran.values() else BASELINE
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedCrossover:
-    """One crossover's verdict, its pairs with a block a side, and the joint estimates."""
+    """One crossover's verdict, its pairs with one block per side, and the joint estimates."""
 
     verdict: Verdict
     pairs: tuple[Pair, ...]
@@ -86,9 +86,9 @@ class JudgedCrossover:
 def judge_crossovers(
     crossings: Iterable[Crossing], rules: Rules | None = None, *, closed_loop: bool = False
 ) -> list[JudgedCrossover]:
-    """A verdict for each crossover and each kind of engine that it ran on.
+    """A verdict for each crossover and each kind of engine.
 
-    closed_loop: of every crossing, whatever it says itself
+    closed_loop: overrides the value of every crossing
     """
     return [
         _judge(crossing, rules or Rules(), closed_loop or crossing.closed_loop)
@@ -159,7 +159,7 @@ def _tradeoffs(
     deciding: Estimate | None,
     level: float,
 ) -> list[Tradeoff]:
-    """The other metrics of the configuration that decides against its baseline."""
+    """The other metrics of the deciding configuration against its baseline."""
     if deciding is None:
         return []
     taking = [arm for arm in arms if arm.arm in (deciding.arm, deciding.baseline)]
@@ -169,13 +169,14 @@ def _tradeoffs(
 
 
 def _contrasts(blocks: Sequence[BlockTime]) -> int:
-    """How many intervals must hold together: of each two configurations."""
+    """The number of intervals that hold jointly: one for each two configurations."""
     ran = len({block.arm for block in blocks})
     return max(1, ran * (ran - 1) // 2)
 
 
 def _deciding(joint: Crossover) -> Estimate | None:
-    """The best that drafts over the engine without speculation, or over k0 where none ran."""
+    """The best drafting configuration over the engine without speculation, or over k0 if none
+    ran."""
     for baseline in (CLEAN, BASELINE):
         estimates = [
             e
@@ -188,7 +189,7 @@ def _deciding(joint: Crossover) -> Estimate | None:
 
 
 def _action(deciding: Estimate | None, rules: Rules) -> tuple[Action, int | None]:
-    """What the contrast says, and the draft length where it is one."""
+    """The action from the contrast, and the draft length if the arm has one."""
     if deciding is None:
         return Action.COLLECT_BASELINE, None
     if deciding.within(rules.smallest_effect):
@@ -234,7 +235,7 @@ def _reasons(
 
 
 def _segment(blocks: Sequence[BlockTime], epoch: str, closed_loop: bool) -> Segment:
-    """Of all its traffic together, by the rules of every other experiment."""
+    """The segment of all its traffic together, by the rules of other experiments."""
     if not blocks:
         return Segment()
     numbered = {str(place): block for place, block in enumerate(blocks)}
@@ -244,7 +245,7 @@ def _segment(blocks: Sequence[BlockTime], epoch: str, closed_loop: bool) -> Segm
 
 
 def _row(pair: SwapPair, epoch: str, segment: Segment) -> Pair:
-    """A pair as reports draw it; where both sides ran alike, one of them stands for both."""
+    """A pair as reports draw it; if both sides ran the same configuration, one represents both."""
     policy, number = pair.key
     blocks = {side.arm: side for side in (pair.left, pair.right)}
     return Pair((epoch, policy, "crossover", "", number), blocks, {}, segment)

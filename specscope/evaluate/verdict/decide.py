@@ -1,7 +1,7 @@
-"""From block rows to one verdict a segment, with its evidence and what is still missing.
+"""From block rows to one verdict per segment, with its evidence and the missing evidence.
 
-Every speedup here is a contrast of blocks. There is no way to obtain one from requests that
-shared a batch, because such a contrast cannot see what speculation cost.
+Every speedup is a contrast of blocks. Requests of one batch are never compared, because such a
+contrast cannot show the cost of speculation.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def decide(
     machines: Mapping[str, Machine] | None = None,
     outputs: Sequence[OutputCheck] = (),
 ) -> list[Verdict]:
-    """`judge` of rows. Order of rows does not matter; a row given twice counts once."""
+    """`judge` for rows. The order of rows does not matter; a repeated row counts once."""
     return judge(paired(blocks, parts, design), rules, machines, outputs)
 
 
@@ -66,13 +66,13 @@ def judge(
     *,
     causes: bool = True,
 ) -> list[Verdict]:
-    """One verdict for every segment of every epoch that any block served.
+    """One verdict for every segment of every epoch; none without blocks.
 
-    The error rate of `rules` holds over all segments and arms together: of speedups, of comparisons
-    between arms, and of delays against allowances. Empty if there are no blocks.
-    machines: by epoch, for the causes that need a model card or a device's peaks. outputs: an
-    arm that changes what requests get is a fault, whatever it gains. causes: whether causes of
-    losses are looked for, which takes longer than all else and changes no action.
+    The error rate of `rules` holds jointly over all segments and arms: for speedups, for
+    comparisons between arms, and for latencies against limits. machines: by epoch, for causes that
+    need a model card or a device's peaks. outputs: an arm that changes outputs is a fault, whatever
+    its speedup. causes: whether to diagnose losses, which takes most of the time and changes no
+    action.
     """
     rules = rules or Rules()
     design, usable = experiment.design, experiment.usable
@@ -191,7 +191,8 @@ def _with_crossings(
     usable: Mapping[tuple[str, Segment], checks.Usable],
     objective: Mapping[tuple[str, Segment], Objective],
 ) -> list[Verdict]:
-    """Verdicts of one kind of traffic, each told at which load an arm's effect turns."""
+    """Add to the verdicts of one kind of traffic the load at which an arm's effect changes its
+    sign."""
     kinds: dict[tuple[object, ...], list[Group]] = defaultdict(list)
     for name, used in usable.items():
         epoch, segment = name

@@ -1,4 +1,4 @@
-"""What evidence still lacks: before a decision, and before a decision may change a gate."""
+"""Missing evidence: for a decision, and for a decision that may change a gate."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from specscope.evaluate.verdict.verdict import Reason, Why, because
 
 
 def lacking(pairs: Sequence[Pair], choice: Choice, rules: Rules) -> list[Reason]:
-    """What evidence lacks before it may change a gate: the chosen arm's, or every arm's if the
-    choice is none of them."""
+    """Evidence that the chosen arm, or every arm if none is chosen, lacks before a gate may
+    change."""
     lacking = []
     chosen = [one for one in choice.speedups if one.arm == choice.arm]
     for one in chosen or choice.speedups:
@@ -36,10 +36,10 @@ def pairs_needed(
     decided: bool,
     current: int | None = None,
 ) -> int:
-    """Pairs in all after which an action should be decided, if everything stays as it looks.
+    """Expected total number of pairs until the action is decided.
 
-    One winner is enough, and so is a loss of the draft length in force. Only without both must
-    every arm be settled: an arm that cannot change the action asks for nothing.
+    One winner decides it, and so does a loss of the draft length in force. Only without both must
+    every arm be settled. Arms that cannot change the action need no pairs.
     """
     if decided or not choice.speedups:
         return rules.min_pairs

@@ -1,4 +1,4 @@
-"""Reasons not to believe the blocks of a segment, looked for before anything is decided."""
+"""Reasons to distrust the blocks of a segment, checked before any decision."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def find_flags(
     level: float,
     looked_at_often: bool = False,
 ) -> set[Flag]:
-    """INCONSISTENT_BASELINE, SAMPLE_RATIO, TWINS_DIFFER, BASELINE_DRAFTS and IMPOSSIBLE_COUNTS,
-    where they hold.
+    """Those of INCONSISTENT_BASELINE, SAMPLE_RATIO, TWINS_DIFFER, BASELINE_DRAFTS and
+    IMPOSSIBLE_COUNTS that hold.
     """
     flags: set[Flag] = set()
     if _baseline_drafts(pairs):
@@ -48,10 +48,10 @@ def find_flags(
 
 
 def overruled(action: Action, flags: Collection[Flag]) -> Action:
-    """The action that flags leave.
+    """The action after flags.
 
-    A loss against a baseline that pays for drafts is a loss against a true one too, and switching
-    off needs no second reason. So some flags overrule only what would switch speculation on.
+    Some flags overrule only actions that would enable speculation. A loss against a baseline that
+    pays for drafts is a loss against a true baseline too.
     """
     for flag, left in OVERRULES_ALL.items():
         if flag in flags:
@@ -65,8 +65,8 @@ _SWITCHES_NOTHING_ON = (Action.DISABLE, Action.INCONCLUSIVE, Action.COLLECT_BASE
 
 
 def _impossible(blocks: Sequence[BlockTime]) -> bool:
-    """Whether counters say what no engine does: kept more than was offered, or gave out more
-    than was kept and one token a round. Blocks without proposals tell nothing."""
+    """Whether counters are impossible: more accepted than proposed, or more emitted than accepted +
+    1 per round. Blocks without proposals are skipped."""
     proposed = sum(block.proposed for block in blocks)
     accepted = sum(block.accepted for block in blocks)
     emitted = sum(block.emitted for block in blocks)
@@ -75,14 +75,15 @@ def _impossible(blocks: Sequence[BlockTime]) -> bool:
 
 
 def _baseline_drafts(pairs: Sequence[Pair]) -> bool:
-    """Whether k0 pays for drafts that are then thrown away, which makes every arm look better."""
+    """Whether k0 drafts tokens and discards them, which makes every arm look better."""
     blocks = [pair.blocks[BASELINE] for pair in pairs if BASELINE in pair.blocks]
     drafting = sum(block.draft_us or 0.0 for block in blocks)
     return drafting > _DRAFT_SHARE * sum(block.wall_us for block in blocks)
 
 
 def _verify_too_fast(pairs: Sequence[Pair], arm: str, level: float) -> bool:
-    """Whether a verify pass took surely less than a target-only one at no smaller batch."""
+    """Whether a verify pass is faster than a target-only step at the same or a larger batch, with
+    confidence."""
     k = arm_k(arm)
     if k is None or k == 0:
         return False

@@ -1,4 +1,4 @@
-"""The verdict on the whole, what it still needs, and what would change it."""
+"""The verdict on all traffic, its missing evidence, and the repairs that would change it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class FleetAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FleetVerdict:
-    """The answer for all traffic, and how many segments stand behind it.
+    """The verdict on all traffic, and the segments behind it.
 
-    gain, fail, undecided, bare: names of segments; bare ones lack target-only blocks.
-    still_needed: evidence that undecided traffic lacks. would_change: what would turn a loss.
+    gain, fail, undecided, bare: names of segments; bare ones lack target-only blocks. still_needed:
+    missing evidence of undecided traffic. would_change: repairs that would turn a loss into a gain.
     """
 
     action: FleetAction
@@ -45,10 +45,9 @@ class FleetVerdict:
 def fleet_verdict(
     verdicts: Sequence[Verdict], load_names: Mapping[str, str] | None = None
 ) -> FleetVerdict:
-    """The whole: keep if every segment gains, remove if none can, else route.
+    """The verdict on all traffic: keep if every segment gains, remove if none can, else route.
 
-    A segment whose outputs or counters are wrong does not gain. load_names: words for buckets
-    of load.
+    A segment with wrong outputs or counters does not gain. load_names: names of load buckets.
     """
     if not verdicts:
         return FleetVerdict(FleetAction.NO_DATA)
@@ -111,10 +110,10 @@ def _with_segments(grouped: Mapping[Key, Sequence[str]]) -> list[Reason]:
 def segment_names(
     keys: Iterable[tuple[str, Segment]], load_names: Mapping[str, str] | None = None
 ) -> dict[tuple[str, Segment], str]:
-    """The shortest name of each segment that no other has: `sql, light`.
+    """The shortest unique name of each segment, such as `sql, light`.
 
-    Class and load; context and requested output where these are needed to tell two apart, and
-    the epoch where even they are not enough.
+    It has class and load. Context and requested output follow if two segments would otherwise share
+    a name, and then the epoch.
     """
     named: dict[tuple[str, Segment], str] = {}
     waiting = list(dict.fromkeys(keys))

@@ -1,4 +1,4 @@
-"""What output tokens cost: the price of the time in which an engine is busy with them."""
+"""The cost of output tokens: the price of the busy time of the engine."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from specscope.evaluate.verdict.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one arm. per_million: of a million output tokens, in the currency of the Boot's price.
-    difference: that less target-only's; None for target-only, and where that has none."""
+    """The cost of one arm's tokens.
+
+    per_million: cost of a million output tokens, in the currency of the boot's price. difference:
+    per_million minus target-only's; None for target-only, or if target-only has no cost."""
 
     per_million: float
     difference: float | None
 
 
 def prices(boots: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """What an hour of a replica costs, by epoch; epochs whose boots say two prices are left out.
+    """Price of a replica hour, by epoch; epochs with two prices are left out.
 
-    boots: rows of `boot`. One that says no price is of the same configuration as those that do.
+    boots: rows of `boot`. A boot without a price has the price of its epoch's other boots.
     """
     by_epoch: dict[str, set[float]] = {}
     for boot in boots:
@@ -37,10 +39,10 @@ def prices(boots: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def costs(verdict: Verdict, of_hour: Mapping[str, float]) -> dict[str, Cost]:
-    """Of each arm of a verdict. of_hour: see `prices`.
+    """The cost of each arm of a verdict. of_hour: see `prices`.
 
-    Empty without a price, where the epochs of a crossover differ in it, and where the metric is
-    latency: the engine idles then, and what it idles is nobody's token.
+    Empty without a price, if the epochs of a crossover differ in price, or if the metric is
+    latency, because idle time has no tokens.
     """
     price = _price(verdict.epoch, of_hour)
     if price is None or verdict.metric != METRICS["throughput"]:
@@ -60,6 +62,6 @@ def costs(verdict: Verdict, of_hour: Mapping[str, float]) -> dict[str, Cost]:
 
 
 def _price(epoch: str, of_hour: Mapping[str, float]) -> float | None:
-    """A crossover's sides are epochs of their own, joined by a plus."""
+    """Price of an epoch. A crossover's epoch joins those of its sides by a plus sign."""
     hourly = {of_hour.get(name) for name in epoch.split("+")}
     return hourly.pop() if len(hourly) == 1 else None

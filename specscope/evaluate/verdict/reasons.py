@@ -1,4 +1,4 @@
-"""The reasons of a verdict: which of them hold, with their numbers. `words` has the sentences."""
+"""The reasons of a verdict as codes with numbers. `words` has the sentences."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def reasons_of(
     allowance_ms: float | None = None,
     metric: str = METRICS["throughput"],
 ) -> list[Reason]:
-    """What decided, what is still needed, and what was not used. Speedups are not repeated.
+    """The deciding reasons, the missing evidence and the dropped pairs, without speedups.
 
-    metric: what the speedups are of, in words.
+    metric: the metric of the speedups, in words.
     """
     reasons = _because(action, choice, effect)
     reasons += _beyond_allowance(arms, allowance_ms)
@@ -42,9 +42,9 @@ def reasons_of(
 
 
 def of_cause(diagnosis: Diagnosis) -> Reason | None:
-    """The cause of an arm's loss with its evidence, or the rivals with their odds.
+    """The cause of an arm's loss with its evidence, or the competing causes with their odds.
 
-    None if the arm does not lose, or too few pairs ran to say more.
+    None if the arm does not lose, or if too few pairs ran.
     """
     rivals = diagnosis.cause_odds
     if not rivals:
@@ -124,11 +124,11 @@ def _beyond_allowance(arms: Sequence[ArmSummary], allowance_ms: float | None) ->
 
 
 def break_even(arm: ArmSummary, speedup: Estimate, metric: str) -> float | None:
-    """Tokens per round at which an arm would be as fast as its baseline. None if no number is
-    enough: if prompts alone take as long as the baseline does.
+    """Tokens per round at which an arm equals its baseline.
 
-    More tokens per round make the rest of an output token cheaper, and prompts stay as they are. In
-    a metric other than throughput the shares of the time are not known, and all of it counts.
+    More tokens per round reduce all time per output token except prefill. So the result is None if
+    prefill alone takes as long as the baseline. For metrics other than throughput the share of
+    prefill is unknown, and all time counts.
     """
     tokens = arm.tokens_per_round.value
     total = sum(arm.ms_per_token.values())
@@ -140,7 +140,8 @@ def break_even(arm: ArmSummary, speedup: Estimate, metric: str) -> float | None:
 def _against_break_even(
     speedups: Sequence[Estimate], arms: Sequence[ArmSummary], metric: str
 ) -> list[Reason]:
-    """Tokens per round beside the cost of a round in target-only steps, from the same blocks."""
+    """A reason with tokens per round and the cost of a round in target-only steps, from the same
+    blocks."""
     by_name = {arm.arm: arm for arm in arms}
     reasons = []
     for one in speedups:

@@ -1,7 +1,7 @@
-"""Classes that share a batch: does the arm in force serve each within its allowance?
+"""Check the latency limit (allowance) of each class in a shared batch, under the arm in force.
 
-A class that does not speculate still waits for those that do, so it may be served worse under a
-gate that pays on the whole. No draft length of its own changes that: it belongs in another pool.
+A class that does not speculate still waits for the drafts of others. So it may get slower under a
+gate that pays overall. Its own draft length cannot change that; it belongs in another pool.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from specscope.evaluate.verdict.verdict import Action
 class ClassDelay:
     """One class of a shared batch under the arm in force.
 
-    action: route where its 95th percentile of time per output token surely lies above the
-    allowance; keep, which changes nothing, where it lies within; inconclusive between the two or
-    with too few blocks. tpot_p95_ms: by arm, of all that ran in such blocks, for comparison. [ms]
+    action: route if its 95th percentile of time per output token exceeds the limit with confidence;
+    keep if it lies within the limit with confidence; otherwise inconclusive. tpot_p95_ms: the
+    percentile under every arm that ran in such blocks, for comparison. [ms]
     """
 
     epoch: str
@@ -53,9 +53,9 @@ class ClassDelay:
 
 @dataclass(frozen=True, slots=True)
 class ClassTimes:
-    """What requests of one class got in a shared batch, by arm: it judges nothing.
+    """Times of one class in a shared batch, by arm, without a judgement.
 
-    tpot_p95_ms: 95th percentile of their time per output token. [ms]
+    tpot_p95_ms: 95th percentile of time per output token. [ms]
     """
 
     epoch: str
@@ -66,8 +66,8 @@ class ClassTimes:
 def class_times(rows: Iterable[BlockClass], rules: Rules) -> list[ClassTimes]:
     """Times of each class that shared its batch with another, under every arm that ran.
 
-    All intervals hold together at the level of `rules` (Bonferroni), and at all looks where the
-    evidence is looked at often. Classes of which no request ended are left out.
+    All intervals hold jointly at the level of `rules` (Bonferroni), and at any time if the evidence
+    is looked at often. Classes without a finished request are left out.
     """
     by_class = _in_shared_batches(rows)
     level = bonferroni(rules.level, max(1, sum(map(len, by_class.values()))))
@@ -81,12 +81,11 @@ def class_times(rows: Iterable[BlockClass], rules: Rules) -> list[ClassTimes]:
 
 
 def judge_delays(rows: Iterable[BlockClass], rules: Rules) -> list[ClassDelay]:
-    """A verdict on each class that has an allowance and ran beside another under the table.
+    """A verdict on each class with a limit that shared its batch under `current`.
 
-    Blocks in which a class ran alone say nothing about sharing and are left out, and with them
-    classes that never ran under `current`. The error rate of `rules` holds over all classes and
-    arms together (Bonferroni), and at all looks where it is looked at often. Order of rows does
-    not matter; a row given twice counts once.
+    Blocks in which a class ran alone are left out. The error rate of `rules` holds jointly over all
+    classes and arms (Bonferroni), and at any time if the evidence is looked at often. The order of
+    rows does not matter; a repeated row counts once.
     """
     judged = {
         key: arms
@@ -102,7 +101,7 @@ def judge_delays(rows: Iterable[BlockClass], rules: Rules) -> list[ClassDelay]:
 def _in_shared_batches(
     rows: Iterable[BlockClass],
 ) -> dict[tuple[str, str], dict[str, list[BlockClass]]]:
-    """Rows by (epoch, class) and arm, of the blocks in which at least two classes ran."""
+    """Rows of blocks with at least two classes, by (epoch, class) and arm."""
     blocks: dict[tuple[object, ...], dict[str, list[BlockClass]]] = defaultdict(dict)
     for row in dict.fromkeys(rows):
         key = (row.epoch, row.policy, row.replica, row.boot, row.pair, row.arm)

@@ -1,4 +1,4 @@
-"""What speaks against believing a crossover by router, and what it still lacks."""
+"""Flags of a crossover by router, and its missing evidence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def side_flags(
     outputs: Sequence[OutputCheck],
     closed_loop: bool,
 ) -> tuple[Flag, ...]:
-    """Reasons not to believe it: those of any blocks, and those of two sides."""
+    """Reasons to distrust a crossover: the flags of any blocks, and those of sides."""
     # Whether both sides got their share of live traffic is a matter of sides, not of arms.
     seen = find_flags(rows, [deciding.arm] if deciding else [], "closed_loop", level)
     if deciding is None or deciding.baseline != BASELINE:
@@ -46,10 +46,10 @@ def side_flags(
 
 
 def _uneven(pairs: Sequence[SwapPair]) -> bool:
-    """Whether a side, or a configuration, surely got more requests than its other.
+    """Whether a side, or a configuration, got more requests than the other, with confidence.
 
-    Each pair gave both sides both streams. Where the configurations were swapped, a router that
-    looks at them favours neither side.
+    Each pair gives both streams to both sides. If deploys swapped the configurations, a router that
+    favours one configuration favours neither side; so both are tested.
     """
     groups: dict[tuple[str, ...], list[tuple[BlockTime, BlockTime]]] = {}
     for pair in pairs:
@@ -81,7 +81,7 @@ def lacking(
     deciding: Estimate | None,
     rules: Rules,
 ) -> list[Reason]:
-    """What is lacking before engines should be started by this verdict."""
+    """Missing evidence before engines should be configured by this verdict."""
     missing = [
         because(
             Why.THIN,

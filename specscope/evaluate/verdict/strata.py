@@ -1,4 +1,4 @@
-"""A total over segments that the mix of traffic cannot turn around."""
+"""A total over segments that the mix of traffic cannot reverse (Simpson's paradox)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specscope.evaluate.verdict.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """What an arm did in one segment: time per token, and how much of its traffic that was."""
+    """An arm in one segment: its time per token and the traffic behind it."""
 
     ms_per_token: float
     traffic: float
@@ -21,11 +21,10 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Standardised:
-    """A speedup of the pooled traffic, and how much of it only the mix made.
+    """A speedup of the pooled traffic, and the part of it that comes from the mix.
 
-    naive: of the totals as they came. standardised: with both arms given the same mix.
-    headline: the one that may be printed, None if the two disagree on the direction or the
-    mix made more than the segments did (Simpson's paradox).
+    naive: ratio of the totals. standardised: ratio at the same mix for both arms. headline: the one
+    to print; None if the two disagree in direction or the mix explains more than the segments do.
     """
 
     naive: float
@@ -35,13 +34,14 @@ class Standardised:
 
     @property
     def turned(self) -> bool:
-        """Whether the mix turns the answer around, at the two decimals that are printed."""
+        """Whether the mix reverses the answer, at two printed decimals."""
         return (round(self.naive, 2) - 1.0) * (round(self.standardised, 2) - 1.0) < 0
 
 
 @dataclass(frozen=True, slots=True)
 class FleetRatio:
-    """An arm against target-only over all segments that ran both. segments: how many, 2 or more."""
+    """An arm against target-only over all segments that ran both. segments: their number, at least
+    2."""
 
     arm: str
     segments: int
@@ -52,11 +52,11 @@ _UNBELIEVED = ("not_comparable", "engine_fault")
 
 
 def over_the_fleet(verdicts: Sequence[Verdict]) -> list[FleetRatio]:
-    """Every arm that ran beside target-only in at least two segments, in the order of names.
+    """Every arm that ran with target-only in at least two segments, in the order of names.
 
-    Descriptive, without an interval: verdicts rest on pairs. A stratum is a segment of an epoch;
-    those whose input is not believed are left out, and so are those without counted requests, and
-    those that keep up with their arrivals, where every arm yields what was offered.
+    The ratios are descriptive and have no interval; verdicts use pairs. A stratum is a segment of
+    an epoch. Three kinds are left out: segments with flags, segments without counted requests, and
+    segments that keep up with their arrivals, in which all arms have equal throughput.
     """
     served: dict[str, dict[str, tuple[Arm, Arm]]] = {}
     for verdict in verdicts:
@@ -87,7 +87,7 @@ def over_the_fleet(verdicts: Sequence[Verdict]) -> list[FleetRatio]:
 def standardise(base: Mapping[str, Arm], treated: Mapping[str, Arm]) -> Standardised:
     """Compare two arms over the segments that both served, weighted by their pooled traffic.
 
-    traffic: request counts by what is known at admission, never tokens or time, which the arm
+    traffic: request counts by properties known at admission; never tokens or time, which the arm
     changes. ValueError if no segment is shared.
     """
     shared = sorted(set(base) & set(treated))

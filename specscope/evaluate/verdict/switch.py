@@ -1,10 +1,11 @@
-"""One switch for all traffic against a gate per segment.
+"""Compare one switch (one draft length for all traffic) with a gate (one per segment).
 
-Every segment is given the same number of tokens, so the fleet's time per token is the sum of
-its segments' and throughput their harmonic mean: a segment that crawls weighs as it does in
-life. A gate chosen on the same pairs that judge it would flatter itself; here each pair is
-judged by the gate that other pairs of its segment would have chosen: all others where there are
-up to twenty, else those outside its twentieth.
+Every segment has the same number of tokens. So the fleet's time per token is the sum over its
+segments, and its throughput their harmonic mean.
+
+A gate that is chosen and judged on the same pairs looks too good. So each pair is judged by the
+gate that other pairs of its segment choose (cross-validation): by all others up to twenty pairs,
+otherwise in twenty folds.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _FOLDS = 20
 
 @dataclass(frozen=True, slots=True)
 class SwitchComparison:
-    """What one switch gives, and what a gate gives, at one load; ratios to target-only.
+    """Speedups of each switch and of a gate over target-only, at one load.
 
-    switches: every k for all segments at once, each with its own interval at `level`, which
-    holds at every look where the evidence is looked at often. best: the fastest of them. gate: a
-    k per segment (`table`). gain: gate over the best switch.
+    switches: one k for all segments, each with its own interval at `level`; the intervals hold at
+    any time if the evidence is looked at often. best: the fastest switch. gate: a k per segment
+    (`table`). gain: gate over the best switch.
     """
 
     epoch: str
@@ -55,7 +56,8 @@ class SwitchComparison:
 
 @dataclass(frozen=True, slots=True)
 class _Traffic:
-    """One segment's pairs as arrays: tokens and time [arms, pairs], and the gate's pick a pair."""
+    """One segment's pairs as arrays: tokens and time [arms, pairs], and the gate's choice per
+    pair."""
 
     segment: Segment
     arms: tuple[str, ...]
@@ -66,10 +68,10 @@ class _Traffic:
 
 
 def compare_switches(experiment: Paired, rules: Rules | None = None) -> list[SwitchComparison]:
-    """One story for every epoch and load at which at least two segments ran all arms.
+    """One comparison for every epoch and load at which at least two segments ran all arms.
 
-    Segments whose pairs lack an arm, or of which fewer than two pairs are whole, stay out, and so
-    do those that keep up with their arrivals: there every arm yields what was offered.
+    Segments with fewer than two complete pairs are left out. So are segments that keep up with
+    their arrivals, in which all arms have equal throughput.
     """
     rules = rules or Rules()
     grouped = {key: usable.pairs for key, usable in experiment.usable.items()}
@@ -116,7 +118,7 @@ def _batch(pairs: Sequence[Pair]) -> float:
 
 
 def _gate_k(segment: Segment, pairs: Sequence[Pair], rules: Rules, current: int | None) -> int:
-    """What a gate would run: the decided k, or the best guess where nothing is decided."""
+    """The gate's draft length: the decided k, or the best point estimate if undecided."""
     held = hold({segment: compare(pairs, Measure(), rules.looked_at_often)}, rules.level)
     choice = choose(held[segment], rules, current)
     return (choice.k or 0) if choice.action.settles else choice.point_k
@@ -165,9 +167,9 @@ def _compare(
     baseline: str,
     rules: Rules,
 ) -> Estimate:
-    """Throughput at equal tokens per segment, over that of the baseline.
+    """Throughput at equal tokens per segment, over the baseline's.
 
-    log(sum of baseline times per token) - log(sum of times per token), linearised by pair.
+    It is log(sum of baseline times per token) - log(sum of times per token), linearised by pair.
     """
     time1 = [float(y.sum() / x.sum()) for x, y in ones]
     time0 = [float(y.sum() / x.sum()) for x, y in bases]
@@ -191,7 +193,8 @@ def _compare(
 
 
 def _half_width(segments: Sequence[Floats], rules: Rules) -> float | None:
-    """Around a sum over segments. segments: scores of the pairs of each, summing to 0."""
+    """Half-width of the interval of a sum over segments. segments: scores of each segment's pairs,
+    summing to 0."""
     errors = [math.sqrt(len(one) / (len(one) - 1) * float(one @ one)) for one in segments]
     if rules.looked_at_often:
         parts = list(zip(errors, segments, strict=True))

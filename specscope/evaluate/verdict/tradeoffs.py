@@ -1,6 +1,6 @@
-"""Both sides of the bargain: what an arm gives and takes beside the metric that decides.
+"""Tradeoffs: the metrics of an arm other than the deciding one.
 
-A mean may improve while the slowest requests, the device's capacity or its memory pay for it.
+A mean may improve while the slowest requests, the device's capacity or its memory get worse.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def tradeoffs_of(
     baseline: str = BASELINE,
     objective: Objective = "throughput",
 ) -> list[Tradeoff]:
-    """Every metric of every arm against the baseline, where both are known.
+    """Every metric of every arm against the baseline, if both are known.
 
-    level: of each interval. objective: what decides; if it lies between two metrics, both of them
-    are told.
+    level: level of each interval. objective: the deciding metric; if it lies between two metrics,
+    both appear.
     """
     base = next((arm for arm in arms if arm.arm == baseline), None)
     if base is None:
@@ -51,7 +51,7 @@ def tradeoffs_of(
 
 
 def cache_lost(cache: Mapping[str, int], arm: str, baseline: str) -> Tradeoff | None:
-    """The room of the key-value cache that an arm's drafter takes. cache: tokens, by arm."""
+    """The KV-cache capacity that an arm's drafter takes. cache: capacity in tokens, by arm."""
     before, after = cache.get(baseline), cache.get(arm)
     if not before or not after:
         return None
@@ -62,7 +62,7 @@ def cache_lost(cache: Mapping[str, int], arm: str, baseline: str) -> Tradeoff | 
 
 
 def reasons_of_tradeoffs(tradeoffs: Sequence[Tradeoff]) -> list[Reason]:
-    """What surely worsens."""
+    """Reasons for the metrics that get worse with confidence."""
     return [
         because(
             Why.WORSENS,
@@ -81,7 +81,8 @@ def reasons_of_tradeoffs(tradeoffs: Sequence[Tradeoff]) -> list[Reason]:
 
 
 def _token_time_p95(arm: ArmSummary, base: ArmSummary) -> Tradeoff | None:
-    """Intervals of both percentiles give the ratio's: wide, and valid at every look."""
+    """The ratio's interval combines those of both percentiles: it is wide, and valid at any
+    time."""
     ones, bases = arm.tpot_p95_ms, base.tpot_p95_ms
     if ones is None or bases is None or bases.value <= 0:
         return None
@@ -121,7 +122,7 @@ def _token_time_mean(
 def _capacity(
     pairs: Sequence[Pair], names: tuple[str, str], level: float, looked_at_often: bool
 ) -> Tradeoff | None:
-    """Busy device time per output token: what the device could serve at most is its inverse."""
+    """Busy device time per output token, the inverse of the device's capacity."""
     return _per(
         pairs, names, "busy_us", "emitted", Metric.DEVICE_TIME, level, looked_at_often, 1e-3
     )
@@ -130,7 +131,7 @@ def _capacity(
 def _preemptions(
     pairs: Sequence[Pair], names: tuple[str, str], level: float, looked_at_often: bool
 ) -> Tradeoff | None:
-    """Requests that went back into the queue for want of memory, per request."""
+    """Preemptions per request, for lack of memory."""
     return _per(pairs, names, "preempted", "requests", Metric.PREEMPTIONS, level, looked_at_often)
 
 

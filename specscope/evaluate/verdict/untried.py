@@ -1,9 +1,8 @@
-"""Draft lengths that nobody ran: what they could reach at best, to schedule a trial.
+"""Upper limits of untried draft lengths, to schedule trials.
 
-Never to recommend one: the cost of a longer draft and its acceptance are a model's, and the model
-is kept optimistic, so that what cannot pay under it need not be tried. Tokens per round are an
-upper confidence limit; times are estimates, those of the draft and of the rest the kindest that the
-measured ones allow.
+They never recommend a length, because its cost and acceptance come from a model. The model is
+optimistic, so a length that cannot pay under it needs no trial. Tokens per round are an upper
+confidence limit. Times of the draft and of the rest are the shortest that the measured times allow.
 """
 
 from __future__ import annotations
@@ -46,9 +45,9 @@ Worth = Literal["worth_exploring", "below_best", "cannot_pay"]
 class Untried:
     """A draft length that a segment never ran. Grade: modelled.
 
-    tokens_high: tokens per round at most, at 95 %. at_best: throughput over target-only then, at
-    the batch that target-only ran. worth: cannot_pay where that is no gain, below_best where a
-    length that ran surely gives more.
+    tokens_high: upper 95 % limit of tokens per round. at_best: throughput over target-only at that
+    limit, at target-only's batch. worth: cannot_pay if that is no gain, below_best if a length that
+    ran is better with confidence, else worth_exploring.
     """
 
     epoch: str
@@ -60,7 +59,7 @@ class Untried:
 
 
 def worth_trying(candidates: Iterable[Untried]) -> dict[str, list[Untried]]:
-    """By segment, the lengths that a trial may show to be better, the most promising first."""
+    """By segment, the lengths worth a trial, the most promising first."""
     ranked: dict[str, list[Untried]] = {}
     for one in sorted(candidates, key=lambda one: (-one.at_best, one.k)):
         if one.worth == "worth_exploring":
@@ -69,10 +68,11 @@ def worth_trying(candidates: Iterable[Untried]) -> dict[str, list[Untried]]:
 
 
 def untried(experiment: Paired, verdicts: Sequence[Verdict]) -> list[Untried]:
-    """Gaps between the lengths that ran, and the next two, of every segment with a verdict.
+    """Gaps between the lengths that ran, and the next two lengths, for every segment with a
+    verdict.
 
-    Nothing if too few blocks know how long drafts and verify passes took, where no position
-    was tested, or where target-only did not run.
+    A segment has none if too few blocks have draft and verify times, if no position was tested, or
+    if target-only did not run.
     """
     lengths = []
     for epoch in sorted({verdict.epoch for verdict in verdicts}):
@@ -141,10 +141,10 @@ def _of_segment(verdict: Verdict, pairs: Sequence[Pair], model: StepModel) -> li
 
 
 def _surely(verdict: Verdict) -> float:
-    """What a length that ran surely gives in throughput; at least 1. [ratio]
+    """Lower limit of the throughput gain of the lengths that ran; at least 1. [ratio]
 
-    1 if requests are timed instead: a faster arm then runs smaller batches, so their time
-    gains more than the same arm would at target-only's batch.
+    It is 1 if the metric is latency: a faster arm then runs smaller batches, so its gain exceeds
+    the gain at target-only's batch.
     """
     if verdict.metric != METRICS["throughput"]:
         return 1.0
@@ -152,10 +152,10 @@ def _surely(verdict: Verdict) -> float:
 
 
 def most_tokens(curves: Sequence[tuple[Survival, float]], k: int, level: float = LEVEL) -> float:
-    """Tokens per round at a draft length that nobody ran, at most. [tokens, 1..k + 1]
+    """Upper limit of tokens per round at an untried draft length. [tokens, 1..k + 1]
 
-    curves: survival at the lengths that ran, which holds in rounds that drafted, with the share
-    of rounds that did. The least that each of them allows, at a level at which all hold together.
+    It is the smallest of the limits that each curve allows, at a joint level. curves: survival at
+    each length that ran, for drafting rounds, with the share of rounds that drafted.
     """
     each = bonferroni(level, len(curves))
     accepted = [
@@ -167,8 +167,8 @@ def most_tokens(curves: Sequence[tuple[Survival, float]], k: int, level: float =
 
 
 def _coverage(arm: ArmSummary) -> float:
-    """Share of request-rounds that drafted, at most: a lookup that finds nothing drafts nothing,
-    and a shorter draft finds no more. [0..1]"""
+    """Upper limit of the share of request-rounds that draft. [0..1] A lookup drafter drafts only if
+    it finds a match, and a shorter draft finds no more of them."""
     tested = arm.survival.at_risk[0] if arm.survival and arm.survival.at_risk else 0
     if not 0 < tested < arm.request_rounds:
         return 1.0
@@ -176,10 +176,10 @@ def _coverage(arm: ArmSummary) -> float:
 
 
 def draft_time(drafts: Mapping[int, float], k: int) -> float:
-    """Time of a draft of k tokens, from those of lengths that ran; the kind end of what it may be.
+    """Shortest plausible time of a draft of k tokens, from the times of the lengths that ran.
 
-    A line of a fixed part and a step, neither negative. From one length alone: a shorter draft
-    in proportion, a longer one for the same.
+    It is a line with a fixed part and a step of at least 0. With one length alone, a shorter draft
+    takes proportional time and a longer one the same time.
     """
     if len(drafts) == 1:
         ((ran, time),) = drafts.items()
@@ -191,7 +191,7 @@ def draft_time(drafts: Mapping[int, float], k: int) -> float:
 
 
 def _rounds(pairs: Sequence[Pair]) -> dict[str, BlockTime]:
-    """Each arm's blocks as one, those with rounds."""
+    """Sum each arm's blocks that have rounds."""
     rows: dict[str, list[BlockTime]] = {}
     for pair in pairs:
         for arm, block in pair.blocks.items():

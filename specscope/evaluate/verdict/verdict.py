@@ -1,7 +1,7 @@
-"""The words of every verdict, and the verdict itself: standard library only.
+"""The verdict and the codes in it. Standard library only.
 
-The evaluator, the gate, a replay and `analyze` all answer with one `Verdict`. Nothing in it is a
-sentence: `words` turns actions, flags and reasons into English, for every screen.
+The evaluator, the gate, `replay` and `analyze` all return a `Verdict`. It contains no sentence:
+`words` turns actions, flags and reasons into English for every screen.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Action(StrEnum):
-    """What to do with a kind of traffic."""
+    """The action for a kind of traffic."""
 
     KEEP = "keep"
     SET_K = "set_k"
@@ -36,17 +36,17 @@ class Action(StrEnum):
 
     @property
     def gains(self) -> bool:
-        """Whether speculation pays."""
+        """Whether the action means that speculation pays."""
         return self in (Action.KEEP, Action.SET_K)
 
     @property
     def fails(self) -> bool:
-        """Whether the evidence settles that speculation does not pay."""
+        """Whether the action means that speculation does not pay."""
         return self in _FAILS
 
     @property
     def settles(self) -> bool:
-        """Whether an experiment has answered, one way or the other."""
+        """Whether the action answers the experiment's question."""
         return self.gains or self.fails
 
 
@@ -54,7 +54,7 @@ _FAILS = (Action.DISABLE, Action.NO_DIFFERENCE, Action.ROUTE, Action.ENGINE_FAUL
 
 
 class Grade(StrEnum):
-    """Where a number comes from: pairs of blocks, a replay of one trace, a model, or nothing."""
+    """The source of a number: pairs of blocks, a replay of one trace, a model, or nothing."""
 
     MEASURED = "measured"
     REPLAYED = "replayed"
@@ -63,8 +63,8 @@ class Grade(StrEnum):
 
 
 class Confidence(StrEnum):
-    """high: a gate may change on it. medium: it is based on something that nothing here tests. low:
-    decided on thin evidence. none: not decided."""
+    """high: a gate may change on it. medium: it depends on an untested assumption. low: it is
+    decided on too little evidence. none: it is not decided."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -73,7 +73,7 @@ class Confidence(StrEnum):
 
 
 class Flag(StrEnum):
-    """A reason not to believe the input."""
+    """A reason to distrust the input."""
 
     BASELINE_DRAFTS = "BASELINE_DRAFTS"
     INCONSISTENT_BASELINE = "INCONSISTENT_BASELINE"
@@ -106,7 +106,7 @@ OVERRULES_GAINS: Mapping[Flag, Action] = {
 
 
 class Metric(StrEnum):
-    """What a bargain may cost. More of each is worse, but of the cache, where less is."""
+    """A metric of a tradeoff. More is worse, except for the cache, of which less is worse."""
 
     TOKEN_TIME_P95 = "token_time_p95_ms"
     TOKEN_TIME_MEAN = "token_time_mean_ms"
@@ -118,10 +118,10 @@ class Metric(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tradeoff:
-    """One metric of an arm beside its baseline, both in the metric's unit.
+    """One metric of an arm and of its baseline, in the metric's unit.
 
-    ratio: > 1 is worse: after over before, of the cache before over after. low, high: its
-    interval, None if unknown; both equal the ratio for a fact of the configuration.
+    ratio: > 1 is worse. It is arm over baseline, and baseline over arm for the cache. low, high:
+    its interval, None if unknown; both equal the ratio if the configuration fixes it.
     """
 
     metric: Metric
@@ -135,7 +135,7 @@ class Tradeoff:
 
     @property
     def worsens(self) -> bool:
-        """Whether it surely gets worse."""
+        """Whether it gets worse, with confidence."""
         return self.low is not None and self.low > 1.0
 
 
@@ -192,9 +192,9 @@ Value = float | int | str | bool | None | tuple[str, ...] | tuple[float | None, 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a verdict is what it is: a code, the arm that it is about, and its numbers.
+    """A reason of a verdict: a code, its arm, and its numbers.
 
-    code: of `Why`, or of a list that another room documents. arm: None if it is about all.
+    code: a member of `Why`, or of another documented list. arm: None if it is about all arms.
     """
 
     code: str
@@ -206,24 +206,23 @@ class Reason:
 
 
 def because(code: str, arm: str | None = None, **numbers: Value) -> Reason:
-    """A reason, its numbers by name."""
+    """Build a reason; keyword arguments are its numbers."""
     return Reason(code, arm, numbers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What to do with one segment of one epoch.
+    """The verdict on one segment of one epoch.
 
-    k: draft length to run; None if nothing is decided or a table runs. arm: the arm that runs
-    so, a table's too; None if none does. current: the draft
-    length in force; None if unknown. pairs: of the
-    best-covered arm, or the requests of a replay. pairs_needed: in all, for a decision or for
-    enough evidence; None if enough, or where nobody can say. best: arms that cannot be told
-    from the fastest. left_out: pairs not used, by code. diagnoses: of every arm. cause_odds: of
-    the least loss, those that may be the largest, with their odds; primary: the one that is named
-    alone. Both are empty if speculation does not lose. tradeoffs: every arm's
-    other metrics against k0. between: each two arms that ran against each other. scope: what
-    else an input says about the traffic.
+    k: draft length to run; None if undecided or if a table runs. arm: the arm to run, which may be
+    a table's; None if there is none. current: the draft length in force; None if unknown. pairs:
+    pairs of the best-covered arm, or requests of a replay. pairs_needed: total for a decision or
+    for enough evidence; None if there are enough, or if unknown. best: arms that do not differ from
+    the fastest with confidence. left_out: number of dropped pairs, by code. diagnoses: diagnosis of
+    every arm. cause_odds: competing causes of the smallest loss, with their odds; primary: the
+    named cause. Both are empty if speculation does not lose. tradeoffs: every arm's other metrics
+    against k0. between: each two arms against each other. scope: further properties of the traffic
+    in the input.
     """
 
     epoch: str = ""
@@ -252,5 +251,5 @@ class Verdict:
 
     @property
     def applicable(self) -> bool:
-        """Whether a gate may be changed on this verdict."""
+        """Whether a gate may change on this verdict."""
         return self.grade is Grade.MEASURED and self.confidence is Confidence.HIGH

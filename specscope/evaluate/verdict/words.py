@@ -1,4 +1,4 @@
-"""English for verdicts: the one place where an action, a flag or a reason becomes a sentence.
+"""English for verdicts: all sentences for actions, flags and reasons.
 
 Standard library only. Codes and numbers are data (`verdict`); nothing parses these sentences.
 """
@@ -48,7 +48,7 @@ START_WITH: Mapping[Action, str] = {
 
 
 class FlagWords(NamedTuple):
-    """sentence: what is wrong and what to do. remedy: what would mend it, as a noun."""
+    """sentence: the fault and the remedy. remedy: the remedy as a noun."""
 
     sentence: str
     remedy: str
@@ -130,13 +130,13 @@ LEFT_OUT: Mapping[LeftOut, str] = {
 
 
 def action(what: Action, k: int | None, arm: str | None = None) -> str:
-    """The action as a person reads it: `set k = 4`, or of a table's arm `set the table of mine`."""
+    """The action in words: `set k = 4`, or `set the table of mine` for a table's arm."""
     table = f"the table of {arm}" if arm and arm != IN_FORCE else "the table"
     return ACTIONS[what].format(what=table if k is None else f"k = {k}")
 
 
 def start_with(verdict: Verdict) -> str:
-    """What to start engines with that cannot change k while they run."""
+    """The start settings for engines that cannot change k while they run."""
     tables = f"the table of {listed(verdict.best)}"
     if any("=" in name for name in verdict.best):  # named by what was declared to differ
         tables = listed(verdict.best)
@@ -161,7 +161,7 @@ def estimate(one: Estimate) -> str:
 
 
 def explain(verdict: Verdict) -> list[str]:
-    """Everything that a verdict says: flags, then speedups, then reasons."""
+    """All sentences of a verdict: flags, then speedups, then reasons."""
     return [
         *map(flag, verdict.flags),
         *map(estimate, verdict.speedups),
@@ -170,7 +170,7 @@ def explain(verdict: Verdict) -> list[str]:
 
 
 def reason(one: Reason) -> str:
-    """A reason as a sentence; the bare code if nobody has written one."""
+    """A reason as a sentence; the code itself if it has no sentence."""
     write = REASONS.get(one.code)
     return one.code if write is None else write(one)
 
@@ -189,21 +189,21 @@ def reason_json(one: Reason) -> dict[str, Any]:
 
 
 def need(one: Reason) -> str:
-    """What undecided traffic still needs, as a noun."""
+    """The missing evidence of undecided traffic, as a noun."""
     if one.code == Why.PAIRS_NEEDED:
         return f"about {one['pairs']} pairs in total for {_of(one)}"
     return reason(one)
 
 
 def change(one: Reason) -> str:
-    """What would turn a loss into a gain."""
+    """The repair that would turn a loss into a gain."""
     if one.code == Why.REMEDY:
         return f"{FLAGS[one['flag']].remedy} would make {_of(one)} pay"
     return reason(one)
 
 
 def thin(arm: str | None, lacking: Sequence[Mapping[str, Any]]) -> str:
-    """Why confidence is low. lacking: numbers of each reason THIN of the arm."""
+    """The reason for low confidence. lacking: numbers of each THIN reason of the arm."""
     counts = ", ".join(f"{one['have']} of {one['least']} {one['unit']}" for one in lacking)
     return f"low confidence: {arm} has {counts}"
 

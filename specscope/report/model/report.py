@@ -67,7 +67,7 @@ class LossRow:
 
 @dataclass(frozen=True, slots=True)
 class Accounting:
-    """Counts of the records that the hook numbered: stored, lost, and by reason."""
+    """Counts of the records that the hook numbered, that were stored and that were lost."""
 
     recorded: int
     stored: int
