@@ -1,4 +1,4 @@
-"""Evidence: everything that verdicts are based on, read from the store once for a period.
+"""Evidence: the input of all verdicts, read from the store once for a period.
 
 read         blocks, parts, crossovers, outputs, machines and policies as one `Evidence`
 records      rows of the store as the evaluator's records

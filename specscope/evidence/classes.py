@@ -1,4 +1,4 @@
-"""Whether the table in force serves every class of a shared batch within its allowance."""
+"""Read the times per output token of each class in shared batches, for checks of latency limits."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ UNKNOWN_TABLE = 60  # as ClickHouse numbers it
 
 
 def read_class_blocks(store: Store, since: int = 0) -> list[BlockClass]:
-    """How long each class waited in the blocks that concern a time since, in ns.
+    """Times per output token of each class in the blocks of a period that begins at `since` (ns).
 
-    Of a large fleet, blocks at one time come added up, as its other blocks do. Nothing if an
-    older version made the store.
+    For a large fleet, simultaneous blocks are merged, as in `read_blocks`. Empty if an older
+    version created the store.
     """
     where = evidence_condition(since)
     classes = queries.pooled_classes if is_large(store, where) else queries.block_classes
@@ -36,7 +36,8 @@ def read_class_blocks(store: Store, since: int = 0) -> list[BlockClass]:
 def under_table(
     rows: Sequence[BlockClass], policies: Sequence[StoredPolicy], table: GateTable
 ) -> list[BlockClass]:
-    """Only blocks of policies that put this table in force: another one's delays are past."""
+    """Keep only blocks of policies with this table, because latencies under another table are
+    outdated."""
     same = {policy.number for policy in policies if _has(policy, table)}
     return [row for row in rows if row.policy in same]
 

@@ -1,8 +1,8 @@
-"""The sides of a crossover by router: which replica stood on which, and what it ran.
+"""The sides of a crossover by router: the replicas of each side, and their configurations.
 
-Its policy has one arm, `current`, so that a hook numbers the blocks and changes nothing; it names
-the replicas of each side. What a replica ran follows from its Boot and from what it proposed: an
-engine that takes its draft length from the policy runs less than it could.
+The policy of a crossover has one arm, `current`, so hooks number the blocks and change nothing. It
+names the replicas of each side. A replica's configuration follows from its boot and from its
+proposals: under a policy an engine may draft less than it could.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NEARLY_ALWAYS = 0.9
 
 
 def sides_of(policies: Policies) -> dict[int, dict[str, Side]]:
-    """The side of each replica, by the number of each policy that is a crossover."""
+    """The side of each replica, by the number of each crossover's policy."""
     found: dict[int, dict[str, Side]] = {}
     for number, body in policies.items():
         named = body.get("crossover")
@@ -64,10 +64,10 @@ def without_crossovers(blocks: Iterable[BlockTime], policies: Policies) -> list[
 def crossings(
     blocks: Sequence[BlockTime], policies: Policies, boots: Iterable[Mapping[str, Any]]
 ) -> list[Crossing]:
-    """Each crossover on each kind of engine that it ran on. boots: rows of `boot`.
+    """Each crossover on each kind of engine. boots: rows of `boot`.
 
-    Runs of the same two sides are one crossover, whichever of them was called left: only the one
-    after the configurations were swapped tells the hardware.
+    Runs of the same two sides form one crossover, whichever side was called left. The effect of the
+    hardware is known only after the configurations were swapped.
     """
     by_boot = {(boot["replica"], boot["boot"]): boot for boot in boots}
     sides, same = sides_of(policies), dict[frozenset[frozenset[str]], int]()
@@ -92,10 +92,10 @@ def _by_kind(
     policies: Policies,
     by_boot: Boots,
 ) -> list[Mapping[Start, list[BlockTime]]]:
-    """The starts of each kind of engine.
+    """The boots of each kind of engine.
 
-    Those of policies under which no kind ran on all sides come together at the end, so that what
-    the sides differ in can be named.
+    If no kind ran on all sides of a policy, its boots come together at the end, so that their
+    differences can be named.
     """
     kinds: dict[int, dict[str, list[Start]]] = defaultdict(lambda: defaultdict(list))
     for start in sorted(starts):
@@ -114,7 +114,7 @@ def _by_kind(
 
 
 def _groups(sides: Mapping[str, Side]) -> frozenset[frozenset[str]]:
-    """Which replicas stand together, whatever their side is called."""
+    """The groups of replicas, independent of the names of the sides."""
     return frozenset(
         frozenset(replica for replica, one in sides.items() if one == side) for side in SIDES
     )
@@ -126,7 +126,8 @@ def _crossing(
     policies: Policies,
     by_boot: Boots,
 ) -> Crossing:
-    """starts: blocks by policy, replica and boot; what a boot runs may change with the policy."""
+    """starts: blocks by policy, replica and boot, because a boot's configuration may change with
+    the policy."""
     every = [by_boot[boot] for boot in dict.fromkeys(start[1:] for start in sorted(starts))]
     parts = tuple(
         dict.fromkeys(part for start in sorted(starts) for part in declared(policies[start[0]]))
@@ -165,7 +166,7 @@ def _crossing(
 def _undeclared(
     ran: Iterable[Start], sides: Mapping[str, Side], policies: Policies, by_boot: Boots
 ) -> dict[str, tuple[str, ...]]:
-    """Parts in which the sides of a policy differ and which it does not declare."""
+    """Differences between the sides that the policy does not declare."""
     found: dict[str, tuple[str, ...]] = {}
     by_policy: dict[int, list[Start]] = defaultdict(list)
     for start in ran:
@@ -189,7 +190,7 @@ def _void(
 
 
 def _cache(ran: Mapping[Start, str], by_boot: Boots) -> dict[str, int]:
-    """Tokens that the key-value cache of each configuration holds, if its boots agree."""
+    """KV-cache capacity of each configuration in tokens, if its boots agree."""
     rooms: dict[str, set[int | None]] = defaultdict(set)
     for start, name in ran.items():
         boot = by_boot[start[1:]]
@@ -201,11 +202,11 @@ def _cache(ran: Mapping[Start, str], by_boot: Boots) -> dict[str, int]:
 def configuration(
     boot: Mapping[str, Any], blocks: Sequence[BlockTime], policy: Mapping[str, Any]
 ) -> str:
-    """What one boot ran throughout its blocks under a policy.
+    """The configuration of one boot in its blocks under a policy.
 
-    `clean`: no speculation. `schedule`: draft lengths by batch, which the engine was started with.
-    `k0`: it proposed nothing. `current`: the policy's cells shortened some drafts. `k4`: else, by
-    the longest that it drafted, which is less than it could where the policy says so.
+    `clean`: no speculation. `schedule`: draft lengths by batch, from the engine's start settings.
+    `k0`: no proposals. `current`: the policy's cells shortened some drafts. `k4`: otherwise, with
+    the longest draft; a policy may limit it.
     """
     if boot["method"] == "none":
         return CLEAN
@@ -222,7 +223,7 @@ def configuration(
 
 
 def _ambiguous(ran: Mapping[Start, str], by_boot: Boots) -> dict[str, tuple[str, ...]]:
-    """Names that cover two configurations, each with these: the sides would not be alike."""
+    """Names that cover two different configurations, with these configurations."""
     meant: dict[str, set[str]] = defaultdict(set)
     for start, name in ran.items():
         boot = by_boot[start[1:]]

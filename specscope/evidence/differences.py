@@ -1,8 +1,8 @@
-"""The parts in which the sides of a crossover may differ, and which of them were declared.
+"""The possible differences between the sides of a crossover, and the declared ones.
 
-A crossover compares what was declared to differ; all else has to be the same on both sides. The
-draft length needs no declaration, since it names a configuration, and neither does speculation
-itself: a side that decodes target-only belongs to every crossover.
+A crossover compares declared differences; all other settings must be equal on both sides. Two
+differences need no declaration. The draft length names a configuration, and a target-only side
+belongs to every crossover.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _TOLD = re.compile(
 
 
 def declarable(part: str) -> bool:
-    """Whether a word names a part that may be declared to differ."""
+    """Whether a word names a part that a policy may declare to differ."""
     return part in COLUMNS or (part.startswith(CONFIGURATION) and part != CONFIGURATION)
 
 
 def declared(policy: Mapping[str, Any]) -> tuple[str, ...]:
-    """The parts that a crossover's policy declares; unknown words mean nothing."""
+    """The parts that a crossover's policy declares; unknown words are ignored."""
     raw = policy.get("crossover")
     words = raw.get("differs") if isinstance(raw, dict) else None
     listed = words if isinstance(words, list) else []
@@ -63,10 +63,10 @@ def declared(policy: Mapping[str, Any]) -> tuple[str, ...]:
 def undeclared(
     left: Sequence[Boot], right: Sequence[Boot], declared_parts: Iterable[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Parts in which no boot of one side is like any of the other, each with its values.
+    """Parts in which no boot of one side equals any boot of the other, with their values.
 
-    What only speculation has is compared where both sides speculate; what a side does not know
-    is no difference.
+    Settings of speculation are compared only if both sides speculate. An unknown value is no
+    difference.
     """
     allowed = {*declared_parts, "controller"}  # a table of the engine's own has another name
     found = {}
@@ -78,10 +78,10 @@ def undeclared(
 
 
 def suffix(boot: Boot, boots: Sequence[Boot], declared_parts: Iterable[str]) -> str:
-    """What tells a boot's configuration from others by what was declared: ` drafter=eagle`.
+    """The suffix of a configuration's name for declared differences, such as ` drafter=eagle`.
 
-    boots: all of the crossover. Empty for parts that are the same in all of them. A boot that
-    accepts tokens by a lossy rule is called so, whatever was declared.
+    boots: all boots of the crossover. Parts that are equal in all of them are left out. A lossy
+    acceptance rule is always named.
     """
     words = []
     for part in declared_parts:
@@ -95,8 +95,8 @@ def suffix(boot: Boot, boots: Sequence[Boot], declared_parts: Iterable[str]) -> 
 
 
 def lossy(boot: Boot) -> str:
-    """The rule by which an engine accepts tokens, if it is known not to leave the target's
-    distribution as it is, such as rejection_sample_method=fly; empty otherwise."""
+    """The acceptance rule of an engine if it changes the output distribution, such as
+    rejection_sample_method=fly; empty otherwise."""
     if not speculates(boot):
         return ""
     for key, text in sorted(_flat(boot).items()):
@@ -121,7 +121,7 @@ def speculates(boot: Boot) -> bool:
 
 
 def columns_of(parts: Iterable[str]) -> set[str]:
-    """The columns of a Boot that tell these parts."""
+    """The columns of a boot that hold these parts."""
     return {column for part in parts for column in COLUMNS.get(part, ())}
 
 
@@ -146,7 +146,7 @@ def _keys(boots: Iterable[Boot]) -> set[str]:
 
 
 def _flat(boot: Boot) -> dict[str, str]:
-    """The keys of a Boot's configuration, those of inner mappings with dots between."""
+    """The flattened keys of a boot's configuration, with dots between levels."""
     try:
         body = json.loads(boot.get("configuration") or "{}")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Pairs that a guardrail cut: void, whatever their blocks say."""
+"""Void pairs: those in which a guardrail acted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLACK_NS = 10**9  # between the sidecar's decision and the hook's next round
 
 
 class Hold(NamedTuple):
-    """One time that a guardrail put k = 0 in force on a boot, under a policy. ns since 1970."""
+    """One period in which a guardrail held a boot at k = 0 under a policy. ns since 1970."""
 
     replica: str
     boot: str
@@ -25,7 +25,7 @@ class Hold(NamedTuple):
 
 
 def read_holds(store: Store) -> list[Hold]:
-    """All that the store knows of. Raises StoreError if it cannot be read."""
+    """Read all holds of the store. Raises StoreError if it cannot be read."""
     holds = []
     for row in store.rows(queries.guardrails()):
         try:
@@ -40,10 +40,10 @@ def read_holds(store: Store) -> list[Hold]:
 def void_pairs(
     blocks: Sequence[BlockTime], holds: Iterable[Hold], policies: Mapping[int, Mapping[str, Any]]
 ) -> list[BlockTime]:
-    """The blocks, those of pairs that a hold touched marked void.
+    """Mark the blocks of pairs that overlap a hold as void.
 
-    policies: their JSON by number, from which follows which pair ran when. Pairs of a policy
-    without a clock are void where a block of theirs reaches into the hold.
+    policies: their JSON by number, which gives the time of each pair. If a policy's pairs have no
+    clock, a pair is void if one of its blocks overlaps the hold.
     """
     by_boot: dict[tuple[str, str, int], list[Hold]] = {}
     for hold in holds:

@@ -1,4 +1,4 @@
-"""Rounds of experiments on mixed traffic, from which a model may propose a table."""
+"""Read rounds of experiments on mixed traffic, the input of a proposed table."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ MOST_BLOCKS = 1000
 
 @dataclass(frozen=True, slots=True)
 class MixedRounds:
-    """Rounds and class counts of pairs that ran two arms or more, whose batches several classes
-    shared. epoch: the one that all of them are of; empty if there is none."""
+    """Rounds and class counts of pairs with at least two arms, in batches that several classes
+    shared. epoch: their common epoch; empty without pairs."""
 
     epoch: str
     rounds: tuple[RoundSums, ...]
@@ -33,10 +33,10 @@ class MixedRounds:
 def read_mixed(
     store: Store, policies: Sequence[StoredPolicy], since: int, epoch: str | None = None
 ) -> MixedRounds:
-    """Pairs of live traffic that began since a time, ns since 1970, as far as raw rounds reach.
+    """Read pairs of live traffic that began since a time in ns since 1970 and have raw rounds.
 
-    epoch: whose; the one that ran blocks last, by default. Raises StoreError if the store cannot be
-    read.
+    epoch: epoch of the pairs (default: the latest with blocks). Raises StoreError if the store
+    cannot be read.
     """
     crossed = sides_of({policy.number: policy.body for policy in policies})
     numbers = [p.number for p in policies if p.kind == "blocks" and p.number not in crossed]
@@ -55,7 +55,7 @@ def read_mixed(
 def _mixed(
     rounds: Sequence[RoundSums], parts: Sequence[BlockPart], epoch: str | None
 ) -> MixedRounds:
-    """What whole pairs have of both, of one epoch."""
+    """Rounds and class counts of complete pairs of one epoch."""
     classes: dict[PairOfReplica, set[str]] = defaultdict(set)
     epochs: dict[PairOfReplica, str] = {}
     for part in parts:

@@ -1,4 +1,4 @@
-"""Outputs that must agree between arms, read from the store."""
+"""Read outputs that must agree between arms."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def read_side_outputs(
     baseline: str,
     most: int = MOST,
 ) -> list[OutputCheck]:
-    """The same of a crossover by router, whose arms are what its boots ran.
+    """Checks of a crossover by router, whose arms are the configurations of its boots.
 
-    ran: by replica and boot. Raises StoreError if the store cannot be read.
+    ran: configuration by replica and boot. Raises StoreError if the store cannot be read.
     """
     where = f"policy IN ({', '.join(f'{number:d}' for number in policies)})"
     rows = store.rows(queries.outputs(where, _every(store, where, most), ran, baseline))

@@ -1,4 +1,4 @@
-"""Verdicts of the past, as the service wrote them down, and what the pairs since then say."""
+"""Past verdicts that the service stored, and later measurements of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from specscope.store.connection import Store
 class PastVerdict:
     """The last verdict of a day on one segment.
 
-    assessed_at: ns since 1970. design: kind of the experiment. speedup: of arm over baseline, with
-    its interval; None if there was none.
+    assessed_at: ns since 1970. design: kind of the experiment. speedup: arm over baseline, with its
+    interval; None if there was none.
     """
 
     assessed_at: int
@@ -43,7 +43,7 @@ def read_past(store: Store, since: int) -> list[PastVerdict]:
 
 
 def promises(past: Sequence[PastVerdict], since: int, until: int) -> list[PastVerdict]:
-    """The last verdict on each segment in a stretch, ns since 1970, that named a gain or a loss."""
+    """The last verdict on each segment in a period (ns since 1970) that named a gain or a loss."""
     last: dict[tuple[str, str, Segment], PastVerdict] = {}
     for one in past:
         if since <= one.assessed_at < until:

@@ -1,4 +1,4 @@
-"""The evidence of a period: everything that verdicts are based on, read from the store once."""
+"""Read the evidence of a period: the input of all verdicts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ grows. `closed_loop` are `blocks` whose policy says that clients wait for their 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """The blocks that one kind of policy ran. looked_at_often: read while they grow."""
+    """The blocks of one kind of policy. looked_at_often: whether they are read while they grow."""
 
     kind: str
     design: Design
@@ -44,12 +44,12 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that verdicts on a period are based on, read once.
+    """The input of all verdicts on a period.
 
-    since: the period's beginning, ns since 1970. blocks: of every epoch, without crossovers by
-    router; their parts beside them. crossings: those crossovers. classes: delays of each class
-    in blocks under the table in force. machines: by epoch, for the causes of a loss. of_hour:
-    prices of an hour, by epoch. boots: rows of `boot`. policies: oldest first.
+    since: begin of the period, ns since 1970. blocks, parts: blocks of every epoch without
+    crossovers by router, and their parts. crossings: the crossovers. classes: times of each class
+    in blocks under the table in force. machines: by epoch, for causes of losses. of_hour: price per
+    replica hour, by epoch. boots: rows of `boot`. policies: oldest first.
     """
 
     blocks: tuple[BlockTime, ...] = ()
@@ -65,7 +65,7 @@ class Evidence:
 
     @property
     def epochs(self) -> tuple[str, ...]:
-        """Epochs that ran blocks, the one that ran last at the end."""
+        """Epochs with blocks; the latest is the last one."""
         latest: dict[str, int] = {}
         for block in self.blocks:
             latest[block.epoch] = max(block.last_at, latest.get(block.epoch, 0))
@@ -100,9 +100,9 @@ class Evidence:
 
 
 def read(store: Store, since: int = 0) -> Evidence:
-    """Everything that concerns a time since, ns since 1970: see `period.evidence_condition`.
+    """Read the evidence of a period that begins at `since` (ns since 1970).
 
-    Raises StoreError if it cannot be read.
+    `period.evidence_condition` chooses the blocks. Raises StoreError if the store cannot be read.
     """
     blocks, parts = read_blocks(store, evidence_condition(since))
     policies = read_policies(store)
@@ -147,12 +147,11 @@ def read_crossings(
 def read_blocks(
     store: Store, where: str = queries.EVERYTHING
 ) -> tuple[list[BlockTime], list[BlockPart]]:
-    """Blocks that a condition on `block_time` chooses, of every epoch, and their parts.
+    """Blocks of every epoch that meet a condition on `block_time`, and their parts.
 
-    Blocks of a table that another one replaced are left out.
-    Blocks of pairs that a guardrail cut are marked void. Of a fleet with more than MOST_BLOCKS,
-    blocks of like replicas at one time come added up, but for boots where a guardrail fired and
-    for crossovers, which are about single replicas.
+    Blocks of a replaced table are left out. Blocks of pairs in which a guardrail acted are marked
+    void. With more than MOST_BLOCKS blocks, simultaneous blocks of equal replicas are merged. Boots
+    on which a guardrail fired, and crossovers, are never merged.
     """
     holds, policies = read_holds(store), read_bodies(store)
     if not is_large(store, where):
@@ -172,11 +171,11 @@ def read_blocks(
 
 
 def _boot(hold: Hold) -> str:
-    """Condition that a row is of the boot on which a guardrail fired."""
+    """SQL condition that a row belongs to the boot on which a guardrail fired."""
     replica, boot = map(quoted, hold[:2])
     return f"replica = {replica} AND boot = {boot}"
 
 
 def read_bodies(store: Store) -> dict[int, Mapping[str, Any]]:
-    """The JSON of each policy by its number, without those that cannot be read."""
+    """The JSON of each readable policy, by its number."""
     return {policy.number: policy.body for policy in read_policies(store)}

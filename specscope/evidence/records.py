@@ -14,13 +14,14 @@ Row = TypeVar("Row", BlockTime, BlockPart, BlockClass)
 
 
 def is_large(store: Store, where: str) -> bool:
-    """Whether a condition chooses more blocks than are read one by one."""
+    """Whether a condition chooses too many blocks to read them singly."""
     count = sum(int(row["blocks"]) for row in store.rows(queries.block_count(where)))
     return count > MOST_BLOCKS
 
 
 def read_records(store: Store, statement: str, record: type[Row]) -> list[Row]:
-    """Rows as records, a batch at a time: a fleet's rows as plain values would not fit."""
+    """Convert rows to records batch by batch, because plain values of all rows would not fit in
+    memory."""
     found = []
     for batch in store.query(statement).to_batches(max_chunksize=1000):
         found += [record(**_known(row, record)) for row in batch.to_pylist()]
@@ -28,7 +29,7 @@ def read_records(store: Store, statement: str, record: type[Row]) -> list[Row]:
 
 
 def _known(row: Mapping[str, Any], record: type[Any]) -> dict[str, Any]:
-    """A row's columns that a record has; a store of a newer version has more."""
+    """The columns of a row that the record has; a newer version's store has more."""
     return {
         name: tuple(value) if isinstance(value, list) else value
         for name in record.__dataclass_fields__

@@ -1,4 +1,4 @@
-"""How long requests stay, as measured, and the blocks that this asks for."""
+"""The measured residence of requests (arrival to end), and the block length that it requires."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specscope.store.connection import Store
 
 @dataclass(frozen=True, slots=True)
 class ProposedBlocks:
-    """Length of a block and of its burn-in for the residence of requests that ended. [s]"""
+    """Length of a block and of its burn-in, from the residence of finished requests. [s]"""
 
     length_s: float
     burn_in_s: float
@@ -35,10 +35,11 @@ class ProposedBlocks:
 
 
 def proposed_blocks(store: Store, since: int = 0) -> ProposedBlocks | None:
-    """From requests admitted since a time, ns since 1970; None if none is known to have ended.
+    """Propose blocks from requests admitted since a time in ns since 1970; None without finished
+    ones.
 
-    From arrival to end, so time in the queue counts too: blocks are rather longer than needed.
-    Raises StoreError if the store cannot be read.
+    The residence includes the time in the queue, so blocks are longer than necessary. Raises
+    StoreError if the store cannot be read.
     """
     rows = store.rows(queries.residence(since_condition("admitted_at", since)))
     if not rows:

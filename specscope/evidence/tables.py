@@ -1,4 +1,4 @@
-"""Where evidence of live traffic begins: with its epoch, and with the table that it is about."""
+"""The begin of live evidence: the begin of its epoch and of its table."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Policies = Mapping[int, Mapping[str, Any]]
 
 
 def under_newest_table(blocks: Sequence[Row], policies: Policies) -> list[Row]:
-    """Blocks without those of a table that another one of the same name replaced.
+    """Drop blocks of a table that a newer table of the same name replaced.
 
-    An arm is called `current`, or after a file, whatever the table was. The one that counts is
-    that of the newest policy whose blocks the epoch holds. An arm that changes a class of `current`
-    goes with it, too. A table that cannot be read is no other policy's. Arms of a fixed length
-    stay, and so do crossovers.
+    The arm names `current` and the name of a file stay the same for another table. The table that
+    counts is the one of the newest policy with blocks in the epoch. The same rule applies to an arm
+    that changes one class of `current`. An unreadable table differs from all others. Arms of a
+    fixed length and crossovers stay.
     """
     crossed = sides_of(policies)
     of_table = [b for b in blocks if arm_k(b.arm) is None and b.policy not in crossed]
@@ -49,9 +49,9 @@ def under_newest_table(blocks: Sequence[Row], policies: Policies) -> list[Row]:
 def tables_of_arms(
     blocks: Iterable[BlockTime], policies: Policies
 ) -> dict[tuple[str, str], GateTable]:
-    """The table that each arm ran, by epoch and arm, of blocks under the newest table alone.
+    """The table of each arm, by epoch and arm, for blocks under the newest table.
 
-    Arms of a fixed length are left out, and so are arms whose policy does not say.
+    Arms of a fixed length, and arms that their policy does not define, are left out.
     """
     arms = {(b.epoch, b.arm): b.policy for b in blocks if arm_k(b.arm) is None}
     found = {key: _table(policies.get(number), key[1]) for key, number in arms.items()}
@@ -59,7 +59,7 @@ def tables_of_arms(
 
 
 def reaches_back(blocks: Iterable[BlockTime], since: int) -> list[str]:
-    """A note where blocks from before a period count, ns since 1970; none where there are none."""
+    """A note if blocks from before a period (ns since 1970) count; otherwise none."""
     earliest = min((block.first_at for block in blocks), default=since)
     if earliest >= since:
         return []
@@ -76,7 +76,8 @@ def _names(arm: str) -> tuple[str, ...]:
 
 
 def _table(body: Mapping[str, Any] | None, arm: str) -> GateTable | None:
-    """None if the policy is not known or its table cannot be read."""
+    """The table in force under a policy; None if the policy is unknown or its table is
+    unreadable."""
     if not body:
         return None
     try:

@@ -1,4 +1,4 @@
-"""One request to one OpenAI-compatible endpoint, and what a client sees of the answer."""
+"""Send one request to one OpenAI-compatible endpoint, and time its answer."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ CLASS_HEADER = "x-specscope-class"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One answer. Times in ms from the sending, once the connection stands: to the first text, from
-    there to the last, to the end. gaps: log-histogram of the time between two pieces of text.
-    digest: of the text. late_s: how late it was sent. error: empty if the answer is whole.
+    """One answer.
+
+    Times are in ms and start after the connection is established: to the first text, from there to
+    the last text, and to the end. gaps: log-histogram of the time between two pieces of text.
+    digest: digest of the text. late_s: delay of the sending. error: empty if the answer is
+    complete.
     """
 
     number: int
@@ -57,9 +60,9 @@ class Endpoint(Served):
         return answer.text if answer.status_code == 200 else None
 
     async def ask(self, asked: Asked, part: int, began: float, late_s: float = 0.0) -> Outcome:
-        """Send a request and read the whole answer. began: start of the part, time.perf_counter.
+        """Send a request and read the whole answer. began: start of the part, by time.perf_counter.
 
-        Never raises for what the endpoint does: an answer that is not whole carries its error.
+        Never raises for faults of the endpoint; an incomplete answer has an error.
         """
         seen = _Streamed(time.perf_counter())
         error = ""
@@ -97,7 +100,7 @@ class Endpoint(Served):
 
 
 class _Streamed:
-    """What the events of one answer said, and when."""
+    """The events of one answer and their times."""
 
     def __init__(self, sent: float) -> None:
         self.first = self.last = math.nan
@@ -109,12 +112,12 @@ class _Streamed:
         self._done = False
 
     async def event(self, name: str, _details: Any) -> None:
-        """A step of the HTTP client: a request is sent once its connection stands."""
+        """Trace hook of the HTTP client, which marks the established connection."""
         if name.endswith("send_request_headers.started"):
             self.sent = time.perf_counter()
 
     def line(self, line: str, now: float) -> None:
-        """One line of the stream. Raises ValueError for one that is no event."""
+        """Read one line of the stream. Raises ValueError for an invalid event."""
         if not line.startswith("data:"):
             return
         text = line[5:].strip()
@@ -145,7 +148,7 @@ class _Streamed:
 
 
 def _count(usage: Any, name: str) -> int | None:
-    """A count of tokens; None if the server does not say. ValueError if it is no count."""
+    """A count of tokens; None if the server sends none. ValueError for an invalid count."""
     if not isinstance(usage, dict):
         raise ValueError(f"usage says {str(usage)[:200]}")
     count = usage.get(name)

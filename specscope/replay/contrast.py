@@ -1,8 +1,8 @@
-"""Ratios of the two sides by class: sums before ratios, over requests that both answered whole.
+"""Ratios of the two sides by class, from sums over requests that both sides completed.
 
-Two intervals are made: one that leaves out a group of requests at a time (32 groups by a hash of
-the session, or of the request), and one over the parts, each of which ran on both sides. The
-first knows how requests differ, the second how the machine drifted meanwhile; the wider stands.
+There are two intervals. One is a jackknife over 32 groups of requests, by a hash of the session or
+of the request. The other is over the parts, each of which ran on both sides. The first covers
+differences between requests, the second the drift of the machine. The wider one is reported.
 Source: evaluator reference of delete-a-group jackknife; Deng, Knoblich & Lu 2018 for the parts.
 """
 
@@ -29,7 +29,7 @@ FEWEST_PARTS = 3  # below, their interval says nothing
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """One request in one part, as both sides answered it."""
+    """One request in one part, with the answers of both sides."""
 
     asked: Asked
     a: Outcome
@@ -43,10 +43,10 @@ class Both:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How much better b is than a in one metric, > 1 is better; values of each side beside it.
+    """Gain of b over a in one metric (> 1 is better), with the value of each side.
 
-    low, high: at `level`; None if they cannot be known. clusters: sessions, or requests
-    without one. by_parts: whether the parts' interval is the one that stands.
+    low, high: interval at `level`; None if unknown. clusters: sessions, or requests without one.
+    by_parts: whether the interval over parts is the reported one.
     """
 
     metric: str
@@ -62,7 +62,7 @@ class Gain:
 
 
 def pair_up(requests: Sequence[Asked], outcomes: Sequence[Outcome]) -> list[Both]:
-    """What both sides answered whole, by request and part."""
+    """Requests that both sides completed, by request and part."""
     by_number = {asked.number: asked for asked in requests}
     found: dict[tuple[int, int], dict[str, Outcome]] = defaultdict(dict)
     for outcome in outcomes:
@@ -130,9 +130,9 @@ def _width(found: QuantileEstimate) -> float:
 def throughput(
     pairs: Sequence[Both], spans: Mapping[tuple[int, str], float], level: float
 ) -> Gain | None:
-    """Output tokens per second of everything, from a part's beginning to its last answer.
+    """Output tokens per second of all requests, from a part's begin to its last answer.
 
-    spans: seconds of each part on each side. Only the parts say how sure it is.
+    spans: seconds of each part on each side. The interval comes from the parts alone.
     """
     parts: dict[int, list[float]] = {}
     for both in pairs:
@@ -201,14 +201,14 @@ def _of_sums(
 
 
 def _groups(pairs: Sequence[Both]) -> dict[str, int]:
-    """The group of each cluster: at random by its hash, and of equal size."""
+    """The group of each cluster: random by hash, with groups of equal size."""
     names = {both.asked.cluster for both in pairs}
     drawn = sorted(names, key=lambda name: hashlib.blake2b(name.encode()).digest())
     return {name: place % GROUPS for place, name in enumerate(drawn)}
 
 
 def _added(keys: Sequence[int], rows: Floats) -> Floats:
-    """Sums of the rows of each key."""
+    """Sum the rows of each key."""
     sums: dict[int, Floats] = {}
     for key, row in zip(keys, rows, strict=True):
         sums[key] = sums.get(key, np.zeros(rows.shape[1])) + row

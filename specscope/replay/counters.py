@@ -13,10 +13,10 @@ from specscope.readers.scrapes.prometheus import Exposition
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Tokens that a server counted over some stretches of a replay.
+    """Counters of a server over parts of a replay.
 
-    drafts: request-rounds that proposed; accepted: leading proposals kept. All of the server, so
-    traffic of others is in them.
+    drafts: request-rounds with proposals. accepted: accepted draft tokens. They count all of the
+    server's traffic, including other clients.
     """
 
     drafts: int
@@ -25,14 +25,14 @@ class Counted:
 
     @property
     def mean_length(self) -> float | None:
-        """Tokens of a round that drafted, with the correction or bonus token; None if none did."""
+        """Tokens per drafting round, with the correction or bonus token; None without drafts."""
         return 1.0 + self.accepted / self.drafts if self.drafts else None
 
 
 def between(before: str | None, after: str | None) -> Counted | None:
-    """What was counted between two scrapes of a server's `/metrics`.
+    """The difference of two scrapes of a server's `/metrics`.
 
-    None if the server counts no drafts, was started anew meanwhile, or a scrape is missing.
+    None if the server counts no drafts, if it restarted in between, or if a scrape is missing.
     """
     scrapes = Scrapes()
     for text in (before, after):
@@ -60,7 +60,7 @@ def total(stretches: Iterable[Counted | None]) -> Counted | None:
 
 
 def read_counted(raw: Mapping[str, Any]) -> dict[str, Counted | None]:
-    """By side, from JSON."""
+    """Read the counters by side from JSON."""
     return {side: one and Counted(**one) for side, one in raw.items()}
 
 

@@ -1,6 +1,7 @@
-"""The parts of a replay that are done, in a file beside its result, so that it can go on.
+"""The finished parts of a replay, in a file beside its result, so that a replay can resume.
 
-JSON lines: what the replay is, then a line a part. A line that was cut short is left out.
+The file has JSON lines: the settings of the replay, then one line per part. A truncated line is
+ignored.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ SCHEMA = "specscope.replay.parts/1"
 
 
 class Journal:
-    """One replay's parts. Without a path nothing is kept."""
+    """One replay's parts. Without a path, nothing is stored."""
 
     def __init__(self, path: Path | None, replay: Mapping[str, Any]) -> None:
-        """Read what is there.
+        """Read an existing journal.
 
-        replay: trace, endpoints and settings, as JSON. Raises InputError if the file is of another
-        replay, OSError if it cannot be read or written.
+        replay: trace, endpoints and settings, as JSON. Raises InputError if the file belongs to
+        another replay, OSError if it cannot be read or written.
         """
         self._path = path
         self.parts: list[PlayedPart] = []
@@ -49,14 +50,14 @@ class Journal:
         path.write_text("".join(lines) or header + "\n")
 
     def add(self, part: PlayedPart) -> None:
-        """Keep a part. Raises OSError."""
+        """Store a part. Raises OSError."""
         self.parts.append(part)
         if self._path is not None:
             with self._path.open("a") as file:
                 file.write(json.dumps(without_nan(asdict(part)), allow_nan=False) + "\n")
 
     def remove(self) -> None:
-        """Delete the file once the result is written. Raises OSError."""
+        """Delete the file after the result is written. Raises OSError."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 

@@ -1,7 +1,7 @@
-"""A verdict per class from a replay, of grade `replayed` and never more.
+"""A verdict per class from a replay, always of grade `replayed`.
 
-Both sides answered the same requests. But arrivals do not react to the engine, and a prefix cache
-sees the trace again. So a replay changes nothing by itself; a person may accept it.
+Both sides answer the same requests. But arrivals do not react to the engine, and a prefix cache
+sees the trace twice. So a replay changes no gate by itself; a person may accept it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ NEARLY_ALL = 0.9
 class Replayed:
     """The verdict on one class, or on all traffic (class None), and the gains of b over a.
 
-    verdict: its pairs are requests, its k that of side b. gains: the deciding one first.
+    verdict: pairs counts requests, k is side b's. gains: the deciding one first.
     """
 
     verdict: Verdict
@@ -56,17 +56,16 @@ class Replayed:
 
     @property
     def requests(self) -> int:
-        """Requests that both sides answered whole."""
+        """Number of requests that both sides completed."""
         return self.verdict.pairs
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedReplay:
-    """Every class, then all traffic; and what holds of the whole replay.
+    """The results of every class, then of all traffic, and properties of the whole replay.
 
-    batch: mean requests in flight on side a, largest: the most. counted: by side, what its own
-    counters say; None if they do not. failures: by side, the error that most failed requests
-    had.
+    batch: mean requests in flight on side a. largest: maximum of them. counted: the server's own
+    counters by side; None if unknown. failures: by side, the most frequent error.
     """
 
     verdicts: tuple[Replayed, ...]
@@ -81,7 +80,7 @@ class JudgedReplay:
 
 
 def shortfalls(trace: Trace, parts: Sequence[Part]) -> tuple[list[str], bool]:
-    """What these settings cannot decide, one sentence each, and whether they decide nothing."""
+    """Sentences on the limits of these settings, and whether they can decide nothing at all."""
     said = []
     asked = Counter(one.class_ for part in parts for one in part.requests)
     for name in classes_of(trace.requests):
@@ -113,7 +112,7 @@ def judge(
 ) -> JudgedReplay:
     """arms: names of side a, the baseline, and side b, such as k0 and k4.
 
-    counted: by side, what its own counters say of these answers; unknown if left out
+    counted: the server's own counters by side; unknown if left out
     """
     counted = counted or {}
     pairs = contrast.pair_up(trace.requests, outcomes)
@@ -178,7 +177,7 @@ def _verdict(
 
 
 def estimate(gain: Gain, requests: int, arms: Sequence[str]) -> Estimate:
-    """A gain as the speedup that a verdict carries."""
+    """A gain as the speedup of a verdict."""
     k = arm_k(arms[1])
     return Estimate(arms[1], gain.value, gain.low, gain.high, requests, gain.level, arms[0], k)
 
@@ -249,7 +248,7 @@ def _flags(trace: Trace, pairs: Sequence[Both], outcomes: Sequence[Outcome]) -> 
 
 
 def _compliance(arms: tuple[str, str], counted: Mapping[str, Counted | None]) -> list[Flag]:
-    """Whether the sides ran as they are named, by their own counters."""
+    """Whether the sides' own counters agree with their names."""
     baseline, other = counted.get("a"), counted.get("b")
     flags = []
     if arms[0] in BASELINES and baseline is not None and baseline.proposed:
@@ -260,7 +259,7 @@ def _compliance(arms: tuple[str, str], counted: Mapping[str, Counted | None]) ->
 
 
 def _lengths_differ(pairs: Sequence[Both]) -> bool:
-    """Whether one side surely writes longer texts: sampled texts differ by chance, too."""
+    """Whether one side writes longer texts with confidence; sampled texts also differ by chance."""
     a, b = ([getattr(both, side).output_tokens or 0 for both in pairs] for side in "ab")
     if len(pairs) < 2 or not sum(a) or not sum(b):
         return False
@@ -283,7 +282,7 @@ def _prompt_tokens(both: Both) -> int | None:
 
 
 def _shared(buckets: Sequence[str]) -> str | None:
-    """The bucket of nearly all, where there is one."""
+    """The bucket of nearly all requests, if there is one."""
     if not buckets:
         return None
     most = max(sorted(set(buckets)), key=buckets.count)

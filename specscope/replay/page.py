@@ -1,4 +1,4 @@
-"""A replay's result as a page of Markdown, to be read in an issue or a pull request."""
+"""A replay's result as a Markdown page, for an issue or a pull request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specscope.replay.show import after_verdicts, answer
 
 
 def markdown(result: ReplayResult) -> str:
-    """The page. Every figure of it is in the JSON, too."""
+    """Render the page. All of its figures are in the JSON too."""
     a, b = result.arms
     created = datetime.fromtimestamp(result.created_at / 1e9, UTC)
     lines = [
@@ -40,7 +40,7 @@ def markdown(result: ReplayResult) -> str:
 
 
 def _rows(one: Replayed, result: ReplayResult) -> list[str]:
-    """A row for each metric; the first, which decides, says the verdict too."""
+    """A row per metric; the first one decides and has the verdict too."""
     traffic = one.verdict.segment.class_ or "**all traffic**"
     said = answer(one.verdict, result.arms)
     if one.verdict.grade is not Grade.NONE:

@@ -1,4 +1,5 @@
-"""All parts of a schedule against both endpoints, at the trace's arrivals or at a fixed depth."""
+"""Run all parts of a schedule on both endpoints, at the trace's arrivals or at fixed
+concurrency."""
 
 from __future__ import annotations
 
@@ -16,9 +17,11 @@ from specscope.served import asking
 
 @dataclass(frozen=True, slots=True)
 class ReplayPace:
-    """How requests are sent. speed: of the trace's arrivals; concurrency: so many in flight
-    instead, as soon as one ends the next, None for arrivals. together: both sides at once.
-    warm_up: requests to each side before anything counts. timeout_s: without a byte.
+    """The pace of the requests.
+
+    speed: factor on the trace's arrivals. concurrency: requests in flight in a closed loop; None
+    for arrivals. together: run both sides at the same time. warm_up: unmeasured requests to each
+    side. timeout_s: longest time without a byte.
     """
 
     speed: float = 1.0
@@ -30,7 +33,7 @@ class ReplayPace:
 
 @dataclass(frozen=True, slots=True)
 class PlayedPart:
-    """The answers of both sides to one part, and what the sides' own counters say of it."""
+    """The answers of both sides to one part, and the sides' own counters."""
 
     number: int
     outcomes: tuple[Outcome, ...]
@@ -45,9 +48,9 @@ def play(
     model: str | None = None,
     played: Callable[[PlayedPart], object] = lambda _: None,
 ) -> list[PlayedPart]:
-    """Run every part on both sides. Raises InputError if an address is no server.
+    """Run every part on both sides. Raises InputError if an address has no server.
 
-    played: called with each part as soon as both sides have answered it
+    played: called with each part after both sides have answered it
     """
     return asyncio.run(_play(urls, parts, pace, model, played)) if parts else []
 

@@ -1,4 +1,4 @@
-"""A trace from prompts, which get arrivals at random times."""
+"""Generate a trace from prompts, with random arrivals."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from specscope.prompts import Prompt
 def prompted(
     prompts: Sequence[Prompt], rate: float, max_tokens: int, seed: int
 ) -> Iterator[dict[str, Any]]:
-    """Lines of a trace: each prompt once, in random order, at Poisson arrivals, sampled greedily.
+    """Lines of a trace: each prompt once, in random order, with Poisson arrivals and greedy
+    sampling.
 
-    rate: requests per second. The label is the class.
+    rate: requests per second. The label becomes the class.
     """
     drawn = random.Random(seed)
     offset_s = 0.0

@@ -1,4 +1,4 @@
-"""A trace from the request rows of a store, which keep lengths and times but no prompt."""
+"""Build a trace from the request rows of a store, which hold lengths and times but no prompts."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ MOST = 10_000  # requests of a trace, unless more are asked for
 
 
 def recorded(store: Store, since: int, most: int = MOST) -> list[dict[str, Any]]:
-    """The first requests that began since a time, ns since 1970, as lines of a trace.
+    """The first requests that began since a time in ns since 1970, as lines of a trace.
 
-    Each asks for as many tokens as came out, and not to end before. Raises InputError if
-    there is none, StoreError if the store cannot be read.
+    Each asks for exactly the recorded number of output tokens. Raises InputError without requests,
+    StoreError if the store cannot be read.
     """
     rows = store.rows(queries.ended_requests(since_condition("admitted_at", since), most))
     if not rows:

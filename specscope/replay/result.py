@@ -1,4 +1,4 @@
-"""A replay's result as a file, and back: what `gate recommend --accept-replayed` reads."""
+"""Write and read a replay's result, the input of `gate recommend --accept-replayed`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ SCHEMA = "specscope.replay/1"
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """A judged replay, and what it was of. created_at: ns since 1970; epoch: "" where not said.
-
-    how: the settings that it ran with, for a person.
+    """A judged replay and its source. created_at: ns since 1970. epoch: "" if not given. how:
+    settings of the replay, in words.
     """
 
     created_at: int
@@ -39,7 +38,7 @@ class ReplayResult:
 
 
 def as_json(result: ReplayResult) -> dict[str, Any]:
-    """Plain values; unknown as null."""
+    """Plain values; unknown values as null."""
     plain = asdict(result)
     judged = plain.pop("judged")
     judged["verdicts"] = [_verdict_json(one) for one in result.judged.verdicts]
@@ -53,7 +52,7 @@ def write(path: Path, result: ReplayResult) -> None:
 
 
 def read(path: Path) -> ReplayResult:
-    """A result that `write` wrote. Raises InputError with what is wrong with it."""
+    """Read a result that `write` wrote. Raises InputError with the fault."""
     try:
         text = path.read_text()
     except ValueError as error:
@@ -62,7 +61,7 @@ def read(path: Path) -> ReplayResult:
 
 
 def parse(text: str, name: str) -> ReplayResult:
-    """A result from its text; name: for the error. Raises InputError with what is wrong with it."""
+    """Parse a result; name: name for the error. Raises InputError with the fault."""
     try:
         raw = json.loads(text)
         if not isinstance(raw, dict) or "schema" not in raw:
@@ -137,7 +136,7 @@ def _reason(raw: Mapping[str, Any]) -> Reason:
 
 
 def without_nan(value: Any) -> Any:
-    """A value of lists, mappings and numbers, with None for every number that is none."""
+    """Replace NaN by None in lists and mappings."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""A trace in parts, each of which meets both endpoints, one after the other, in random order.
+"""Cut a trace into parts; each part runs on both endpoints, one after the other, in random order.
 
-A part is to a replay what a pair of blocks is to an experiment: whatever drifts slowly is the
-same for both endpoints. Orders alternate by twos (AB BA or BA AB), the first of each two drawn.
+A part corresponds to a pair of blocks: a slow drift affects both endpoints equally. Orders come in
+twos (AB BA or BA AB), drawn at random.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ SIDES = ("a", "b")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of the trace's requests, and the sides in the order in which they get them.
+    """A part of the trace's requests, with the order of the sides.
 
-    begin_s: offset at which the part begins.
+    begin_s: offset of the part's begin.
     """
 
     number: int
@@ -29,7 +29,8 @@ class Part:
 
 
 def cut(trace: Trace, parts: int, passes: int, seed: int, *, by_time: bool = True) -> list[Part]:
-    """Parts of equal length (by_time) or of equally many requests; empty ones are left out."""
+    """Parts of equal length (by_time) or with equal numbers of requests; empty ones are left
+    out."""
     stretches = _by_time(trace, parts) if by_time else _by_count(trace, parts)
     drawn, made = random.Random(seed), list[Part]()
     order = SIDES

@@ -17,7 +17,7 @@ PAYS: Mapping[Action, str] = {
 
 
 def lines(result: ReplayResult) -> list[str]:
-    """A verdict per class with its reasons, then what holds for the whole replay."""
+    """A verdict per class with its reasons, then the lines on the whole replay."""
     said = []
     for one in result.judged.verdicts:
         said.append(_headline(one.verdict, result.arms))
@@ -27,7 +27,7 @@ def lines(result: ReplayResult) -> list[str]:
 
 
 def after_verdicts(result: ReplayResult) -> list[str]:
-    """What holds of the whole: texts, counters, failures."""
+    """Lines on the whole replay: texts, counters, failures."""
     judged = result.judged
     differing = (
         f", {judged.outputs_differing} differ" if judged.outputs_differing else ", all equal"
@@ -44,7 +44,7 @@ def after_verdicts(result: ReplayResult) -> list[str]:
 
 
 def answer(verdict: Verdict, arms: tuple[str, str]) -> str:
-    """What a verdict says of the second endpoint."""
+    """The verdict on the second endpoint, in words."""
     pays = PAYS.get(verdict.action, words.ACTIONS[verdict.action])
     return pays.format(k=verdict.k, arm=arms[1])
 

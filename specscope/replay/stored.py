@@ -1,4 +1,4 @@
-"""A replay's verdicts as rows of table `assessment`, and the call that writes them."""
+"""Write a replay's verdicts as rows of table `assessment`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_CHARACTERS = 256  # of a name
 
 
 def verdict_rows(result: ReplayResult) -> list[dict[str, Any]]:
-    """A row per class, then all traffic; `pairs` is unknown, since a replay counts requests.
+    """A row per class, then all traffic; `pairs` is unknown, because a replay counts requests.
 
     Raises InputError for more verdicts or longer names than a replay can have.
     """
@@ -48,7 +48,7 @@ def verdict_rows(result: ReplayResult) -> list[dict[str, Any]]:
 
 
 def keep(store: Store, result: ReplayResult) -> int:
-    """Add a replay's verdicts; the same result twice is stored once. Returns how many there are.
+    """Add a replay's verdicts and return their number. A repeated result is stored once.
 
     Raises InputError as `verdict_rows` does, StoreError if the store cannot be written.
     """
@@ -63,9 +63,9 @@ def add_rows(store: Store, rows: list[dict[str, Any]]) -> None:
 
 
 def keeper(store_given: str | None, service: str | None) -> Callable[[ReplayResult], int]:
-    """What writes a result into the store that is named, through its service if it has one.
+    """A function that writes a result into the given store, through its service if it has one.
 
-    Raises UsageError now, before a long replay, if no store can be written.
+    Raises UsageError at once, before a long replay, if the store cannot be written.
     """
     dsn = store_dsn(os.environ, store_given)
     remote = Remote.chosen(os.environ, service, dsn)

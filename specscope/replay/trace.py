@@ -1,11 +1,11 @@
-"""A trace: what was asked and when, one JSON object a line.
+"""A trace: requests with their times, one JSON object per line.
 
     {"offset_s": 0.25, "class": "sql", "session": "s1", "prompt": "SELECT ...",
      "max_tokens": 64, "sampling": {"temperature": 0}}
 
-`prompt` is a text or a list of token ids; `messages` makes it a chat. Where neither was kept,
-`prompt_tokens` alone says how long it was, and a prompt of that many arbitrary tokens is sent:
-times can be compared on it, acceptance cannot, which depends on the text.
+`prompt` is a text or a list of token ids; `messages` makes it a chat. If neither was stored,
+`prompt_tokens` gives the length, and a prompt of that many arbitrary tokens is sent. Such a prompt
+allows a comparison of times, but not of acceptance, which depends on the text.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LONGEST = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request. offset_s: after the trace's beginning; content: prompt, messages or neither.
+    """One request. offset_s: seconds after the trace's begin. content: prompt, messages or neither.
 
-    session: what belongs together, so that it is one cluster; empty for none.
+    session: requests of one session form one cluster; empty for none.
     """
 
     number: int
@@ -44,7 +44,7 @@ class Asked:
 
     @property
     def synthetic(self) -> bool:
-        """Whether its prompt was not kept."""
+        """Whether its prompt is a placeholder."""
         return not self.content
 
     @property
@@ -66,7 +66,8 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Requests by rising offset. sha256: of the file, so that two results can be told apart."""
+    """Requests by rising offset. sha256: digest of the file, which identifies the trace in
+    results."""
 
     requests: tuple[Asked, ...]
     sha256: str
@@ -78,18 +79,18 @@ class Trace:
 
     @property
     def synthetic(self) -> int:
-        """Requests whose prompt was not kept."""
+        """Number of requests with a placeholder prompt."""
         return sum(asked.synthetic for asked in self.requests)
 
 
 def synthetic_prompt(number: int, tokens: int) -> list[int]:
-    """Token ids that stand for a prompt that was not kept; the same for the same number."""
+    """Token ids of a placeholder prompt; equal for equal numbers."""
     drawn = random.Random(f"replay/{number}")
     return [drawn.randrange(LOWEST_ID, IDS) for _ in range(tokens)]
 
 
 def read_trace(path: Path) -> Trace:
-    """A trace file. Raises InputError with the line and what is wrong with it."""
+    """Read a trace file. Raises InputError with the line and its fault."""
     raw = path.read_bytes()
     requests = list[Asked]()
     for place, line in enumerate(raw.splitlines(), start=1):
@@ -105,7 +106,7 @@ def read_trace(path: Path) -> Trace:
 
 
 def write_trace(path: Path, lines: Iterable[Mapping[str, Any]]) -> int:
-    """Write lines as `read_trace` reads them; returns how many. Raises OSError."""
+    """Write the lines of a trace and return their number. Raises OSError."""
     texts = [json.dumps(line, allow_nan=False) + "\n" for line in lines]
     path.write_text("".join(texts))
     return len(texts)

@@ -1,1 +1,1 @@
-"""A live view of replicas' rounds in a terminal, from their rings and nothing else."""
+"""A live view of replicas' rounds in a terminal, from their rings alone."""

@@ -51,7 +51,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Look once, or until interrupted, which is how it is meant to end."""
+    """Show the replicas once, or until interrupted, which is the normal end."""
     from specscope.top.watch import Watch
 
     folder = _folder(args.rings, os.environ)
@@ -73,7 +73,8 @@ def run(args: Namespace) -> int:
 
 
 def _folder(given: Path | None, environ: Mapping[str, str]) -> Path:
-    """Raises UsageError if no folder is named, or for a SPECSCOPE_* name that nobody knows."""
+    """The folder of the rings. Raises UsageError without a folder, or for an unknown SPECSCOPE_*
+    name."""
     from specscope.errors import UsageError
     from specscope_hook.settings import check
 
@@ -85,7 +86,7 @@ def _folder(given: Path | None, environ: Mapping[str, str]) -> Path:
 
 
 def _found(watch: Watch, folder: Path, replica: str | None) -> list[Replica]:
-    """Raises InputError if there is nothing to show."""
+    """The replicas of the folder. Raises InputError if there are none."""
     from specscope.errors import InputError
 
     replicas = watch.look()
@@ -110,7 +111,7 @@ def _print_json(replicas: list[Replica]) -> None:
 
 
 def _live(watch: Watch, folder: Path, every_s: float) -> None:
-    """Redraw in place: on a terminal on a screen of its own, which is gone at the end."""
+    """Redraw in place; a terminal gets its alternate screen until the end."""
     from specscope.top.screen import ScreenLine, Style, fitting, painted, styled
 
     is_terminal = sys.stdout.isatty()

@@ -1,4 +1,4 @@
-"""The experiment that a replica's policy runs now: its arms, the pair, and when it ends."""
+"""The running experiment of a replica's policy: its arms, its pair and its end."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ NS = 10**9
 
 @dataclass(frozen=True, slots=True)
 class RunningExperiment:
-    """A policy of blocks at one time, as the hook obeys it.
+    """The state of an experiment at one time, by the hook's rules.
 
-    pair: from 1, and pairs: how many there are; None without an end. block_s: left of the block;
-    left_s: of the experiment, None without an end. begins_s: until its first pair; 0 once it runs.
-    is_arm: whether the pair runs arms, or the table in force like all pairs that are left alone.
+    pair: number of the pair, from 1. pairs: number of pairs; None without an end. block_s: seconds
+    left of the block. left_s: seconds left of the experiment; None without an end. begins_s:
+    seconds to the first pair; 0 after that. is_arm: whether the pair runs arms, or the table in
+    force as all other pairs do.
     """
 
     policy: int
@@ -31,9 +32,9 @@ class RunningExperiment:
 
 
 def experiment_of(text: str, replica: str, boot: str, now: int) -> RunningExperiment | None:
-    """From the policy on a replica's control page. now: ns since 1970.
+    """Read the experiment from the policy on a replica's control page. now: ns since 1970.
 
-    None if it is no experiment, or if it is over; a policy that the hook would refuse is none.
+    None if the policy has no experiment, if it has ended, or if the hook would refuse the policy.
     """
     try:
         gate = Gate.from_policy(text) if text else None

@@ -1,4 +1,4 @@
-"""What a stretch of one replica's rounds comes to. Pure functions over ring records."""
+"""Figures of one replica's rounds over some seconds. Pure functions over ring records."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PARTS = ("draft", "verify", "sample", "idle")
 
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
-    """One arm of an experiment within a stretch: tokens per round over request-rounds, and the mean
-    time of a round."""
+    """One arm of an experiment: tokens per round over request-rounds, and the mean time of a
+    round."""
 
     rounds: int
     tokens_per_round: float
@@ -26,14 +26,14 @@ class ArmFigures:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Means over the rounds of a stretch; None if no round tells.
+    """Means over rounds; None if no round has the value.
 
-    seconds: from the first round's start to the last one's end. batch: sequences a round.
-    k: share of request-rounds by draft length. tokens_per_round: over request-rounds, by class
-    too. survival: P(accepted >= j), j = 1, 2, ... shares: of the rounds' time, by part; `other`
-    is what the parts leave. arm and policy: of the newest round, None outside an experiment and
-    without a policy. by_arm: of the experiment's rounds, if more than one arm ran. waiting:
-    requests at the newest round.
+    seconds: from the first round's start to the last one's end. batch: sequences per round. k:
+    share of request-rounds by draft length. tokens_per_round: over request-rounds, also by class.
+    survival: P(accepted >= j), j = 1, 2, ... shares: share of the rounds' time, by part; `other` is
+    the remainder. arm, policy: those of the newest round; None outside an experiment and without a
+    policy. by_arm: figures by arm, if more than one arm ran. waiting: waiting requests at the
+    newest round.
     """
 
     rounds: int

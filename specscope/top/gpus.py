@@ -1,4 +1,4 @@
-"""The devices of a machine as of now, for the view of its replicas."""
+"""The current state of a machine's devices."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ SLOWED = {"power limit": 0x04, "heat": 0x60, "hardware": 0x88}
 
 @dataclass(frozen=True, slots=True)
 class GpuNow:
-    """One device; None is unknown. busy: share of time with a kernel; memory_busy: with memory
-    traffic, of the bandwidth where the device says that. slowed: by what, of SLOWED."""
+    """One device; unknown values are None. busy: share of time with a running kernel. memory_busy:
+    share of time with memory traffic, or of the bandwidth if the device reports that. slowed: cause
+    of throttling, one of SLOWED."""
 
     uuid: str
     busy: float | None
@@ -31,7 +32,7 @@ class GpuNow:
 
 @dataclass(slots=True)
 class Gpus:
-    """Every device that this process sees; none if its driver or its library is missing."""
+    """Every visible device; none if the driver or its library is missing."""
 
     reason: str = ""
     """Why there is none."""
@@ -70,7 +71,7 @@ class Gpus:
 
 
 def devices_of(readings: Iterable[Reading]) -> list[GpuNow]:
-    """Devices from their readings, in the order in which they come."""
+    """Devices from their readings, in the order of the readings."""
     by_uuid: dict[str, dict[str, Reading]] = {}
     for reading in readings:
         by_uuid.setdefault(reading.uuid, {})[reading.field] = reading

@@ -1,4 +1,4 @@
-"""Replicas as lines of text, at most 80 columns if names allow; a style beside each line."""
+"""Replicas as lines of text with a style, at most 80 columns if names allow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME_COLUMNS = 24  # of a replica's name in the table of many
 
 
 class Style(StrEnum):
-    """Style of a line on a colour terminal: the number of its SGR code."""
+    """Style of a line on a colour terminal: its SGR code."""
 
     PLAIN = ""
     GOOD = "1;32"
@@ -28,7 +28,7 @@ class Style(StrEnum):
 
 
 class ScreenLine(NamedTuple):
-    """A line, and what it is."""
+    """A line and its style."""
 
     text: str
     style: Style = Style.PLAIN

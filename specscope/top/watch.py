@@ -1,4 +1,4 @@
-"""The rings of a folder, looked at again and again: the newest rounds of each."""
+"""Poll the rings of a folder for their newest rounds."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ AT_FIRST_BYTES = 8 << 20  # of the ring, at the first look
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One ring, as of now.
+    """The current state of one ring.
 
-    state: serving, ended (closed on purpose), gone (the process ended without a word) or detached
-    (the hook gave up; `fault` says why). quiet_s: since the newest round ended, None before the
-    first. dropped: records that a full ring refused since the start. experiment: that its policy
-    runs. devices: its own; no_devices: why there are none, empty on a CPU.
+    state: serving, ended (closed), gone (the process ended without closing the ring) or detached
+    (the hook turned itself off; `fault` has the reason). quiet_s: seconds since the newest round,
+    None before the first. dropped: records that a full ring has dropped since the start.
+    experiment: the running experiment of its policy. devices: its devices; no_devices: the reason
+    for none, empty on a CPU.
     """
 
     replica: str
@@ -46,17 +47,18 @@ class Replica:
 
 
 class Watch:
-    """Reads every ring of a folder without removing records."""
+    """Read every ring of a folder without removing records."""
 
     def __init__(self, folder: Path, seconds: float, replica: str | None = None) -> None:
-        """seconds: how far back of each replica's newest round. replica: that one alone."""
+        """seconds: period before each replica's newest round. replica: read this one alone."""
         self._folder, self._window_ns, self._only = folder, int(seconds * 1e9), replica
         self._seen: dict[Path, _Seen] = {}
         self._gpus = Gpus()
         self.refused: dict[Path, str] = {}
 
     def look(self) -> list[Replica]:
-        """Every replica as of now, by name. Raises OSError if the folder cannot be read."""
+        """The current state of every replica, by name. Raises OSError if the folder cannot be
+        read."""
         found = {path for path in self._folder.iterdir() if path.suffix == ".ring"}
         for path in self._seen.keys() - found:
             self._seen.pop(path).ring.close()
@@ -104,7 +106,8 @@ class _Seen:
             self._rounds.popleft()
 
     def replica(self, devices: Mapping[str, GpuNow], no_devices: str) -> Replica:
-        """As of now. devices: of this machine, by name; no_devices: why there are none."""
+        """The current state. devices: this machine's devices, by name; no_devices: the reason for
+        none."""
         ring, boot = self.ring, self.ring.boot
         name, start = (str(boot.get(each, "")) for each in ("replica", "boot"))
         policy = ring.control_text
@@ -128,7 +131,7 @@ class _Seen:
 
     @property
     def gpu_uuids(self) -> tuple[str, ...]:
-        """Devices that the boot names, as NVML spells them: PyTorch leaves the `GPU-` out."""
+        """Devices of the boot in NVML's spelling; PyTorch omits the prefix `GPU-`."""
         named = self.ring.boot.get("gpu_uuids")
         names = [str(name) for name in named] if isinstance(named, list) else []
         return tuple(name if name.startswith(("GPU-", "MIG-")) else f"GPU-{name}" for name in names)
