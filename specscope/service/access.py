@@ -1,4 +1,4 @@
-"""Who may do what here: bearer tokens in a file, which is read again when it changes.
+"""Access control: bearer tokens in a file, which is reloaded when it changes.
 
     [tenant.chat]
     replicas = ["chat-"]            # its replicas' names begin with one of these
@@ -9,8 +9,8 @@
     tenant = "chat"                 # left out: every replica
     rights = ["publish"]            # publish, read, metrics, apply
 
-A tenant is a set of replica names, given by their prefixes, and a prefix is of one tenant
-alone. So a tenant needs no column of its own in any table, and no row can claim another's.
+A tenant is a set of replica names, given by prefixes; no two tenants share a prefix. So no table
+needs a column for tenants, and no row can claim another tenant's replica.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the holder of one token may do."""
+    """The rights of one token."""
 
     name: str
     rights: frozenset[str]
@@ -51,17 +51,17 @@ class Grant:
     """Of the token: a new one in the same line is another grant."""
 
     def may_name(self, replica: str) -> bool:
-        """Whether a replica is one of its own."""
+        """Whether a replica belongs to its tenant."""
         return replica.startswith(self.prefixes)
 
     @property
     def restricted(self) -> bool:
-        """Whether it sees some replicas alone."""
+        """Whether it is limited to some replicas."""
         return "" not in self.prefixes
 
 
 class Denied(Exception):
-    """The caller may not; `known` says whether its token is one of ours."""
+    """The caller lacks the right; `known`: whether the service knows its token."""
 
     def __init__(self, text: str, *, known: bool) -> None:
         super().__init__(text)
@@ -86,7 +86,7 @@ class Access:
     _looked_at: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raises UsageError if the file cannot be read or does not say what it should."""
+        """Raises UsageError if the file is unreadable or invalid."""
         if self.path:
             self._stamp = _stamp(self.path)
             self._hold(read_tokens(self.path))
@@ -97,8 +97,8 @@ class Access:
     def grant(self, right: str, *credentials: str) -> Grant:
         """The grant of a caller who asks for a right.
 
-        credentials: values of the caller's Authorization header; one, or it is none.
-        Raises Denied, which repeats nothing of them.
+        credentials: values of the caller's Authorization header; only a single value is valid.
+        Raises Denied, which never repeats them.
         """
         self._look()
         token = _token(credentials[0]) if len(credentials) == 1 else None
@@ -114,13 +114,13 @@ class Access:
         return grant
 
     def holds(self, grant: Grant) -> bool:
-        """Whether a grant that was given is still good."""
+        """Whether an earlier grant is still valid."""
         self._look()
         return grant is ANYBODY or grant in self._held
 
     @property
     def takes_policies(self) -> bool:
-        """Whether anybody has the right to apply."""
+        """Whether any token has the right to apply."""
         self._look()
         return bool(self.apply_token) or any(APPLY in g.rights for g in self._grants.values())
 
@@ -132,7 +132,7 @@ class Access:
         return self._grants.get(digest)
 
     def _look(self) -> None:
-        """Read the file again if it changed; one that is wrong is said, and the old one holds."""
+        """Reload the file if it changed. An invalid file is logged, and the old one stays valid."""
         now = time.monotonic()
         if self.path is None or now - self._looked_at < LOOK_S:
             return
@@ -152,7 +152,7 @@ class Access:
 def read_tokens(path: Path) -> dict[bytes, Grant]:
     """The grants of a file, by the digest of their tokens.
 
-    Raises UsageError, in one line, if it cannot be read or does not say what it should.
+    Raises UsageError, in one line, if the file is unreadable or invalid.
     """
     try:
         raw = tomllib.loads(path.read_text("utf-8"))
@@ -200,7 +200,7 @@ def _prefixes(name: str, tenant: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _check_apart(tenants: Mapping[str, tuple[str, ...]]) -> None:
-    """Refuse two tenants whose replicas could have one name."""
+    """Refuse two tenants whose prefixes overlap."""
     owners = [(prefix, name) for name, prefixes in tenants.items() for prefix in prefixes]
     for (long, one), (short, other) in itertools.permutations(owners, 2):
         if one != other and long.startswith(short):
@@ -226,7 +226,8 @@ def _token(credential: str) -> str | None:
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
-    """Differs if the file does; a mounted secret is swapped by a link, so by its inode."""
+    """A value that changes with the file. It includes the inode, because Kubernetes swaps a mounted
+    secret by a link."""
     try:
         found = path.stat()
     except OSError as error:

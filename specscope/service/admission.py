@@ -1,9 +1,9 @@
-"""Batches of all streams made fit for the store, many at a time, in a thread of its own.
+"""Check the batches of all streams, many at a time, in a separate thread.
 
-A sidecar ships twice a second, so most batches are small, and what a check of one costs is its
-calls, not its rows. Batches that come within LINGER_S are checked together: their rows as one
-table, with one call a check. A batch that does not pass is looked at alone, by `intake.admit`,
-which says what is refused of it.
+A sidecar ships twice a second, so most batches are small, and the number of calls dominates the
+cost of a check. Batches within LINGER_S are checked together: their rows form one table, with one
+call per check. A batch that fails is checked alone by `intake.admit`, which counts its refused
+rows.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A batch from a stream, what its tables claim, and who wants to know once it is stored."""
+    """A batch from a stream, the claims of its tables, and the callback after it is stored."""
 
     batch: Any
     claimed: Sequence[Claim]
@@ -46,7 +46,7 @@ class Incoming:
 
     @property
     def source(self) -> Source:
-        """Whose rows its batch may have."""
+        """The source that the rows of its batch must have."""
         return Source(self.batch.source.replica, self.batch.source.boot)
 
     @property
@@ -56,7 +56,7 @@ class Incoming:
 
 
 class Admission:
-    """Takes batches of any stream, and hands them to the writer in the order that they came in."""
+    """Take batches of any stream and pass them to the writer in their order."""
 
     def __init__(self, writer: Writer, *, linger_s: float = LINGER_S) -> None:
         self._writer, self._linger_s = writer, linger_s
@@ -71,7 +71,7 @@ class Admission:
         self._thread.start()
 
     def offer(self, batch: Any, claimed: Sequence[Claim], answer: Answer) -> None:
-        """Have a wire Batch stored soon; `answer` is called from the writer's thread."""
+        """Queue a wire Batch for the store; `answer` is called from the writer's thread."""
         offered = Incoming(batch, claimed, answer)
         with self._ready:
             if not self._waiting:
@@ -82,7 +82,7 @@ class Admission:
                 self._ready.notify()
 
     def close(self) -> None:
-        """Hand over what waits, and end."""
+        """Pass on all waiting batches, then end."""
         with self._ready:
             self._closing = True
             self._ready.notify()
@@ -90,7 +90,7 @@ class Admission:
 
     @property
     def alive(self) -> bool:
-        """Whether it still works; where not, the service is of no use and must start anew."""
+        """Whether the thread runs; if not, the service must restart."""
         return self._thread.is_alive()
 
     def _run(self) -> None:
@@ -99,7 +99,7 @@ class Admission:
                 self._writer.offer(admitted, offered.answer)
 
     def _take(self) -> list[Incoming]:
-        """Batches of up to TURN_BYTES; nothing once closing and empty."""
+        """Batches of up to TURN_BYTES; none after closing when the queue is empty."""
         with self._ready:
             while not self._closing and self._bytes < TURN_BYTES:
                 wait = self._since + self._linger_s - time.monotonic() if self._waiting else None
@@ -116,7 +116,7 @@ class Admission:
 
 
 def admit_all(turn: Sequence[Incoming], now: int) -> list[Admitted]:
-    """What `admit` makes of each; `now` in ns since 1970. Never raises."""
+    """Admit each batch, as `admit` does; `now` in ns since 1970. Never raises."""
     try:
         together = _together(turn, now)
     except Exception:
@@ -136,7 +136,7 @@ def _alone(one: Incoming, now: int) -> Admitted:
 
 
 def _together(turn: Sequence[Incoming], now: int) -> dict[int, Admitted]:
-    """Those of which every row may be stored, by their place."""
+    """The batches whose rows may all be stored, by their index."""
     admitted = {at: _empty(one) for at, one in enumerate(turn) if _is_plain(one)}
     alike: dict[tuple[str, bytes], list[tuple[int, Claim]]] = {}
     for at in admitted:
@@ -154,14 +154,14 @@ def _empty(one: Incoming) -> Admitted:
 
 
 def _is_plain(one: Incoming) -> bool:
-    """Whether the headers of a batch show nothing that has to be looked at alone."""
+    """Whether the headers of a batch allow a common check."""
     names = {claim.name for claim in one.claimed}
     whole = all(claim.whole and claim.name in ACCEPTED for claim in one.claimed)
     return whole and len(names) == len(one.claimed)
 
 
 def _rows(claims: Sequence[Claim]) -> list[pa.Table | None]:
-    """The rows of claims of one head; None for each that cannot be read."""
+    """The rows of claims with a common schema; None for each unreadable claim."""
     try:
         return [*decoded_together(claims)]
     except UNREADABLE:
@@ -177,7 +177,7 @@ def _admit_checked(
     admitted: dict[int, Admitted],
     now: int,
 ) -> None:
-    """Give each batch its rows; take out of `admitted` those that have any that is not fit."""
+    """Give each batch its rows; remove batches with any unfit row from `admitted`."""
     read = {at: rows for at, rows in tables.items() if rows is not None}
     passed: dict[int, tuple[int, int]] = {}
     if read:
@@ -195,8 +195,8 @@ def _admit_checked(
 def _checked(
     name: str, tables: Sequence[pa.Table], sources: Sequence[Source], now: int
 ) -> tuple[Flags, list[tuple[int, int]]]:
-    """Of each table, none of them empty: whether every row of it may be stored, and the least and
-    the greatest of its times (zeros if its age does not count)."""
+    """For each non-empty table: whether every row may be stored, and its earliest and latest time
+    (zeros if its age does not count)."""
     rows = pa.concat_tables(tables)
     counts = np.array([table.num_rows for table in tables])
     begins = np.concatenate(([0], np.cumsum(counts)[:-1]))

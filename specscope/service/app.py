@@ -60,7 +60,7 @@ GRACE_S = 5.0  # for streams to end; what is not acknowledged by then is sent ag
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A service that takes batches; the ports that it really got."""
+    """A running service, with its actual ports."""
 
     store: Store
     roller: Roller
@@ -70,7 +70,7 @@ class Running:
 
 
 def serve(settings: ServiceSettings, started: Callable[[Running], None]) -> None:
-    """Run until a signal to end; then store what is in memory, and end.
+    """Run until a signal to end, then store all batches in memory.
 
     Raises ServiceError if a port is in use, StoreError if the store cannot be opened.
     """
@@ -90,8 +90,8 @@ async def _serve(settings: ServiceSettings, started: Callable[[Running], None]) 
 
 
 def _end_soon() -> None:
-    """End this process after END_S in any case, as a kill would, which loses nothing: a query or
-    an insert that the engine cannot end must not keep the service past the system's patience."""
+    """End this process after END_S in any case, as a kill would, which loses nothing. A query or an
+    insert that the engine cannot stop must not delay the end."""
 
     def end() -> None:
         log.warning("not at its end within %.0f s; what is acknowledged is stored", END_S)
@@ -104,7 +104,7 @@ def _end_soon() -> None:
 
 @contextlib.asynccontextmanager
 async def running(settings: ServiceSettings, *, later: Backoff = LATER) -> AsyncIterator[Running]:
-    """A service for the length of a block; `later` is how long it waits for merges."""
+    """Run a service inside a `with` block; `later`: time to wait for merges."""
     raise_descriptor_limit()
     pa.array([])  # it imports pandas at its first value, which must not be while a batch waits
     access = Access(settings.tokens, settings.apply_token)
@@ -175,7 +175,7 @@ def _certificates(settings: ServiceSettings) -> Certificates | None:
 
 
 async def _renew(certificates: Certificates, context: ssl.SSLContext) -> None:
-    """Take renewed certificates for HTTP; gRPC asks by itself."""
+    """Reload renewed certificates for HTTP; gRPC reloads its own."""
     stamp = certificates.stamp()
     while True:
         await asyncio.sleep(RENEW_S)
@@ -198,7 +198,7 @@ def _opened(settings: ServiceSettings) -> Store:
 
 
 def _recover(store: Store, roller: Roller) -> None:
-    """Say what was lost since the last start, and note what no rollup counts."""
+    """Log the losses since the last start, and note the rows that no rollup counts."""
     rollups_broken = (
         any(recount.table_of(store, part) in ROLLUPS for part in broken_parts(store.path))
         if store.embedded
@@ -270,7 +270,7 @@ async def _push(ingest: Ingest, store: Store) -> None:
 
 
 def _bound(address: str) -> socket.socket:
-    """A listening socket, so that a port in use is known before anything starts."""
+    """A listening socket, so that a used port fails before anything starts."""
     host, port = host_and_port(address)
     try:
         return socket.create_server(

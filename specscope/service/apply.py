@@ -1,4 +1,4 @@
-"""What an operator writes through the service: the next policy, or a replay's verdicts."""
+"""Writes of an operator through the service: the next policy, or a replay's verdicts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_TAKEN = (
 
 
 async def applied(policy: Any, context: Any, writer: Writer, access: Access) -> Newest:
-    """The policy of a call, once the store has it. Raises Refused, with a sentence."""
+    """Store the policy of a call and return it. Raises Refused with a sentence."""
     if not access.takes_policies:
         raise Refused(grpc.StatusCode.FAILED_PRECONDITION, NOT_TAKEN)
     grant = granted(access, APPLY, context)
@@ -45,7 +45,8 @@ async def applied(policy: Any, context: Any, writer: Writer, access: Access) -> 
 
 
 async def kept(replay: Any, context: Any, writer: Writer, access: Access) -> int:
-    """How many verdicts of a call's replay the store has now. Raises Refused, with a sentence."""
+    """Store the verdicts of a call's replay and return their number. Raises Refused with a
+    sentence."""
     if not access.takes_policies:
         raise Refused(grpc.StatusCode.FAILED_PRECONDITION, NOT_TAKEN)
     grant = granted(access, APPLY, context)

@@ -1,6 +1,6 @@
-"""Judges the store's evidence while it grows and keeps the answers in table `assessment`.
+"""Judge the store's evidence while it grows, and store the verdicts in table `assessment`.
 
-Dashboards read these rows, so they show what `specscope report` and `gate recommend` show.
+Dashboards read these rows, so they agree with `specscope report` and `gate recommend`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STALE_NS = HOUR_NS  # after which answers are written again, so that a panel of 
 
 
 class Assessor:
-    """Judges when blocks or policies have changed, or the last answers are stale."""
+    """Judge the evidence if blocks or policies have changed, or if the last verdicts are stale."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -34,7 +34,7 @@ class Assessor:
         """The newest assessment; None before the first."""
 
     def tick(self, now: int | None = None) -> int:
-        """Judge if there is reason to. Returns how many segments were written.
+        """Judge if necessary. Returns the number of written segments.
 
         now: ns since 1970. Raises StoreError; the next tick tries again.
         """

@@ -1,4 +1,4 @@
-"""What every call is asked first: who calls, is it a message, are its names the caller's own."""
+"""Checks of every call: the caller's right, a valid message, and names of the caller's replicas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from specscope_agent.sealed import intact
 
 
 class Refused(Exception):
-    """A stream or call that is not served: the code and the sentence that its caller gets."""
+    """A refused stream or call: the gRPC code and the sentence for its caller."""
 
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
@@ -24,7 +24,7 @@ class Refused(Exception):
 
 
 def granted(access: Access, right: str, context: Any) -> Grant:
-    """The caller's grant. Raises Refused if its token is none or does not have the right."""
+    """The caller's grant. Raises Refused if its token is unknown or lacks the right."""
     metadata = context.invocation_metadata() or ()
     credentials = [str(value) for key, value in metadata if key == "authorization"]
     try:
@@ -35,9 +35,9 @@ def granted(access: Access, right: str, context: Any) -> Grant:
 
 
 def parsed(kind: Any, request: bytes) -> Any:
-    """A message of a kind. Raises Refused for bytes that are none, or do not match their check.
+    """Parse a message. Raises Refused for invalid bytes or a wrong checksum.
 
-    Left to gRPC, each would be a traceback in the log.
+    gRPC itself would log a traceback for each.
     """
     try:
         message = kind.FromString(request)
@@ -50,10 +50,10 @@ def parsed(kind: Any, request: bytes) -> Any:
 
 
 def plausible(batch: Any) -> None:
-    """Refuse a batch whose numbers no sidecar can have come to. Raises Refused.
+    """Raise Refused for a batch with numbers that no sidecar can reach.
 
-    Versions of rollups are sums of such numbers, of all tenants: one that is huge would make them
-    overflow.
+    Versions of rollups are sums of these numbers over all tenants, so a huge one would overflow
+    them.
     """
     if not 0 < batch.number < MOST_NUMBER or not batch.first_seq <= batch.next_seq < MOST_SEQ:
         text = f"batch {batch.number} of records {batch.first_seq} to {batch.next_seq}"
@@ -61,7 +61,7 @@ def plausible(batch: Any) -> None:
 
 
 def named(sources: Sequence[Any], grant: Grant) -> list[Source]:
-    """The sources of a Hello, all of them the caller's own. Raises Refused."""
+    """The sources of a Hello. Raises Refused if one is not the caller's."""
     if len(sources) > MAX_SOURCES:
         text = f"a Hello of {len(sources)} sources; at most {MAX_SOURCES}"
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, text)

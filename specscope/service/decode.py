@@ -1,9 +1,9 @@
-"""Arrow streams from peers: what they claim is counted first, then they are decoded.
+"""Decode Arrow streams from sidecars, after a check of the memory that they claim.
 
-A few hundred bytes of Arrow can claim gigabytes: a dictionary cast to its values, run-end
-encoding, a column of nulls, a compressed buffer that names its size. So the stream's headers
-are read before any buffer is: they hold the number of rows, and the size of every buffer,
-decompressed. Only the plain types of our own tables are decoded at all.
+A few hundred bytes of Arrow can claim gigabytes: by a dictionary, by run-end encoding, by a column
+of nulls, or by a compressed buffer. So the headers are read before any buffer. They hold the number
+of rows and the decompressed size of every buffer. Only the plain types of our own tables are
+decoded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PLAIN = frozenset(ARROW_TYPES.values()) | {pa.list_(kind) for kind in ARROW_TYPE
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one table's stream says it holds, before anything of it is decoded."""
+    """The size that one table's stream claims, before decoding."""
 
     name: str
     arrow: bytes
@@ -60,8 +60,8 @@ class Claim:
 def claims(tables: Iterable[Any]) -> list[Claim]:
     """The claim of each table of a wire Batch, in order; together at most MAX_BYTES.
 
-    Never raises: a stream that cannot be read, or claims too much, has a fault and size 0. What
-    follows MAX_TABLES is one claim with a fault.
+    Never raises: an unreadable or too large stream has a fault and size 0. All tables after
+    MAX_TABLES form one claim with a fault.
     """
     read: list[Claim] = []
     left = MAX_BYTES
@@ -76,10 +76,10 @@ def claims(tables: Iterable[Any]) -> list[Claim]:
 
 
 def decoded(claim: Claim) -> pa.Table:
-    """The columns that its table has of a claim, with the types that they have there.
+    """Decode the known columns of a claim, with the types of its table.
 
-    Raises ValueError for a claim with a fault, pa.ArrowException or OSError for bytes that are
-    not what their headers say.
+    Raises ValueError for a claim with a fault, pa.ArrowException or OSError for bytes that
+    contradict their headers.
     """
     if claim.fault:
         raise ValueError(claim.fault)
@@ -91,10 +91,10 @@ def decoded(claim: Claim) -> pa.Table:
 
 
 def decoded_together(claims: Sequence[Claim]) -> list[pa.Table]:
-    """The rows of whole claims of one head, each as its own table: one stream is read for all,
-    since what a small stream costs is its opening.
+    """The rows of claims with a common schema, one table each.
 
-    Raises UNREADABLE if one of them cannot be read.
+    It reads them as one stream, because opening dominates the cost of small streams. Raises
+    UNREADABLE if one of them cannot be read.
     """
     stream = b"".join([claims[0].head, *(claim.messages for claim in claims), _END])
     options = pa.ipc.IpcReadOptions(use_threads=False)
@@ -129,7 +129,7 @@ def _claim(name: str, arrow: bytes, left: int) -> Claim:
 
 
 def _head(arrow: bytes) -> bytes:
-    """The message that a stream begins with, which must declare its columns and has no body.
+    """The first message of a stream, which declares its columns and has no body.
 
     Raises ValueError for a stream of another format.
     """
@@ -152,7 +152,7 @@ class _Part(NamedTuple):
 
 
 def _record_batches(arrow: bytes, begin: int) -> Iterator[tuple[Any, int]]:
-    """The record batches of a stream from a place on, each with the place where it ends."""
+    """The record batches of a stream from an offset, each with its end offset."""
     reader = pa.BufferReader(arrow)
     reader.seek(begin)
     while begin < len(arrow) and not arrow.startswith(_END, begin):
@@ -201,7 +201,7 @@ def _columns(name: str, encoded: bytes) -> _Columns:
 
 
 def _width(kind: Any) -> int:
-    """Bytes of a NULL of a type, its bit of validity rounded up."""
+    """Bytes of a NULL of a type, including its validity bit, rounded up."""
     return 5 if pa.types.is_string(kind) or pa.types.is_list(kind) else kind.bit_width // 8 + 1
 
 
@@ -215,10 +215,10 @@ _HEADER, _LENGTH, _NODES, _BUFFERS, _COMPRESSION = 2, 0, 1, 2, 3
 
 
 def _part(metadata: bytes, body: Any, required: Sequence[bool] | None) -> _Part:
-    """One record batch, as it claims to be.
+    """One record batch with its claim.
 
-    metadata: a Message, as a flatbuffer that Arrow has verified; body: what follows it; required:
-    see `_Columns`
+    metadata: a Message, as a flatbuffer that Arrow has verified. body: the bytes after it.
+    required: see `_Columns`
     """
     view = memoryview(body) if body is not None else memoryview(b"")
     batch = _follow(metadata, _field(metadata, _follow(metadata, 0), _HEADER))
@@ -239,7 +239,7 @@ def _part(metadata: bytes, body: Any, required: Sequence[bool] | None) -> _Part:
 
 
 def _decompressed(view: memoryview, offsets: Sequence[int], sizes: Sequence[int]) -> Sequence[int]:
-    """Bytes of compressed buffers once decompressed: each that is not empty begins with them."""
+    """Decompressed bytes of compressed buffers; each non-empty buffer begins with its size."""
     filled = list(compress(offsets, sizes))
     claimed = [begin for offset in filled for begin in _SIZE.unpack_from(view, offset)]
     if -1 in claimed:  # left as it is
@@ -265,7 +265,7 @@ def _pairs(data: bytes, table: int, field: int) -> tuple[Sequence[int], Sequence
 
 
 def _field(data: bytes, table: int, field: int) -> int:
-    """Where a table's field lies; 0 if it is absent."""
+    """Offset of a table's field; 0 if it is absent."""
     (back,) = struct.unpack_from("<i", data, table)
     vtable = table - back
     (size,) = struct.unpack_from("<H", data, vtable)

@@ -1,10 +1,10 @@
-"""Which SQL may run: one SELECT over our tables, and nothing that reaches anything else.
+"""Allow only SQL that is one SELECT over our tables.
 
-`readonly = 1` is not enough: under it the engine still reads files and addresses, writes
-`INTO OUTFILE`, and kills queries. So the text is looked at twice. First as tokens, for what
-would hide a second statement; then as the engine's own parse tree, which EXPLAIN AST gives
-without running anything, with bound parameters filled in. The tree must be made of nodes,
-functions, table functions and tables that are on a list; what is on none is refused.
+`readonly = 1` is not enough: under it the engine still reads files and addresses, writes `INTO
+OUTFILE`, and kills queries. So the text is checked twice. The first check reads its tokens, to find
+a hidden second statement. The second reads the engine's own parse tree from EXPLAIN AST, which runs
+nothing and has the bound parameters filled in. Every node, function, table function and table of
+the tree must be on a list of allowed ones.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _SUFFIX = re.compile(r"(?: \(alias (?P<alias>.*)\))?(?: \(children \d+\))?$", re
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement without the clauses that the endpoint itself carries out.
+    """A statement without the clauses that the endpoint handles itself.
 
-    format: that it asks for, if any; settings: that it asks for, each of them on the list;
-    browses: it only names tables and columns, and has no parse tree worth looking at
+    format: its format, if any. settings: its settings, all of them allowed. browses: it only lists
+    tables or columns, and needs no check of the parse tree
     """
 
     sql: str
@@ -65,11 +65,11 @@ class _Node:
 
 
 def statement(sql: str, *, database: str = "") -> Statement:
-    """Take a text apart, and refuse what could be read in two ways.
+    """Split a text into statement, format and settings, and refuse ambiguous text.
 
-    Raises QueryRefused for anything but one SELECT, SHOW, DESCRIBE or EXISTS in plain
-    characters: a second statement, a quote or comment that does not end, a control character, a
-    heredoc, typographic quotes; and for a setting or a format that is on no list.
+    Raises QueryRefused for anything but one SELECT, SHOW, DESCRIBE or EXISTS in plain characters.
+    It refuses a second statement, an unclosed quote or comment, control characters, heredocs,
+    typographic quotes, and a setting or format that is not allowed.
     """
     tokens = list(_tokens(sql.rstrip().removesuffix(";")))
     sql, tokens, settings = _without_settings(sql, tokens)
@@ -91,7 +91,7 @@ def statement(sql: str, *, database: str = "") -> Statement:
 
 
 def _without_settings(sql: str, tokens: list[_Token]) -> tuple[str, list[_Token], dict[str, str]]:
-    """Cut `SETTINGS name = value, …` off the end, if that is what the text ends with."""
+    """Cut a trailing `SETTINGS name = value, …` off the text."""
     places = [at for at, token in enumerate(tokens) if token.text.upper() == "SETTINGS"]
     if not places or tokens[places[-1]].kind != "word":
         return sql, tokens, {}
@@ -129,7 +129,7 @@ _BROWSING = tuple(
 
 
 def _check_browsing(tokens: list[_Token], database: str) -> None:
-    """Refuse a statement about tables that has another shape, or names another database."""
+    """Refuse a statement about tables with another form, or about another database."""
     words: list[str] = []
     for kind, text, _ in tokens:
         after_dot = words[-1:] == ["."]
@@ -160,11 +160,10 @@ MOST_LEVELS = 100  # of an aggregate, as in quantiles(0.1, 0.2, …): each is a 
 
 
 def check(tree: str, *, database: str, databases: frozenset[str]) -> None:
-    """Refuse a parse tree, as EXPLAIN AST prints it, that does more than read our tables.
+    """Refuse a parse tree of EXPLAIN AST that does more than read our tables.
 
-    databases: every name of one, in lower case; a qualified name that begins with another than
-    `database` must be a listed system table.
-    Raises QueryRefused, which names the first thing that is on no list.
+    databases: names of all databases, in lower case. A qualified name outside `database` must be an
+    allowed system table. Raises QueryRefused, which names the first part that is not allowed.
     """
     root = _tree(tree)
     if root.name != "SelectWithUnionQuery":
@@ -202,7 +201,7 @@ _OPEN_TYPES = re.compile(r"\b(json|object|dynamic|variant)\b", re.ASCII | re.IGN
 
 
 def _check_type(name: str) -> None:
-    """Refuse types that read a column of its own for each key of a text."""
+    """Refuse types that create one column for each key of a text."""
     if _OPEN_TYPES.search(name):
         raise QueryRefused(f"values of type {name.strip(chr(39))[:40]} cannot be made here")
 
@@ -234,8 +233,8 @@ MOST_PATTERN = 300  # characters
 
 
 def _short_text(function: str, what: str, arguments: Sequence[_Node]) -> str:
-    """What a function looks for, which must stand there as a short text: a long one takes time at
-    each place of a value, and the engine does not end within a block of values."""
+    """The search text of a function, which must be a short constant. A long one costs time at each
+    position of a value, and the engine cannot stop within a block of values."""
     place = 0 if function.lower().startswith("splitby") else 1
     argument = arguments[place] if len(arguments) > place else None
     if argument is None or argument.name != "Literal":
@@ -246,7 +245,7 @@ def _short_text(function: str, what: str, arguments: Sequence[_Node]) -> str:
 
 
 def _check_repeats(function: str, pattern: str) -> None:
-    """Refuse a pattern with so many states that one block of texts takes minutes."""
+    """Refuse a pattern with so many states that one block of values takes minutes."""
     repeats = math.prod(
         max(int(digits), 1)
         for counted in re.findall(r"\{([0-9, ]+)\}", pattern)
@@ -287,7 +286,7 @@ def _check_name(name: str, database: str, foreign: frozenset[str], *, is_table: 
 
 @cache
 def allowed(what: str) -> frozenset[str]:
-    """One of the lists in allowed.txt."""
+    """Read one of the lists in allowed.txt."""
     text = files("specscope.service").joinpath("allowed.txt").read_text("utf-8")
     section = text.partition(f"\n[{what}]\n")[2].partition("\n[")[0]
     lines = [line for line in section.splitlines() if not line.startswith("#")]
@@ -331,7 +330,7 @@ def _tokens(sql: str) -> Iterator[_Token]:
 
 
 def _tree(text: str) -> _Node:
-    """The parse tree that EXPLAIN AST prints, one node a line, indented by its depth."""
+    """The parse tree of EXPLAIN AST: one node per line, indented by depth."""
     path: list[_Node] = []
     for line in filter(None, text.split("\n")):
         found = _LINE.fullmatch(line)
@@ -352,9 +351,9 @@ Explain = Callable[[str], str]
 
 
 def guarded(sql: str, explain: Explain, *, database: str, databases: frozenset[str]) -> Statement:
-    """The statement, if it may run. `explain` returns the parse tree of a text.
+    """Check a statement and return it. `explain` returns the parse tree of a text.
 
-    Raises QueryRefused if it may not, and whatever `explain` raises for a text that is no SQL.
+    Raises QueryRefused for a refused statement, and the exceptions of `explain` for invalid SQL.
     """
     parsed = statement(sql, database=database)
     if not parsed.browses:

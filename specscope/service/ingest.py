@@ -1,6 +1,6 @@
-"""The gRPC side: one stream a sidecar. Hello, Resume; batches up, acknowledgements down.
+"""The gRPC servicer: one stream per sidecar (Hello, Resume, batches up, acknowledgements down).
 
-And one call for operators: a new policy, which every stream gets at once.
+Operators have one call for a new policy, which every stream receives at once.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ SMALL_BYTES = 64 << 10  # an ordinary batch has some 20 KiB
 
 
 class ByteRoom:
-    """Bytes that may wait for the store, shared by all streams."""
+    """The limit of bytes that wait for the store, shared by all streams."""
 
     def __init__(self, size: int, metrics: Metrics) -> None:
         self._size, self._used, self._metrics = size, 0, metrics
         self._freed = asyncio.Event()
 
     async def take(self, count: int) -> None:
-        """Wait until there is room; one batch always fits when nothing else waits."""
+        """Wait for room; one batch always fits if no other waits."""
         while self._used and self._used + count > self._size:
             self._freed.clear()
             await self._freed.wait()
@@ -66,7 +66,7 @@ class ByteRoom:
 
 
 class Stream:
-    """One sidecar's stream: for whom it speaks, and what is still to be answered."""
+    """One sidecar's stream: its sources and its open acknowledgements."""
 
     def __init__(self, grant: Grant) -> None:
         self.grant = grant
@@ -84,7 +84,7 @@ class Stream:
         self._end_if_done()
 
     async def heard(self) -> None:
-        """Wait while the other side does not read what it is answered."""
+        """Wait while the sidecar does not read its acknowledgements."""
         while self.down.qsize() > MAX_UNHEARD:
             await asyncio.sleep(UNHEARD_S)
 
@@ -98,7 +98,7 @@ class Stream:
 
 
 class Ingest:
-    """The servicer. Lives in one event loop; `ledger` is a store session of its own."""
+    """The servicer. It runs in one event loop; `ledger` is a separate store session."""
 
     def __init__(
         self,
@@ -108,8 +108,8 @@ class Ingest:
         metrics: Metrics,
         access: Access | None = None,
     ) -> None:
-        """admission: where batches go, on their way to the writer; access: who may publish and
-        apply; None: nobody is asked, and nobody may apply"""
+        """admission: receives the batches, for the writer. access: rights to publish and apply;
+        None allows everybody to publish and nobody to apply"""
         self._ledger, self._metrics = ledger, metrics
         self._writer, self._admission = writer, admission
         self._access = access or Access()
@@ -177,7 +177,7 @@ class Ingest:
         return wire.Kept(verdicts=await self._operated(wire.Replay, request, context, kept))
 
     async def _operated(self, kind: Any, request: bytes, context: Any, do: Any) -> Any:
-        """An operator's call, done or refused in a line."""
+        """Run an operator's call, or refuse it in one line."""
         try:
             return await do(parsed(kind, request), context, self._writer, self._access)
         except Refused as error:
@@ -186,7 +186,7 @@ class Ingest:
             await context.abort(error.code, str(error))
 
     def push(self, number: int, json: str) -> None:
-        """Send a policy to every sidecar, now and when one connects; numbers only rise."""
+        """Send a policy to every sidecar, now and on each connection; numbers only rise."""
         if self._policy is not None and number <= self._policy.number:
             return
         self._policy = wire.Policy(number=number, json=json)
@@ -222,7 +222,7 @@ class Ingest:
             await self._hello(message.hello, stream)
 
     def _leave(self, stream: Stream) -> None:
-        """Forget a stream, and the positions that it alone needed."""
+        """Remove a stream, and the positions that only it used."""
         self._streams.discard(stream)
         for source in stream.sources:
             if self._shipping.get(source) is stream:
@@ -230,8 +230,7 @@ class Ingest:
                 self._stored.pop(source, None)
 
     def _bind(self, stream: Stream, sources: Iterable[Source]) -> None:
-        """A source has one stream: the newest, since the one before may be a connection that
-        ended without a word."""
+        """Bind a source to its newest stream, because an older one may be a dead connection."""
         stream.sources = frozenset(sources)
         for source in stream.sources:
             before = self._shipping.get(source)
@@ -258,10 +257,10 @@ class Ingest:
         self._streams.add(stream)  # not before: Resume comes first
 
     async def _written(self, sources: Iterable[Source]) -> None:
-        """Wait until the store has what an earlier stream handed to the writer.
+        """Wait until the store has all batches that an earlier stream passed to the writer.
 
-        A sidecar that was told less would send those numbers again, and by then its disk may
-        have lost the rows: the same records would be stored and counted as lost.
+        With an older position the sidecar would send those batches again. If its disk has lost them
+        meanwhile, the same records would be stored and also counted as lost.
         """
         while any(source in self._writing for source in sources):
             await self._drained.wait()

@@ -1,8 +1,8 @@
-"""One batch from a sidecar, made fit for the store.
+"""Check one batch from a sidecar for the store.
 
-Rows that the store cannot keep, or that cannot be read, are refused: counted, written as a
-loss, and acknowledged with the rest, so that one bad clock or one odd sidecar never blocks
-a queue. A column that we do not know is counted and dropped; one that is missing is NULL.
+Rows that are unreadable, or that the store cannot keep, are refused: counted, written as a loss,
+and acknowledged with the rest. So a wrong clock or a faulty sidecar never blocks a queue. An
+unknown column is counted and dropped; a missing column is NULL.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NUMBERED_BY = {"round": "seq", "request": "seq", "request_part": "first_seq"}
 
 
 class Met(NamedTuple):
-    """Rows of one table that an interrupted insert left in the store, and the least and the
-    greatest time of the runs that they are in; ns since 1970."""
+    """Rows of one table that an interrupted insert left in the store, with the earliest and latest
+    time of their runs; ns since 1970."""
 
     rows: int
     first_at: int
@@ -46,7 +46,7 @@ class Met(NamedTuple):
 
 @dataclass(slots=True)
 class Admitted:
-    """A batch as it will be stored: rows by table, refusals among them as `loss` rows."""
+    """A batch ready for the store: rows by table; refusals are `loss` rows."""
 
     source: Source
     number: int
@@ -65,7 +65,7 @@ class Admitted:
     def refuse(
         self, table: str, reason: str, count: int | None, detail: str, first: int | None, now: int
     ) -> None:
-        """Count rows that will not be stored, and leave a loss in their place."""
+        """Count refused rows, and add a loss for them."""
         self.refused += count or 1
         self.refusals[reason] = self.refusals.get(reason, 0) + (count or 1)
         loss = dict(zip(("replica", "boot"), self.source, strict=True)) | {
@@ -82,12 +82,12 @@ class Admitted:
         self.tables["loss"] = pa.concat_tables(rows)
 
     def refuse_table(self, table: str, detail: str, now: int) -> None:
-        """Give up one table's rows, where the store itself cannot read them."""
+        """Refuse one table's rows that the store itself cannot read."""
         rows = self.tables.pop(table)
         self.refuse(table, "refused", rows.num_rows, detail, _first(table, rows), now)
 
     def ledger(self, now: int) -> dict[str, Any]:
-        """The row that says that the store has all of it; counts are of rows stored."""
+        """The ledger's row of this batch; it counts stored rows."""
         met = self.met or {}
         counts = {
             column: (self.tables[table].num_rows if table in self.tables else 0)
@@ -111,7 +111,7 @@ class Admitted:
         }
 
     def _times(self) -> dict[str, int | None]:
-        """What its rows cover, so that rollups need not read them to know what to compute."""
+        """The range of its rows' times, so that rollups know their work without reading rows."""
         covered = [(table, ends) for table, ends in self.ends.items() if table in self.tables]
         covered += [(table, (met.first_at, met.last_at)) for table, met in (self.met or {}).items()]
         began = [ends for table, ends in covered if table in ("round", "request_part")]
@@ -124,9 +124,9 @@ class Admitted:
 
 
 def admit(batch: Any, now: int, claimed: Sequence[Claim] | None = None) -> Admitted:
-    """Read a wire Batch; `now` in ns since 1970. Never raises: what is wrong is refused.
+    """Read a wire Batch; `now` in ns since 1970. Never raises: faulty rows are refused.
 
-    claimed: `claims` of its tables, if they have been read already
+    claimed: `claims` of its tables, if already read
     """
     admitted = Admitted(
         Source(batch.source.replica, batch.source.boot),
@@ -164,7 +164,7 @@ def admit(batch: Any, now: int, claimed: Sequence[Claim] | None = None) -> Admit
 def fit(rows: pa.Table, table: str) -> pa.Table:
     """The rows with exactly the columns of their schema, in its order.
 
-    Raises ValueError if a column that must be known is missing or has unknown values.
+    Raises ValueError if a required column is missing or has NULL values.
     """
     wanted = schema(table)
     found = set(rows.column_names)
@@ -183,7 +183,7 @@ def fit(rows: pa.Table, table: str) -> pa.Table:
 
 
 def _unknown(column: Any) -> bool:
-    """Whether a value is NULL, or a value within an array: the store would make it 0."""
+    """Whether a value, or one within an array, is NULL; the store would replace it by 0."""
     if column.null_count:
         return True
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
@@ -191,13 +191,13 @@ def _unknown(column: Any) -> bool:
 
 
 def kept_from(table: str, now: int) -> int | None:
-    """The oldest time that the store still keeps in a table; None where age does not count."""
+    """The oldest time that the store keeps in a table; None if age does not count."""
     layout = LAYOUTS[table]
     return now - layout.days * DAY_NS if layout.days and layout.time else None
 
 
 def _of_its_source(admitted: Admitted, table: str, rows: pa.Table, now: int) -> pa.Table:
-    """The rows that are of the batch's own replica and boot; nobody writes in another's name."""
+    """The rows of the batch's own replica and boot; others are refused."""
     own = None
     for column, name in zip(("replica", "boot"), admitted.source, strict=True):
         if column in rows.column_names:
@@ -227,7 +227,7 @@ def _within_time(admitted: Admitted, table: str, rows: pa.Table, now: int) -> pa
 
 
 def _ends(times: Any) -> tuple[int, int]:
-    """The least and the greatest of some times, in ns."""
+    """The earliest and the latest of some times, in ns."""
     ends = pc.min_max(times)
     return ends["min"].value, ends["max"].value
 
@@ -238,7 +238,7 @@ def _first(table: str, rows: pa.Table) -> int | None:
 
 
 def merged(batches: Iterable[Admitted]) -> Mapping[str, pa.Table]:
-    """The rows of many batches, one table each, in the order that they are stored in."""
+    """Merge the rows of many batches, one table each, in the order of storing."""
     by_table: dict[str, list[pa.Table]] = {}
     for batch in batches:
         for name, rows in batch.tables.items():

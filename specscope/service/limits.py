@@ -1,4 +1,4 @@
-"""How much one caller may take of the service, and how much it may make it say."""
+"""Limits for one caller: rate of requests and rate of log lines."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BODY_S = 30.0  # for the body of one
 
 
 class Pace:
-    """Lets so many a second through, and a burst; the rest waits."""
+    """A rate limit with a burst; further calls wait."""
 
     def __init__(self, rate: float, burst: float) -> None:
         self._rate, self._burst = rate, burst
@@ -44,7 +44,7 @@ class Pace:
 
 
 class Sparing:
-    """Says a thing once a minute at most, however often it happens, with how often it did."""
+    """Log each kind of warning at most once a minute, with its count."""
 
     def __init__(self, log: logging.Logger, interval_s: float = 60.0) -> None:
         self._log, self._interval_s = log, interval_s
@@ -52,7 +52,7 @@ class Sparing:
         self._held_back: dict[str, int] = {}
 
     def warn(self, what: str, text: str) -> None:
-        """what: the kind of thing, of which there are few; text: one line of it"""
+        """what: kind of warning, one of few; text: one line"""
         now = time.monotonic()
         if now - self._said_at.get(what, -self._interval_s) < self._interval_s:
             self._held_back[what] = self._held_back.get(what, 0) + 1
@@ -64,12 +64,12 @@ class Sparing:
 
 
 def descriptors_left() -> int:
-    """How many files sidecars may take, with those that the store and readers need kept back."""
+    """Number of file descriptors for sidecars, after a reserve for the store and readers."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(64, soft - OWN_DESCRIPTORS)
 
 
 def raise_descriptor_limit() -> None:
-    """As many open files as the system lets this process have: each sidecar takes one."""
+    """Raise the limit of open files to the system's maximum; each sidecar needs one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

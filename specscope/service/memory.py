@@ -1,8 +1,8 @@
-"""Memory that nothing uses any more, given back to the system.
+"""Return unused memory to the system.
 
-Three allocators serve this process: the embedded engine's, Arrow's and the C library's. Each keeps
-pages for the next peak, in every thread that had one, so resident memory would creep up for
-hours although what is in use stays the same.
+This process has three allocators: the embedded engine's, Arrow's and the C library's. Each keeps
+pages for the next peak, in every thread that had one. So resident memory would rise for hours
+although the used memory stays constant.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ EVERY_S = 60.0  # it costs a few milliseconds, and the next peak its page faults
 
 
 def settle() -> None:
-    """Leave all that a service has loaded out of later searches for garbage: a full one, which
-    looks at each module's objects, would hold up every stream for a tenth of a second."""
+    """Exclude all loaded modules from later garbage collections. A full collection over them would
+    stop every stream for a tenth of a second."""
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""What the service counts about itself, for Prometheus."""
+"""The service's own metrics for Prometheus."""
 
 from __future__ import annotations
 

@@ -66,10 +66,9 @@ Row = dict[str, Any]
 
 
 def cut_to_the_missing(store: Store, batches: Sequence[Admitted]) -> None:
-    """Take the records that the store has out of the losses of these batches.
+    """Remove stored records from the losses of these batches.
 
-    A batch that meets such records accounts for them: its row of the ledger counts them and covers
-    their times. Raises StoreError.
+    The ledger's row of such a batch counts these records and covers their times. Raises StoreError.
     """
     for batch in batches:
         losses = batch.tables.get("loss")
@@ -96,7 +95,7 @@ def cut_to_the_missing(store: Store, batches: Sequence[Admitted]) -> None:
 
 
 def _damaged(losses: pa.Table) -> Any:
-    """Which losses are of records that the sidecar may have sent before damage took them."""
+    """The losses of records that the sidecar may have sent before the damage."""
     damaged = pc.and_(
         pc.equal(losses["table"], "ring"), pc.is_in(losses["reason"], pa.array(DAMAGES))
     )
@@ -112,7 +111,7 @@ def _between(store: Store, sql: str, source: Source, losses: Sequence[Row]) -> l
 
 
 def _without(loss: Row, runs: Sequence[Row], met: dict[str, Met]) -> list[Row]:
-    """The pieces of a loss between the runs, which ascend; what is in it of the runs is met."""
+    """The pieces of a loss outside the runs, which ascend; records inside are counted as met."""
     pieces: list[Row] = []
     begin, after = loss["first_seq"], _after(loss)
     for run in runs[bisect_right(runs, begin, key=itemgetter("after")) :]:
@@ -128,7 +127,7 @@ def _without(loss: Row, runs: Sequence[Row], met: dict[str, Met]) -> list[Row]:
 
 
 def _meet_parts(loss: Row, parts: Sequence[Row], met: dict[str, Met]) -> None:
-    """Meet the request parts that begin within a loss."""
+    """Count the request parts that begin within a loss as met."""
     seq = itemgetter("seq")
     first, after = (bisect_left(parts, end, key=seq) for end in (loss["first_seq"], _after(loss)))
     for part in parts[first:after]:

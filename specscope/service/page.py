@@ -1,4 +1,4 @@
-"""The report as a page of the service: made when somebody asks, and kept for a while."""
+"""The report as a page of the service: rendered on request, then cached for a while."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ PERIOD_NS = 7 * 24 * 3600 * 10**9
 
 
 class ReportPage:
-    """The latest report. Lives in one event loop; one is made at a time."""
+    """The latest report. It runs in one event loop and renders one page at a time."""
 
     def __init__(self, store: Store) -> None:
-        """store: a session of its own."""
+        """store: a separate session."""
         self._store = store
         self._turn = asyncio.Lock()
         self._page = ""
         self._made_at: float | None = None
 
     async def html(self) -> str:
-        """The page, made anew if it is older than KEPT_S.
+        """The page, rendered again if it is older than KEPT_S.
 
-        Raises StoreError, or ImportError if this service was installed without reports.
+        Raises StoreError, or ImportError if the extra for reports is not installed.
         """
         async with self._turn:
             if self._made_at is None or time.monotonic() - self._made_at > KEPT_S:

@@ -1,4 +1,4 @@
-"""The newest policy in the store, which sidecars follow, and how the next one comes in."""
+"""The newest policy in the store, which sidecars follow, and the check of the next one."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ NEWEST = queries.policies() + " DESC LIMIT 1"
 
 
 class Newest(NamedTuple):
-    """Its number, and what goes to the sidecars."""
+    """The newest policy: its number and its text for the sidecars."""
 
     number: int
     json: str
 
 
 def newest(store: Store) -> Newest | None:
-    """None if there is no policy."""
+    """Read the newest policy; None if there is none."""
     rows = store.rows(NEWEST)
     return Newest(rows[0]["policy"], rows[0]["table"]) if rows else None
 
 
 def proposed(number: int, text: str, note: str, now: int) -> Callable[[Store], Newest]:
-    """What adds an operator's policy to a store, where its number is still the next one.
+    """A function that adds an operator's policy to a store if its number is still the next one.
 
-    now: ns since 1970. Raises PolicyError if the hook could not follow it; what comes back
-    raises NumberTaken, so that of two operators the second must look again, or StoreError.
+    now: ns since 1970. Raises PolicyError if the hook cannot follow the policy. The returned
+    function raises NumberTaken if another operator was first, or StoreError.
     """
     if len(text.encode()) > CONTROL_BYTES:
         raise PolicyError(f"a policy of {len(text.encode())} bytes; at most {CONTROL_BYTES}")

@@ -1,8 +1,8 @@
-"""The read endpoint: ClickHouse's HTTP interface, for reading alone; report, health and metrics.
+"""The read endpoint: ClickHouse's HTTP interface, read-only, with report, health and metrics.
 
-GET or POST `/?query=…` with the text in the address, the body, or begun in one and ended in the
-other; `param_NAME` binds {NAME:Type}; `default_format` or FORMAT say how rows are written. Of
-other settings in the address the harmless ones hold, limits may be lowered, the rest is ignored.
+GET or POST `/?query=…` takes the text from the address, the body, or both concatenated.
+`param_NAME` binds {NAME:Type}; `default_format` or FORMAT chooses the format. Of other settings in
+the address, harmless ones apply, limits may be lowered, and the rest is ignored.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ def read_app(
     access: Access | None = None,
     page: Callable[[], Awaitable[str]] | None = None,
 ) -> Starlette:
-    """The HTTP application; without a reader (a server has its own endpoint) no SQL.
+    """The HTTP application; without a reader it answers no SQL (a ClickHouse server has its own
+    endpoint).
 
-    alive: whether the service still stores what it takes; access: who may read, None: anybody;
-    page: the latest report, None: there is none
+    alive: whether the service stores its batches. access: rights to read; None allows everybody.
+    page: the latest report; None for no report
     """
     asked = access or Access()
 
@@ -103,7 +104,7 @@ def read_app(
 
 
 def metrics_app(metrics: Metrics, alive: Callable[[], bool]) -> Starlette:
-    """Health and metrics alone, for whoever asks: an address that only probes and Prometheus
+    """Health and metrics without authentication, for an address that only probes and Prometheus
     reach."""
 
     async def numbers(_: Request) -> Response:
@@ -122,7 +123,7 @@ def _health(alive: Callable[[], bool]) -> Route:
 
 
 def _granted(access: Access, right: str, request: Request) -> Grant:
-    """The caller's grant, by any of the ways in which ClickHouse's clients name a password."""
+    """The caller's grant, from any of the places in which ClickHouse clients send a password."""
     credentials = request.headers.getlist("authorization")
     if key := request.headers.get("x-clickhouse-key"):
         credentials = [f"Bearer {key}"]
@@ -171,7 +172,7 @@ async def _question(request: Request, database: str, grant: Grant) -> Question:
 
 
 async def _gone(request: Request) -> None:
-    """Ends once the client has left."""
+    """Wait until the client disconnects."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

@@ -1,8 +1,8 @@
-"""Queries on the embedded engine, for strangers: guarded, limited, cancelled, kept apart.
+"""Run untrusted queries on the embedded engine: guarded, limited, cancellable and isolated.
 
-Each query has a connection of its own, which is made for it, made read-only, and closed after
-it: one costs a millisecond, and nothing of one query can reach the next. Each runs in a daemon
-thread, so that one that does not end cannot keep the service from ending.
+Each query has its own read-only connection, which costs a millisecond and isolates it from other
+queries. It runs in a daemon thread, so a query that does not end cannot block the end of the
+service.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _CODE = re.compile(r"Code: (\d+)\.")
 
 
 class Unanswered(Exception):
-    """An answer with an error in it: HTTP status, ClickHouse's code, a sentence."""
+    """An error as the answer: HTTP status, ClickHouse's code, a sentence."""
 
     def __init__(self, status: int, code: int, text: str) -> None:
         super().__init__(text)
@@ -67,7 +67,7 @@ class Unanswered(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A statement, its bound parameters, the format if it names none, and settings beside it."""
+    """A statement with its bound parameters, default format and settings."""
 
     sql: str
     params: Mapping[str, str] = field(default_factory=dict)
@@ -86,8 +86,8 @@ class Answer:
 
 @dataclass(slots=True)
 class _Turn:
-    """A reader's place. A query that does not end when told keeps it until it does, so that the
-    reader who asked waits, and nobody else."""
+    """A slot of a reader. A query that does not stop when cancelled keeps its slot, so only its own
+    reader waits."""
 
     kept_by: asyncio.Future[Answer] | None = None
 
@@ -99,12 +99,13 @@ class _Turn:
 
 
 class Reader:
-    """Read-only queries on the store's engine, a few at a time. Lives in one event loop."""
+    """Read-only queries on the store's engine, a few at a time. It runs in one event loop."""
 
     def __init__(
         self, path: str, database: str, databases: frozenset[str], tables: Mapping[str, bool]
     ) -> None:
-        """databases: all names, in lower case; tables: of ours, whether its rows name a replica"""
+        """databases: names of all databases, in lower case. tables: whether the rows of each of our
+        tables name a replica"""
         self._path, self._database, self._databases = path, database, databases
         self._tables = tables
         self._free = asyncio.Semaphore(CONNECTIONS)
@@ -113,7 +114,7 @@ class Reader:
 
     @classmethod
     def open(cls, store: Store) -> Self:
-        """On the store's engine, which must be the embedded one."""
+        """Open on the store's engine, which must be the embedded one."""
         rows = store.rows("SELECT name FROM system.databases")
         databases = frozenset(row["name"].lower() for row in rows)
         tables = {
@@ -123,7 +124,8 @@ class Reader:
         return cls(str(store.path), store.database, databases, tables)
 
     async def close(self) -> None:
-        """Cancel what runs. What does not end within KILL_S ends with the process."""
+        """Cancel running queries. A query that does not stop within KILL_S ends with the
+        process."""
         running = dict(self._running)
         await asyncio.gather(*(asyncio.to_thread(self._kill, query) for query in running))
         if running:
@@ -132,7 +134,7 @@ class Reader:
     async def answer(self, question: Question, gone: Awaitable[object] | None = None) -> Answer:
         """Run a statement. Raises Unanswered.
 
-        gone: ends once nobody waits for the answer any more; then the query is cancelled
+        gone: ends after the client has disconnected; then the query is cancelled
         """
         async with self._turn(question.grant.name) as turn:
             query = secrets.token_hex(8)
@@ -157,7 +159,7 @@ class Reader:
 
     @contextlib.asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[_Turn]:
-        """One of the places for queries, and one of those that a reader may have."""
+        """Take one of all slots, and one of the reader's slots."""
         own = self._own.setdefault(name, asyncio.Semaphore(PER_READER))
         turn = _Turn()
         async with contextlib.AsyncExitStack() as held:
@@ -172,7 +174,7 @@ class Reader:
             yield turn
 
     def _start(self, query: str, question: Question) -> asyncio.Future[Answer]:
-        """The query in a thread of its own; its future ends with it, whoever still waits."""
+        """Start the query in its own thread; its future ends with the query."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
         self._running[query] = future
@@ -231,9 +233,10 @@ class Reader:
                 connection.close()
 
     def _own_rows(self, grant: Grant) -> dict[str, str]:
-        """Settings that leave a reader the rows of its own replicas; none if it sees all.
+        """Settings that limit a reader to the rows of its own replicas; none if it may see all.
 
-        They name every table that there is: one of another version too may have rows of others.
+        They cover every existing table, because tables of another version may hold rows of others
+        too.
         """
         if not grant.restricted:
             return {}
@@ -256,7 +259,7 @@ class Reader:
         }
 
     def _kill(self, query: str) -> None:
-        """Have the engine cancel a query, which it does between two blocks."""
+        """Cancel a query; the engine stops between two blocks."""
         with contextlib.suppress(RuntimeError):
             connection = chdb.connect(self._path)  # type: ignore[no-untyped-call]
             try:
@@ -273,7 +276,7 @@ def _set(connection: Any, settings: Mapping[str, str]) -> None:
 
 
 def _lowered(asked: Mapping[str, str]) -> dict[str, str]:
-    """The settings that a question may have: limits no higher than ours."""
+    """The settings of a question, with limits capped at ours."""
     settings = {}
     for name, value in asked.items():
         if name in allowed("limits"):

@@ -38,22 +38,21 @@ class Server:
         self._server, self.port, self._health = server, port, health_
 
     async def stop(self, grace_s: float) -> None:
-        """Say that it ends, take nothing new, and give open streams a moment."""
+        """Announce the end, refuse new streams, and give open streams a moment."""
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace_s)
 
     async def show(self, *, serving: bool) -> None:
-        """What the health service answers from now on, for the whole and for our service."""
+        """Set the answer of the health service, for the server and for our service."""
         status = health_pb2.HealthCheckResponse
         for name in ("", NAME):
             await self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
 
 
 async def listen(ingest: Ingest, address: str, certificates: Certificates | None = None) -> Server:
-    """Start to take streams.
+    """Start to accept streams.
 
-    Raises ServiceError if the address cannot be bound, UsageError if the certificates cannot be
-    used.
+    Raises ServiceError if the address cannot be bound, UsageError if the certificates are invalid.
     """
     connections = ("grpc.max_allowed_incoming_connections", min(MAX_STREAMS, descriptors_left()))
     idle = ("grpc.max_connection_idle_ms", int(1e3 * IDLE_S))

@@ -1,7 +1,7 @@
-"""Sees experiments through: what begins, ends, decides or costs too much is written down and acted
-on by the service, so that no terminal has to stay open.
+"""The steward supervises experiments in the service, so that no terminal has to stay open.
 
-Hooks obey a policy's end by themselves. The steward only ends one before that, by a new policy.
+It records their begin and end, and ends an experiment that is decided or too expensive. Hooks apply
+a policy's end by themselves. So the steward only acts before that, with a new policy.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WATCHED = (
 
 
 class Steward:
-    """Looks after the newest experiment, and notes deploys and guardrails as events."""
+    """Supervise the newest experiment, and record deploys and guardrails as events."""
 
     def __init__(self, store: Store, apply: Apply) -> None:
         self._store, self._apply = store, apply
@@ -51,10 +51,10 @@ class Steward:
         self._rested = 0  # when it was looked after while it rests, ns since 1970
 
     def tick(self, judged: Assessment | None, now: int | None = None) -> str | None:
-        """Write new events, and end the experiment if its rules say so.
+        """Write new events, and end the experiment if its rules demand it.
 
-        judged: the newest assessment; None if there is none yet. now: ns since 1970. Returns why
-        it ended one, or took a step of the autopilot; None if it did neither. Raises StoreError;
+        judged: the newest assessment; None if there is none yet. now: ns since 1970. Returns the
+        reason for an end or for a step of the autopilot; None without either. Raises StoreError;
         the next tick tries again.
         """
         now = time.time_ns() if now is None else now
@@ -119,7 +119,7 @@ class Steward:
         return step.why
 
     def _note(self, events: Sequence[dict[str, Any]]) -> None:
-        """Write the events that the store does not have; an event's key is all but its words."""
+        """Write the events that the store lacks; an event's key is everything but its words."""
         if not events:
             return
         if self._noted is None:
@@ -149,7 +149,7 @@ class Steward:
 
 
 def reason_to_stop(experiment: StoredPolicy, seen: ExperimentProgress) -> str | None:
-    """Why an experiment should end now; None if it should go on."""
+    """The reason to end an experiment now; None if it should continue."""
     rules = experiment.stop_rules
     if rules.when_decided and seen.decided and seen.pairs:
         return "every segment has its answer"
@@ -162,9 +162,9 @@ def reason_to_stop(experiment: StoredPolicy, seen: ExperimentProgress) -> str | 
 
 
 def deploys(starts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """An event for each boot of a replica under another epoch or configuration than before.
+    """An event for each boot of a replica with a new epoch or configuration.
 
-    starts: rows of `queries.starts`, oldest first. The first known boot of a replica is none.
+    starts: rows of `queries.starts`, oldest first. The first known boot of a replica is no deploy.
     """
     found = []
     before: dict[str, Mapping[str, Any]] = {}
@@ -187,7 +187,7 @@ def deploys(starts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _begun_and_over(policies: Sequence[StoredPolicy], now: int) -> list[dict[str, Any]]:
-    """Events of experiments that began, and of those that came to their last pair."""
+    """Events for begun experiments, and for those that reached their last pair."""
     found = []
     for index, policy in enumerate(policies):
         span = None if policy.fault else policy.span

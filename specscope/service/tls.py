@@ -1,4 +1,4 @@
-"""Certificates of the service, for both ports; renewed ones are taken without a restart."""
+"""Certificates of the service for both ports; renewed ones are loaded without a restart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from specscope.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """PEM files: the service's certificate with its chain, its key, and who signs clients'."""
+    """PEM files: the service's certificate chain, its key, and the authority of client
+    certificates."""
 
     certificate: Path
     key: Path
@@ -22,7 +23,7 @@ class Certificates:
     """If given, a client without a certificate that this one signed is not let in."""
 
     def for_grpc(self) -> Any:
-        """Server credentials. Raises UsageError if the files cannot be used."""
+        """Server credentials. Raises UsageError if the files are invalid."""
         self.for_http()  # OpenSSL says in words what is wrong with them; gRPC does not
         last = [self._contents()]
 
@@ -43,14 +44,14 @@ class Certificates:
         )
 
     def for_http(self) -> ssl.SSLContext:
-        """A context for an HTTP server. Raises UsageError if the files cannot be used."""
+        """A context for an HTTP server. Raises UsageError if the files are invalid."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         self.load_into(context)
         return context
 
     def load_into(self, context: ssl.SSLContext) -> None:
-        """Take the files as they are now, for connections from now on. Raises UsageError."""
+        """Load the current files for new connections. Raises UsageError."""
         try:
             context.load_cert_chain(self.certificate, self.key)
             if self.client_ca:
@@ -64,7 +65,7 @@ class Certificates:
             raise UsageError(f"certificate and key cannot be used ({where}): {why}") from error
 
     def stamp(self) -> tuple[int, ...]:
-        """Differs once a file does."""
+        """A value that changes with the files."""
         files = (self.certificate, self.key, self.client_ca)
         return tuple(path.stat().st_mtime_ns for path in files if path)
 

@@ -1,4 +1,4 @@
-"""The HTTP server under the read endpoint: connections that take too long, or are too many, end."""
+"""The HTTP server of the read endpoint, with deadlines and limits for connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHUTDOWN_S = 3  # for answers that are being written
 class Protocol(H11Protocol):
     """HTTP/1.1, with a deadline for each request's headers and a limit on connections.
 
-    uvicorn has neither: half-sent requests would hold descriptors for good, which ingest needs.
+    uvicorn has neither, so half-sent requests would keep descriptors that ingest needs.
     """
 
     _deadline: asyncio.TimerHandle | None = None
@@ -51,14 +51,14 @@ class Protocol(H11Protocol):
         self._deadline = self.loop.call_later(HEADER_S, self._late, self.loop.time() + ANSWER_S)
 
     def _late(self, at_last: float) -> None:
-        """No request in time: the end, unless the answer before is still being read."""
+        """Close a connection without a request in time, unless the client still reads an answer."""
         if self.transport.get_write_buffer_size() and self.loop.time() < at_last:
             self._deadline = self.loop.call_later(HEADER_S, self._late, at_last)
         else:
             self.transport.abort()
 
     def _shed(self) -> None:
-        """Cut off who leaves the most unread, while there is more than may wait in memory."""
+        """Close the connections with the most unread bytes while unread bytes exceed the limit."""
         waiting = {each: each.transport.get_write_buffer_size() for each in self.connections}
         while sum(waiting.values()) > MAX_UNREAD:
             worst = max(waiting, key=lambda each: waiting[each])
@@ -72,7 +72,7 @@ class Protocol(H11Protocol):
 
 
 def web_server(app: Any, context: ssl.SSLContext | None = None) -> uvicorn.Server:
-    """A server for sockets that are bound already; with a context it speaks TLS."""
+    """A server for bound sockets; with a context it uses TLS."""
     config = uvicorn.Config(
         app,
         http=Protocol,

@@ -1,9 +1,9 @@
-"""Batches of many sidecars into one insert a table, in a thread of its own.
+"""Write batches of many sidecars with one insert per table, in a separate thread.
 
-A store dies of small inserts, not of volume: so rows wait until there are FLUSH_ROWS of
-them or the oldest has waited FLUSH_S. Rows first, the ledger last, then the answer. An
-insert that fails is tried again, the same rows under the same token, until the store has
-them; meanwhile what comes in waits, and the sidecars with it.
+A store fails from many small inserts, not from volume. So rows wait until there are FLUSH_ROWS of
+them or the oldest has waited FLUSH_S. The writer inserts rows first, then the ledger, then answers.
+It repeats a failed insert with the same rows and token until the store has them; meanwhile new
+batches and their sidecars wait.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Noted = Callable[[Sequence[Mapping[str, Any]]], None]
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Seconds before a failed insert is tried again: from `first`, doubled up to `most`."""
+    """Seconds before a failed insert is repeated: from `first`, doubled up to `most`."""
 
     first: float
     most: float
@@ -59,7 +59,7 @@ LATER = Backoff(15.0, 300.0)
 
 
 class Writer:
-    """Takes admitted batches from any thread and answers each once the store has it."""
+    """Take admitted batches from any thread, and answer each after the store has it."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Writer:
         soon: Backoff = SOON,
         later: Backoff = LATER,
     ) -> None:
-        """`noted` gets the rows of the ledger once they are in it."""
+        """noted: called with the ledger's rows after they are stored."""
         self._store, self._metrics, self._noted = store, metrics, noted
         self._flush_s, self._soon, self._later = flush_s, soon, later
         self._waiting: deque[tuple[Admitted, Answer, float]] = deque()
@@ -85,16 +85,16 @@ class Writer:
         self._thread.start()
 
     def offer(self, batch: Admitted, answer: Answer) -> None:
-        """Store a batch soon; `answer` is called from the writer's thread when it is stored."""
+        """Queue a batch; `answer` is called from the writer's thread after it is stored."""
         with self._ready:
             self._waiting.append((batch, answer, time.monotonic()))
             self._rows += _rows(batch)
             self._ready.notify()
 
     def ask(self, work: Callable[[Store], T]) -> Future[T]:
-        """Do something else with the writer's store, soon, between two inserts.
+        """Queue another job for the writer's store, between two inserts.
 
-        A Future that is cancelled before its turn is not begun.
+        If its Future is cancelled before its turn, the job does not run.
         """
         future: Future[T] = Future()
 
@@ -111,7 +111,7 @@ class Writer:
         return future
 
     def close(self) -> None:
-        """Store what waits, if the store takes it now, and end."""
+        """Store all waiting batches if the store accepts them now, then end."""
         self._closing.set()
         with self._ready:
             self._ready.notify()
@@ -119,7 +119,7 @@ class Writer:
 
     @property
     def alive(self) -> bool:
-        """Whether it still stores; where not, the service is of no use and must start anew."""
+        """Whether the thread runs; if not, the service must restart."""
         return self._thread.is_alive()
 
     def _run(self) -> None:
@@ -133,7 +133,8 @@ class Writer:
                 answer(batch)
 
     def _take(self) -> tuple[list[Callable[[], None]], list[tuple[Admitted, Answer]]]:
-        """Wait to be asked, or for enough rows or age; nothing once closing and empty."""
+        """Wait for a job, enough rows or enough age; returns none after closing when all is
+        stored."""
         with self._ready:
             while not self._closing.is_set() and self._rows < FLUSH_ROWS and not self._asked:
                 wait = (
@@ -154,7 +155,7 @@ class Writer:
             return asked, group
 
     def _keep(self, batches: list[Admitted]) -> bool:
-        """Insert until the store has all of it. False if the service ends before that."""
+        """Insert until the store has all rows. False if the service ends before that."""
         attempt, repair = 0, 0
         while True:
             try:
@@ -210,6 +211,6 @@ def _rows(batch: Admitted) -> int:
 
 
 def _token(batches: Sequence[Admitted]) -> str:
-    """The same for the same batches, whoever sends them again."""
+    """A token that depends only on the batches, so a repeat has the same one."""
     names: list[Any] = [(*batch.source, batch.number, batch.refused) for batch in batches]
     return hashlib.blake2b(repr(names).encode(), digest_size=16).hexdigest()
