@@ -1,10 +1,11 @@
-"""Losses of records that the store has: the rows stand, and the losses are cut to the rest.
+"""Remove records that the store has from losses.
 
-A service that ends between its inserts leaves rows that no batch of the ledger names. The sidecar
-sends that batch again. When its disk has damaged the batch meanwhile, it sends a loss in its place.
+A service that ends between two inserts leaves rows that no batch of the ledger names. Then the
+sidecar sends the batch again. If its disk has damaged the batch meanwhile, it sends a loss instead.
+The stored rows stay, and the loss is reduced to the other records.
 
-Rows of request parts have no record number of their own, and no loss counts them. They are stored
-before the rounds that they are made of: a stored round always has its parts.
+Rows of request parts have no record number, and no loss counts them. They are stored before their
+rounds, so a stored round always has its parts.
 """
 
 from __future__ import annotations

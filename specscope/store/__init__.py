@@ -1,1 +1,1 @@
-"""The store: one client over ClickHouse or the embedded engine, its tables, and their rollups."""
+"""The store: a client for ClickHouse or the embedded engine, its tables and their rollups."""

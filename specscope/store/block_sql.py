@@ -1,7 +1,7 @@
-"""The statements that roll blocks: raw rows with FINAL into one row a block and segment.
+"""SQL that rolls raw rows, with FINAL, into one row per block and segment.
 
-Each takes bound parameters, named in a comment, and writes rows of version {version}. Pieces that
-minutes and hours share are in `rollup_sql`.
+Each statement has bound parameters, named in a comment, and writes rows of version {version}.
+`rollup_sql` has the parts that minutes and hours share.
 """
 
 from __future__ import annotations
@@ -76,14 +76,14 @@ FIRST_SETTLED = f"""
 
 
 def of_block(row: str) -> dict[str, str]:
-    """The block that a row belongs to; rows of BLOCK_KEY call three of its columns otherwise."""
+    """Columns of a row's block; rows of BLOCK_KEY have other names for three of them."""
     return {"epoch": "ifNull(b.epoch, '')"} | {
         name: f"{row}.{name}" if name in ("replica", "boot") else f"{row}.{name}_" for name in BLOCK
     }
 
 
 def same_block(one: str, other: str) -> str:
-    """Condition of a join."""
+    """Join condition for rows of one block."""
     ours, theirs = of_block(one), of_block(other)
     return " AND ".join(f"{ours[name]} = {theirs[name]}" for name in BLOCK)
 

@@ -1,7 +1,7 @@
-"""Buckets of what is known before a request runs: its prompt, its requested output, the load.
+"""Buckets of quantities known before a request runs: prompt length, requested output, load.
 
-One list of edges each; the Python function and the SQL expression are both made from it, so
-that a segment means the same in the store and in the evaluator.
+Each has one list of edges. Both the Python function and the SQL expression use it, so a segment has
+one meaning in the store and in the evaluator.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Buckets(NamedTuple):
-    """Upper edges, inclusive, and one more name than edges; `unknown` where there is no value."""
+    """Inclusive upper edges, and one more name than edges; `unknown` without a value."""
 
     edges: tuple[int, ...]
     names: tuple[str, ...]
@@ -21,11 +21,11 @@ class Buckets(NamedTuple):
         return "unknown" if value is None else self.names[bisect_left(self.edges, value)]
 
     def rank(self, name: str) -> int:
-        """Place of a bucket in the order of its values; any other name comes last."""
+        """Rank of a bucket in the order of its values; any other name comes last."""
         return self.names.index(name) if name in self.names else len(self.names)
 
     def sql(self, value: str) -> str:
-        """The same as an expression over a column that may be NULL."""
+        """The SQL expression of the bucket of a nullable column."""
         cases = "".join(
             f" WHEN {value} <= {edge} THEN '{name}'"
             for edge, name in zip(self.edges, self.names, strict=False)

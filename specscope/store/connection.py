@@ -1,4 +1,4 @@
-"""One store, two engines: a ClickHouse server, or the embedded one in this process.
+"""A store on one of two engines: a ClickHouse server, or the embedded engine in this process.
 
 `Store.open` takes a destination, one string:
 
@@ -67,12 +67,11 @@ class Store:
         database: str | None = None,
         min_free: int = MIN_FREE_BYTES,
     ) -> Self:
-        """Connect, and with `create` make what is missing of the path and the database.
+        """Connect; with `create`, make a missing path and database.
 
-        min_free: bytes that must be free on an embedded store's disk before it writes.
-        Raises StoreBusy where another process owns the embedded store, StoreFull if its
-        disk has no room for what must be written, StoreError if there is nothing to open
-        or to reach, UsageError if dsn means no store.
+        min_free: bytes that must be free on an embedded store's disk before a write. Raises
+        StoreBusy if another process owns the embedded store, StoreFull if its disk is full,
+        StoreError if the store is missing or unreachable, UsageError for an invalid dsn.
         """
         name = database or _database(dsn)
         if not dsn.startswith("chdb:"):
@@ -112,7 +111,7 @@ class Store:
         return _path(self.dsn)
 
     def session(self, settings: Mapping[str, str] | None = None) -> Store:
-        """One more connection to the same engine, for another thread; closed with this one."""
+        """Another connection to the same engine, for another thread; it closes with this one."""
         client = _embedded(self.path, settings) if self.embedded else _server(self.dsn, settings)
         client.database = self.database
         session = Store(self.dsn, self.database, client, room=self.room)
@@ -120,10 +119,10 @@ class Store:
         return session
 
     def insert(self, table: str, rows: pa.Table, token: str = "") -> None:
-        """Append rows; a retry with the same token, soon after, is stored once.
+        """Append rows; an early retry with the same token is stored once.
 
-        Raises StoreFull if the disk has no room, or took the rows in part; then a retry
-        needs another token.
+        Raises StoreFull if the disk is full or has taken only some rows; then a retry needs another
+        token.
         """
         if self.room:
             self.room.require(f"insert into {table}")
@@ -152,12 +151,12 @@ class Store:
             raise self._failed(error, "query") from error
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
-        """The same as plain values, a dictionary a row."""
+        """Rows of a SELECT as dictionaries of plain values."""
         rows: list[dict[str, Any]] = self.query(sql, params).to_pylist()
         return rows
 
     def command(self, sql: str, params: Mapping[str, Any] | None = None) -> None:
-        """Run a statement that returns nothing; every one may write."""
+        """Run a statement without a result; it may write."""
         if self.room:
             self.room.require(sql.split("(")[0].split("\n")[0].strip()[:60])
         try:
@@ -172,7 +171,7 @@ class Store:
         return _named(error, what)
 
     def close(self) -> None:
-        """Close every session, then give up the ownership."""
+        """Close every session, then release the ownership."""
         for session in self.sessions:
             session.close()
         self.sessions.clear()
@@ -188,10 +187,11 @@ class Store:
 
 
 def drain(select_one: Callable[[], bytes]) -> None:
-    """Make a connection to the embedded engine fit for use after a statement failed on it.
+    """Make a connection to the embedded engine usable after a failed statement.
 
-    What the statement had written until then (chDB 26.9) would stand before the next result.
-    `select_one` runs SELECT 1 as tabs. Raises StoreError if the connection stays unfit.
+    In chDB 26.9 the partial output of the failed statement would precede the next result.
+    `select_one` runs SELECT 1 with tab-separated output. Raises StoreError if the connection stays
+    unusable.
     """
     for _ in range(3):
         if select_one() == b"1\n":
@@ -200,7 +200,7 @@ def drain(select_one: Callable[[], bytes]) -> None:
 
 
 def error_code(error: StoreError) -> int | None:
-    """ClickHouse's number of what went wrong; None if the engine was not reached."""
+    """ClickHouse's error number; None if the engine was not reached."""
     return getattr(error.__cause__, "code", None)
 
 
@@ -225,7 +225,7 @@ def _server(dsn: str, settings: Mapping[str, str] | None = None) -> Any:
 
 
 def _address(dsn: str) -> tuple[str, str, int, str, str, str]:
-    """Scheme, host, port, user, password and what follows a question mark."""
+    """Split an address into scheme, host, port, user, password and query."""
     parts = _split(dsn)
     if parts.scheme not in PORTS or not parts.hostname:
         # Without what it holds: a mistyped scheme may come with a password.
@@ -249,7 +249,7 @@ def _split(dsn: str) -> SplitResult:
 
 
 def _certificates(dsn: str, query: str) -> dict[str, Any]:
-    """Connections that know who signs the server's certificate, and have one of their own:
+    """A connection pool with the server's certificate authority and an optional client certificate:
     `?ca=FILE&cert=FILE&key=FILE`."""
     names = {"ca": "ca_cert", "cert": "client_cert", "key": "client_cert_key"}
     asked = dict(parse_qsl(query))
@@ -290,7 +290,7 @@ def _database(dsn: str) -> str:
 
 
 def _unreachable(error: Exception, name: str) -> StoreError | None:
-    """Why nothing of a store was there to answer; None if a store did."""
+    """The reason for an unreachable store; None if it answered."""
     causes: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in causes:

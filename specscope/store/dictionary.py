@@ -1,7 +1,7 @@
 """The data dictionary: every stored table and column, rendered from the records.
 
-`python -m specscope.store.dictionary > docs/data-dictionary.md` writes it; a test holds the two
-together.
+`python -m specscope.store.dictionary > docs/data-dictionary.md` writes it; a test checks that the
+page is current.
 """
 
 from __future__ import annotations

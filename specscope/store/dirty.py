@@ -1,4 +1,4 @@
-"""Which minutes, hours and blocks have rows that their rollups do not count yet."""
+"""The dirty minutes, hours and blocks: those with rows that their rollups do not count yet."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Block(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """The first tick that noted rows of a minute or an hour, and the steady time of the last."""
+    """The first tick that noted rows of a minute or an hour, and the monotonic time of the last."""
 
     noted: int
     touched_at: int
@@ -50,7 +50,7 @@ class Wait(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Times of a block's rows, ns since 1970, and the same as Wait."""
+    """Times of a block's rows, ns since 1970, and the fields of Wait."""
 
     first: int
     last: int
@@ -68,7 +68,7 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class Dirty:
-    """Starts of minutes and hours, and blocks, each with how long it has waited."""
+    """Dirty minutes and hours by start, and dirty blocks, each with its wait."""
 
     minutes: dict[int, Wait] = field(default_factory=dict)
     hours: dict[int, Wait] = field(default_factory=dict)
@@ -77,9 +77,9 @@ class Dirty:
     """The block that each boot ran last, and when."""
 
     def note(self, store: Store, stretches: Sequence[Stretch], wait: Wait) -> None:
-        """Batches that the ledger has.
+        """Mark the rows of batches in the ledger as dirty.
 
-        Raises StoreError if the blocks of their rows cannot be asked for.
+        Raises StoreError if the blocks of their rows cannot be read.
         """
         undated = [stretch for stretch in stretches if stretch.undated]
         if undated:
@@ -102,7 +102,7 @@ class Dirty:
                 self._note_blocks(store, table, wait, [stretch for stretch, *_ in found], between)
 
     def note_rows(self, store: Store, wait: Wait, stretches: Sequence[Stretch] | None) -> None:
-        """Raw rows themselves, from each stretch's first record on; with None all rows."""
+        """Mark raw rows as dirty, from each stretch's first record; None marks all rows."""
         for table, (time, number) in NUMBERED.items():
             since = "" if stretches is None else f"{FROM_SEQ} WHERE {number} >= from_seq"
             if table != "request":
@@ -157,10 +157,11 @@ class Dirty:
             self.newest[boot] = (span.last, block)
 
     def take(self, now: int, steady: int, *, grace: int, quiet: int) -> Dirty:
-        """Take out what is closed. now: wall clock, steady: one that is never set; both ns.
+        """Remove and return closed periods. now: wall clock; steady: monotonic clock; both in ns.
 
-        A minute or hour closes `grace` after its end by the wall clock; a block when a later one
-        of its boot has rows; each also when it was quiet for `quiet`. Negative: all close.
+        A minute or hour closes `grace` after its end by the wall clock. A block closes if a later
+        one of its boot has rows. Each also closes after `quiet` without new rows. A negative value
+        closes all.
         """
         due = Dirty()
         for mine, taken, length in (
@@ -178,7 +179,7 @@ class Dirty:
         return due
 
     def merge(self, due: Dirty) -> None:
-        """Add what was taken and could not be rolled."""
+        """Add back periods that could not be rolled."""
         for mine, taken in ((self.minutes, due.minutes), (self.hours, due.hours)):
             for start, wait in taken.items():
                 mine[start] = wait.joined(mine.get(start, wait))
@@ -186,13 +187,13 @@ class Dirty:
             self.add_block(block, span, ran=False)
 
     def oldest(self) -> int:
-        """The first tick whose rows still wait; far in the future for none."""
+        """The first tick with waiting rows; far in the future without any."""
         waits = (self.minutes.values(), self.hours.values(), self.blocks.values())
         return min((wait.noted for some in waits for wait in some), default=sys.maxsize)
 
 
 def _boots(stretches: Sequence[Stretch]) -> dict[str, Any]:
-    """Parameters of FROM_SEQ: each boot once."""
+    """Parameters of FROM_SEQ, one per boot."""
     first: dict[tuple[str, str], int] = {}
     for stretch in stretches:
         known = first.get(stretch.source, stretch.from_seq)

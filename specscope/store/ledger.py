@@ -1,9 +1,9 @@
-"""Which batches the store has of each boot, and which of them the rollups count.
+"""The ledger: the batches of each boot in the store, and those that the rollups count.
 
-The table `batch` has a row for every stored batch. The table `position` sums it up, so that
-a question costs the same after 14 days as after one: the last batch without a gap before it
-(`stored`), the highest batch that any service has noted (`seen`), and the last batch that the
-rollups count with all before it (`rolled`). Numbers only rise, and no clock is read.
+The table `batch` has a row for every stored batch. The table `position` summarises it, so a query
+costs the same after 14 days as after one. It has the last batch without an earlier gap (`stored`),
+the highest batch that any service has noted (`seen`), and the last batch up to which the rollups
+count all (`rolled`). Numbers only rise, and no clock is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Source(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The last batch, 0 if there is none, and the record number that follows it."""
+    """The last batch (0 if there is none), and the next record number."""
 
     number: int
     next_seq: int
@@ -35,9 +35,9 @@ NOWHERE = Position(0, 0)
 
 
 class Stretch(NamedTuple):
-    """Batches of one boot: their highest number, and what their rows cover. Times in ns.
+    """Batches of one boot: their highest number, and the range of their rows. Times in ns.
 
-    undated: batches with rows whose times the ledger does not know (an earlier version wrote it)
+    undated: number of batches without times in the ledger (from an earlier version)
     """
 
     source: Source
@@ -49,7 +49,7 @@ class Stretch(NamedTuple):
     undated: int = 0
 
     def joined(self, other: Stretch) -> Stretch:
-        """Both, of one boot."""
+        """Join two stretches of one boot."""
         return Stretch(
             self.source,
             max(self.number, other.number),
@@ -103,7 +103,7 @@ GROUP BY replica, boot, intDiv(toUnixTimestamp64Nano(first_at), 3600000000000)""
 
 
 def positions(store: Store, sources: Iterable[Source]) -> Mapping[Source, Position]:
-    """Where each boot's sidecar goes on; NOWHERE where the store has nothing of it."""
+    """The position at which each boot's sidecar resumes; NOWHERE for an unknown boot."""
     found: dict[Source, Position] = {}
     for some in _chunks(list(dict.fromkeys(sources))):
         known = summed(store, some, STORED)
@@ -122,7 +122,7 @@ def positions(store: Store, sources: Iterable[Source]) -> Mapping[Source, Positi
 
 
 def summed(store: Store, sources: Sequence[Source], of: str) -> dict[Source, Position]:
-    """What `position` says of some boots."""
+    """The rows of `position` for some boots."""
     params = {"replicas": [s.replica for s in sources], "boots": [s.boot for s in sources]}
     return {
         _source(row): Position(row["number"], row["next_seq"])
@@ -131,12 +131,12 @@ def summed(store: Store, sources: Sequence[Source], of: str) -> dict[Source, Pos
 
 
 def seen(store: Store) -> int:
-    """Batches that all services have noted, over all boots and time."""
+    """Total of batches that all services have noted."""
     return int(store.rows(COUNTED)[0]["n"])
 
 
 def behind(store: Store) -> list[Source]:
-    """Boots with batches that the rollups do not count yet."""
+    """Boots with batches outside the rollups."""
     return [_source(row) for row in store.rows(BEHIND)]
 
 
@@ -184,7 +184,7 @@ def _chunks(sources: Sequence[Source]) -> Iterator[Sequence[Source]]:
 
 
 def _beyond(after: Mapping[Source, int]) -> tuple[str, dict[str, Any]]:
-    """A condition on `batch`: a range of its key for each boot; and its parameters."""
+    """A condition on `batch` (a key range for each boot), and its parameters."""
     ranges: list[str] = []
     params: dict[str, Any] = {}
     for i, (source, number) in enumerate(after.items()):

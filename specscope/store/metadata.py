@@ -1,9 +1,9 @@
-"""Definitions of the embedded engine's tables on disk: checked, copied, and repaired at start.
+"""Check, copy and repair the table definitions of the embedded engine on disk.
 
-The engine keeps one SQL text a table and reads all of them when it starts; one that is damaged
-keeps the whole store shut. A copy in one file, replaced atomically, follows every change.
-A damaged definition without a copy is made anew from the records: the engine's own link from
-`data/DATABASE/TABLE` names the folder that the rows are in.
+The engine stores one SQL text per table and reads all of them at its start; a damaged one blocks
+the whole store. A copy in one file, replaced atomically, follows every change. A damaged definition
+without a copy is built again from the records; the engine's link `data/DATABASE/TABLE` names the
+folder of its rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|`(?:[^`\\]|\\.)*`", re.DOTALL)
 
 
 def whole(text: bytes) -> bool:
-    """Whether a definition was written to its end."""
+    """Whether a definition is complete."""
     if not text.startswith(b"ATTACH ") or not text.endswith(b"\n"):
         return False
     bare = _QUOTED.sub("", text.decode(errors="replace"))
@@ -36,15 +36,15 @@ def whole(text: bytes) -> bool:
 
 
 def damaged(path: Path) -> list[Path]:
-    """Definitions in a store's folder that the engine could not read."""
+    """Unreadable definitions in a store's folder."""
     return [file for file in _definitions(path) if not whole(file.read_bytes())]
 
 
 def keep(path: Path) -> None:
     """Check every definition and replace the copy.
 
-    Raises StoreError, and leaves the copy, where the disk did not take one whole; the next
-    start repairs it.
+    Raises StoreError and keeps the copy if a definition is incomplete on disk; the next start
+    repairs it.
     """
     broken = damaged(path)
     if broken:
@@ -59,9 +59,9 @@ def keep(path: Path) -> None:
 
 
 def repair(path: Path, database: str, room: Room) -> list[str]:
-    """Make damaged definitions readable before the engine opens them; a line for each.
+    """Repair damaged definitions before the engine opens them. Returns a line for each.
 
-    Raises StoreFull if there is no room to write them.
+    Raises StoreFull if the disk is full.
     """
     broken = damaged(path)
     versions = [file for file in path.glob("store/*/*/format_version.txt") if not _size(file)]
@@ -88,9 +88,9 @@ def repair(path: Path, database: str, room: Room) -> list[str]:
 
 
 def damaged_parts(path: Path, database: str, table: str) -> list[Path]:
-    """Parts of a table that a full disk took with empty files; the engine still shows their rows.
+    """Parts of a table with empty files from a full disk; the engine still shows their rows.
 
-    At its next start the engine would set them aside, rows and all.
+    At its next start the engine would set these parts aside with their rows.
     """
     folder = path / "data" / database / table
     return [
@@ -102,12 +102,12 @@ def damaged_parts(path: Path, database: str, table: str) -> list[Path]:
 
 
 def broken_parts(path: Path) -> list[Path]:
-    """Parts of all tables that the engine could not read at a start, and set aside."""
+    """Unreadable parts that the engine set aside at a start."""
     return sorted(path.glob("store/*/*/detached/broken*"))
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Replace a file, so that a crash or a full disk leaves the old one or the new one."""
+    """Replace a file atomically: a crash or a full disk leaves the old or the new one."""
     fresh = file.with_name(file.name + ".new")
     try:
         with fresh.open("wb") as stream:
@@ -123,7 +123,7 @@ def write_whole(file: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names of files in a folder survive a power loss."""
+    """Sync a folder, so that its file names survive a power loss."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -144,7 +144,7 @@ def _kept(path: Path) -> dict[str, str]:
 
 
 def _made_anew(path: Path, database: str, file: Path) -> str | None:
-    """A definition without its copy; None if nothing points to rows of it."""
+    """A definition built without its copy; None if no link points to its rows."""
     if file.parent.name == "metadata":
         link = file.with_suffix("")
         if not link.is_symlink():

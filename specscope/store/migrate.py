@@ -1,4 +1,4 @@
-"""Bring a store to the tables that the records declare: add, or rebuild, without losing a row."""
+"""Migrate a store to the tables of the records, without losing a row."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ SYNCED = {
 
 
 def migrate(store: Store, *, synced: bool | None = None) -> list[str]:
-    """Make missing tables, add missing columns in declared order, rebuild tables of a former key.
+    """Create missing tables, add missing columns in declared order, rebuild tables with a former
+    key.
 
     Returns a line for each change.
 
-    synced: whether an embedded store's raw tables are written through to the disk; None leaves
-    that as it is
+    synced: whether an embedded store syncs its raw tables to the disk; None keeps the setting
 
-    A column that we do not know stays as it is: a newer version wrote it.
-    Raises SchemaDrift, before anything is changed, where a type or a key differs; StoreFull
-    where there is no room for a change, StoreError if the disk did not take one whole.
+    An unknown column stays, because a newer version wrote it. Raises SchemaDrift before any change
+    if a type or a key differs, StoreFull if the disk is full, StoreError if a definition is
+    incomplete on disk.
     """
     database = {"database": store.database}
     found: dict[str, dict[str, str]] = {}

@@ -1,7 +1,7 @@
-"""Who owns an embedded store: one process, as long as it lives.
+"""Ownership of an embedded store by one process.
 
-A file beside the engine's own files is locked for life, which the system gives up with the
-process however it ends, and says who holds it and where it can be read meanwhile.
+The owner locks a file beside the engine's files; the system releases the lock at the end of the
+process. The file names the owner and its read endpoint.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Owner:
 
     @classmethod
     def take(cls, path: Path) -> Self:
-        """Own the store in a folder, which is made where it is missing.
+        """Own the store in a folder, which is created if missing.
 
-        Raises StoreBusy, which names the owner and its read endpoint, StoreError if the
-        folder cannot be had or holds files of something else.
+        Raises StoreBusy, which names the owner and its read endpoint, and StoreError if the folder
+        is not usable or holds other files.
         """
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,14 +52,14 @@ class Owner:
         return owner
 
     def publish(self, endpoint: str) -> None:
-        """Say where others can read; "" where they cannot."""
+        """Publish the read endpoint for others; "" for none."""
         text = json.dumps({"pid": os.getpid(), "endpoint": endpoint}).encode()
         # In this order, so that a full disk has room for what replaces as much.
         os.pwrite(self.descriptor, text.ljust(RESERVED), 0)
         os.ftruncate(self.descriptor, RESERVED)
 
     def release(self) -> None:
-        """Let others own it."""
+        """Release the ownership."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1

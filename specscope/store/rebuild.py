@@ -1,8 +1,8 @@
-"""A table whose key has changed: made anew beside the old one, exchanged, and filled from it.
+"""Rebuild a table whose key has changed: create a new one, exchange the names, copy the rows.
 
-The new table takes the name before a row is copied, so what others insert meanwhile is kept. Each
-step can be cut off: the next start finds the old table under its own name and goes on. A row that
-is copied twice is stored once, by its key.
+The new table takes the name before the copy, so inserts during the copy are kept. Each step may be
+interrupted; the next start finds the old table under a reserved name and continues. A row that is
+copied twice is stored once, by its key.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ COPY_SETTINGS = "max_partitions_per_insert_block = 0"
 
 
 def of_former_key(table: str, key: str | None) -> bool:
-    """Whether a table has a key that an earlier version gave it."""
+    """Whether a table has a key from an earlier version."""
     return key in FORMER_KEYS.get(table, ()) and key != sorting_key(table)
 
 
 def former_name(table: str) -> str:
-    """Name of the old table until its rows are copied."""
+    """Name of the old table during the copy."""
     return f"{table}__former"
 
 
 def rebuild(store: Store, table: str, *, rebuilt: bool) -> list[str]:
     """Give a table the key of this version. Returns a line for each step.
 
-    rebuilt: whether the table has its new key already, and only rows may be left to copy.
+    rebuilt: whether the table already has its new key, so that only rows may remain to copy.
 
-    Raises StoreError if the engine refuses; a later call goes on from there.
+    Raises StoreError if the engine refuses; a later call continues from there.
     """
     former, done = former_name(table), []
     if not rebuilt:

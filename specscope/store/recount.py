@@ -1,8 +1,8 @@
-"""Rows that the ledger counts and the store no longer has: found at start, written as losses.
+"""Find rows that the ledger counts but the store no longer has, and write them as losses.
 
-An engine that cannot read a part at its start sets it aside and goes on without the rows. A power
-loss may take whole parts. Neither leaves a trace where rows are counted by the ledger, so rows
-and ledger are compared: batches of the last hour always, all batches when a part was set aside.
+If the engine cannot read a part at its start, it sets the part aside and continues without its
+rows. A power loss may remove whole parts. The ledger notices neither, so a start compares rows with
+the ledger: batches of the last hour always, all batches if a part was set aside.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SELECT replica, boot, table, first_seq, count FROM loss FINAL WHERE reason = 'st
 
 
 def _missing(table: str) -> str:
-    """Batches with fewer rows than the ledger says. {since}, {kept_from}: ns."""
+    """Batches with fewer rows than in the ledger. {since}, {kept_from}: ns."""
     said, key, number = COUNTED[table]
     ledger = f"""
         SELECT replica, boot, number, first_seq, next_seq, {said} AS said, first_at, last_at
@@ -70,12 +70,11 @@ def _missing(table: str) -> str:
 
 
 def account(store: Store) -> int:
-    """Write a loss for every batch whose rows are gone, and for other parts that were set aside.
+    """Write a loss for every batch with missing rows, and for other parts that were set aside.
 
-    Of an embedded store: a server's replicas may lag behind each other. Repeating it changes
-    nothing; a part that was counted is renamed, and stays for a person to look at. Returns how
-    many rows are newly lost, as far as that is known.
-    Raises StoreError.
+    It is for embedded stores only, because a server's replicas may lag behind each other. It is
+    idempotent: a counted part is renamed, and stays for inspection. Returns the number of newly
+    lost rows, if known. Raises StoreError.
     """
     if not store.embedded:
         return 0
@@ -126,9 +125,9 @@ def _key(loss: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _of_part(store: Store, part: Path) -> dict[str, Any] | None:
-    """A loss for a part of a table whose rows cannot be told by batch; None for the others.
+    """A loss for a part of a table without batch numbers; None for other tables.
 
-    Rollups are computed again from rows. The part's own time makes the loss the same every time.
+    Rollups are computed again from rows. The loss has the part's own time, so a repeat is equal.
     """
     table = table_of(store, part)
     if table not in ("request", "device", "boot", "loss", "policy"):
@@ -141,7 +140,7 @@ def _of_part(store: Store, part: Path) -> dict[str, Any] | None:
 
 
 def table_of(store: Store, part: Path) -> str:
-    """The table that a part, set aside or not, belongs to; "" where that is not known."""
+    """The table of a part, set aside or not; "" if unknown."""
     tables = store.path / "data" / store.database
     folder = part.parent.parent.name
     for link in tables.iterdir() if tables.is_dir() else ():

@@ -1,12 +1,12 @@
 """Rollups of closed minutes, hours and blocks, from raw rows with FINAL.
 
-Rolling twice changes nothing: a row replaces the earlier one of its key. What is dirty is
-known from the ledger: the service's writer says which batches came in (`note`), and `recover`
-finds those that no rollup counts, whoever stored them.
+Rolling is idempotent: a row replaces the earlier one of its key. The ledger defines the dirty
+periods: the service's writer notes each new batch (`note`), and `recover` finds batches that no
+rollup counts, whoever stored them.
 
-No clock decides between two computations. A row's version is the number of batches that all
-services had noted before its rows were read: a computation that misses a batch always has a
-lower version than the one that the batch's own note leads to.
+Versions, not clocks, decide between two computations. A row's version is the number of batches that
+all services had noted before its rows were read. So a computation without some batch always has a
+lower version than the computation that follows the batch's own note.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DAY_NS = 86_400 * 10**9
 
 
 class Rolled(NamedTuple):
-    """How many of each were computed."""
+    """Numbers of computed minutes, hours and blocks."""
 
     minutes: int
     hours: int
@@ -41,7 +41,7 @@ class Rolled(NamedTuple):
 
 
 class Roller:
-    """Knows what is dirty; computes what is dirty and closed. `store` is its own session."""
+    """Track dirty periods, and compute them after they close. `store` is a separate session."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -57,30 +57,30 @@ class Roller:
         """By tick: the highest batch of each boot, until the rollups count it."""
 
     def note(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Rows that are in the ledger from now on; called by the writer's thread."""
+        """Note new rows of the ledger; called by the writer's thread."""
         with self._lock:
             self._came += rows
 
     def recover(self) -> None:
-        """Note every batch that the ledger has and the rollups do not count.
+        """Note every batch of the ledger that the rollups do not count.
 
-        Raises StoreError; then nothing is noted.
+        Raises StoreError and then notes nothing.
         """
         sources = ledger.behind(self._store)
         self._note(self._from_ledger(sources), time.monotonic_ns())
 
     def note_all(self) -> None:
-        """Note every raw row, whether the ledger knows it or not."""
+        """Note every raw row, in the ledger or not."""
         self._ticks += 1
         self._dirty.note_rows(self._store, Wait(self._ticks, time.monotonic_ns()), None)
 
     def tick(
         self, *, now: int | None = None, steady: int | None = None, everything: bool = False
     ) -> Rolled:
-        """Roll what is dirty and closed, or with `everything` open or not.
+        """Roll dirty periods that are closed; with `everything`, open ones too.
 
-        now: wall clock, ns since 1970; steady: a clock that is never set, ns. Raises StoreError;
-        what was not rolled then stays dirty.
+        now: wall clock, ns since 1970; steady: monotonic clock, ns. Raises StoreError; periods that
+        were not rolled stay dirty.
         """
         now = time.time_ns() if now is None else now
         steady = time.monotonic_ns() if steady is None else steady
@@ -134,7 +134,7 @@ class Roller:
             raise
 
     def _advance(self, came: Sequence[Mapping[str, Any]]) -> set[Source]:
-        """Move positions on. Returns boots whose batches do not follow on those known here."""
+        """Advance positions. Returns boots with a gap before their batches."""
         apart = set()
         for row in sorted(came, key=lambda row: int(row["number"])):
             source, number = _source(row), row["number"]
@@ -146,7 +146,7 @@ class Roller:
         return apart
 
     def _from_ledger(self, sources: Iterable[Source]) -> list[Stretch]:
-        """Batches that no rollup counts, of boots that other services stored before."""
+        """Batches outside the rollups, of boots that other services stored before."""
         wanted = list(sources)
         self._stored |= ledger.positions(self._store, wanted)
         rolled = ledger.summed(self._store, wanted, ROLLED)
@@ -167,7 +167,7 @@ class Roller:
             self._unsaid[source] = max(number, self._unsaid.get(source, 0))
 
     def _say(self) -> None:
-        """Raise the positions of all boots that batches came of."""
+        """Write the positions of all boots with new batches."""
         ledger.write(self._store, SEEN, {s: Position(n, 0) for s, n in self._unsaid.items()})
         ledger.write(
             self._store, STORED, {s: self._stored[s] for s in self._unsaid if s in self._stored}
@@ -175,9 +175,10 @@ class Roller:
         self._unsaid.clear()
 
     def _kept_from(self, now: int, steady: int) -> int:
-        """The oldest time whose rows are all still there.
+        """The oldest time whose rows are all still present.
 
-        A clock that is set forward ages nothing: what waits would count as rolled, and never be.
+        A clock that jumps forward must not age rows: waiting rows would count as rolled without
+        ever being rolled.
         """
         if self._clocks:
             wall, before = self._clocks
@@ -217,7 +218,7 @@ class Roller:
         return len(keys)
 
     def _mark(self) -> None:
-        """Say how far the rollups count each boot: what waits is not counted yet."""
+        """Write the rolled position of each boot, which stops before waiting rows."""
         oldest = self._dirty.oldest()
         counted: dict[Source, int] = {}
         for noted in [noted for noted in self._noted if noted < oldest]:
@@ -231,7 +232,7 @@ def _source(row: Mapping[str, Any]) -> Source:
 
 
 def _stretches(rows: Iterable[Mapping[str, Any]]) -> list[Stretch]:
-    """Rows of the ledger, together where they are of one boot and hour."""
+    """Merge rows of the ledger by boot and hour."""
     found: dict[tuple[Source, int | None], Stretch] = {}
     for row in rows:
         first = row["first_at"]
@@ -244,7 +245,7 @@ def _stretches(rows: Iterable[Mapping[str, Any]]) -> list[Stretch]:
 
 
 def roll(store: Store, *, everything: bool = False) -> Rolled:
-    """Roll what no rollup counts yet; with `everything` all raw rows, closed or not."""
+    """Roll all rows that no rollup counts yet; with `everything`, all raw rows, closed or not."""
     roller = Roller(store)
     roller.recover()
     if everything:

@@ -1,9 +1,8 @@
-"""The statements behind `roll`: raw rows with FINAL into one row per key.
+"""SQL for `roll`: raw rows with FINAL into one row per key.
 
-Each takes bound parameters, named in its comment, and writes rows of version {version}.
-Positions follow evaluator terms: a position is tested where all before it were kept; where
-the end of the text cut a round short (emitted < accepted + 1), what lies behind the last
-emitted token was never at risk.
+Each statement has bound parameters, named in its comment, and writes rows of version {version}.
+Positions follow the evaluator: a position is tested if all before it were accepted. If a text ended
+inside a round (emitted < accepted + 1), positions after the last emitted token were never at risk.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from specscope_hook.columns import columns, stored_name
 
 
 def insert(table: str, values: Mapping[str, str], source: str) -> str:
-    """INSERT of one row a group: each column of the table's record by its expression.
+    """INSERT of one row per group, with an expression for each column of the record.
 
-    values: an expression by stored column name; `version` is the caller's.
-    source: FROM and all that follows.
+    values: expression by stored column name; the caller gives `version`. source: FROM and the
+    clauses after it.
 
-    Raises ValueError when an expression is missing, or belongs to no column.
+    Raises ValueError if an expression is missing or has no column.
     """
     values = {**values, "version": "{version:UInt64}"}
     names = [stored_name(column.name) for column in columns(ROLLUPS[table])]
@@ -32,19 +31,19 @@ def insert(table: str, values: Mapping[str, str], source: str) -> str:
 
 
 def named(values: Mapping[str, str]) -> str:
-    """The expressions of a SELECT, each under its name and `_`: the bare name would stand for the
-    expression within the others."""
+    """The expressions of a SELECT, each named with a trailing `_`, because ClickHouse would
+    substitute the bare name inside other expressions."""
     return ",\n        ".join(f"{value} AS {name}_" for name, value in values.items())
 
 
 def of(row: str, names: Iterable[str]) -> dict[str, str]:
-    """These columns of a subquery that has them from `named`."""
+    """Columns of a subquery that `named` wrote."""
     return {name: f"{row}.{name}_" for name in names}
 
 
 def whole_sum(column: str, ran: str = "") -> str:
-    """Sum over rounds; unknown when it is in one that really ran that part: a sum over the known
-    ones would pass for the whole. ran: condition on such rounds; none ran gives 0."""
+    """Sum over rounds; NULL if a round that ran this part does not know its value, because a
+    partial sum would look complete. ran: condition on such rounds; without any, the sum is 0."""
     if not ran:
         return f"if(countIf(r.{column} IS NULL) = 0, sum(r.{column}), NULL)"
     unknown = f"countIf(r.{column} IS NULL AND {ran})"
@@ -63,7 +62,7 @@ TIMES = {
 
 
 def log_bin(milliseconds: str) -> str:
-    """Bin of a time in a log-histogram: within 1 % of every value that it holds."""
+    """Bin of a time in a log-histogram, within 1 % of all of its values."""
     return f"toInt16(ceil(log(greatest({milliseconds}, 1e-6)) / log(1.01 / 0.99)))"
 
 

@@ -1,8 +1,8 @@
-"""Tables that `roll` computes from the raw ones, each column once.
+"""The rollup tables, with each column declared once.
 
-Three grains: the block (experiments), the minute, and the hour. A row replaces an earlier
-one of the same key by its `version`, so rolling twice changes nothing. Histograms are
-logarithmic, bin = ceil(ln(ms) / ln(1.01 / 0.99)), since they merge exactly and give ranks.
+There are three grains: block (experiments), minute and hour. A row replaces an earlier one of the
+same key by its `version`, so rolling is idempotent. Histograms are logarithmic, bin = ceil(ln(ms) /
+ln(1.01 / 0.99)), because they merge exactly and give ranks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EPOCH = "hash of engine, versions, models and hardware; empty if the boot is not
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfBlock:
-    """Which block it was."""
+    """The key of a block."""
 
     epoch: str = column("label", "1", EPOCH)
     policy: int = column("u32", "1", "policy in force")

@@ -1,7 +1,7 @@
-"""Room on the disk of an embedded store: checked before every statement that writes.
+"""Check the free space of an embedded store's disk before every write.
 
-The engine (chDB 26.9) reports success for a table definition, and for an insert, that a full
-disk took with 0 bytes. So the store refuses to write while less than a floor is free.
+The engine (chDB 26.9) reports success even if a full disk stored 0 bytes of a table definition or
+of an insert. So the store refuses writes if less than a minimum is free.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ MIN_FREE_BYTES = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The disk that holds `path`, and the bytes that must stay free on it."""
+    """The disk of `path`, and its minimum of free bytes."""
 
     path: Path
     least: int = MIN_FREE_BYTES
 
     def free(self) -> int:
-        """Free bytes for this user; of the nearest folder that exists."""
+        """Free bytes for this user, at the nearest existing folder."""
         folder = self.path
         while not folder.exists():
             folder = folder.parent
@@ -33,11 +33,11 @@ class Room:
 
     @property
     def enough(self) -> bool:
-        """Whether the floor is kept."""
+        """Whether the minimum is free."""
         return self.free() >= self.least
 
     def require(self, what: str) -> None:
-        """Raise StoreFull if less than the floor is free."""
+        """Raise StoreFull if less than the minimum is free."""
         free = self.free()
         if free < self.least:
             raise StoreFull(

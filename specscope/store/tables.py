@@ -1,8 +1,8 @@
-"""Records to ClickHouse tables: types, keys, how long rows stay, and the text that makes them.
+"""ClickHouse tables from records: types, keys, retention and CREATE statements.
 
-One schema text serves the embedded engine, a server, and a cluster (replicated tables under
-a distributed one, sharded by replica). Tables replace by key: a row that is sent twice is
-stored once, as far as readers with FINAL can see.
+One schema serves the embedded engine, a server, and a cluster (replicated tables under a
+distributed one, sharded by replica). Tables replace rows by key, so readers with FINAL see a
+repeated row once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EMBEDDED_SETTINGS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a table is kept; `time` is the column that its age is told by."""
+    """The layout of a table; `time` is the column that defines a row's age."""
 
     order_by: tuple[str, ...]
     time: str = ""
@@ -190,7 +190,7 @@ def column_definition(column: Column) -> str:
 
 
 def create_table(table: str, *, embedded: bool) -> str:
-    """Text that makes a table in the current database, of the embedded engine or one server."""
+    """CREATE statement for the current database of the embedded engine or of one server."""
     layout = LAYOUTS[table]
     engine = f"ReplacingMergeTree({layout.version})"
     settings = [f"non_replicated_deduplication_window = {DEDUPLICATION_WINDOW}"]
@@ -200,7 +200,7 @@ def create_table(table: str, *, embedded: bool) -> str:
 
 
 def create_on_cluster(table: str, cluster: str, database: str) -> tuple[str, str]:
-    """Texts that make the replicated table of each shard, and the distributed one over it."""
+    """CREATE statements for the replicated table of each shard, and for the distributed table."""
     layout = LAYOUTS[table]
     where = f"ON CLUSTER `{cluster}`"
     path = f"/clickhouse/tables/{{shard}}/{database}/{table}"
@@ -215,12 +215,12 @@ def create_on_cluster(table: str, cluster: str, database: str) -> tuple[str, str
 
 
 def sorting_key(table: str) -> str:
-    """The key that rows replace each other by, as the engine spells it back."""
+    """The replacement key, in the engine's spelling."""
     return ", ".join(LAYOUTS[table].order_by)
 
 
 def time_to_live(table: str) -> str:
-    """When a row of a table that ages is due to go."""
+    """The TTL expression of a table with a limited age."""
     layout = LAYOUTS[table]
     return f"toDateTime({layout.time}) + INTERVAL {layout.days} DAY"
 
@@ -248,7 +248,7 @@ def _body(table: str, engine: str, own_settings: Iterable[str] = ()) -> str:
 
 
 def summary(record: type[Any]) -> str:
-    """The first line of a record's docstring, without its full stop."""
+    """The first line of a record's docstring, without its period."""
     return (record.__doc__ or "").strip().split("\n")[0].rstrip(".")
 
 
