@@ -1,8 +1,7 @@
-"""The sidecar's loop: drain the rings, make rows, sample devices, spool; ship beside it.
+"""The sidecar's loop: drain the rings, make rows, sample devices, spool; another thread ships.
 
-Nothing is kept between batches but what can be found again: a batch in the spool carries
-the ring's cursor, so an agent that is killed at any moment goes on where its last whole
-batch ends.
+The agent keeps no state between batches. A batch in the spool contains the ring's cursor, so a
+killed agent resumes after its last complete batch.
 """
 
 from __future__ import annotations
@@ -47,10 +46,10 @@ T = TypeVar("T")
 
 
 class Agent:
-    """One sidecar; `tick` is one turn of its loop."""
+    """One sidecar; `tick` runs its loop once."""
 
     def __init__(self, settings: AgentSettings, metrics: Metrics | None = None) -> None:
-        """Raises SpoolError if the spool cannot be had."""
+        """Raises SpoolError if the spool cannot be opened."""
         self.metrics = metrics or Metrics()
         self.spool = Spool.open(settings.spool, settings.spool_bytes)
         self.rings = Rings(settings.rings)
@@ -89,7 +88,8 @@ class Agent:
         )
 
     def run(self, stop: threading.Event) -> None:
-        """Turn until `stop` is set, then drain what is left and give it a moment to arrive."""
+        """Run until `stop` is set, then drain the rings and give the last batches a moment to
+        arrive."""
         self.sampler.start()
         if self.uplink:
             self.uplink.start()
@@ -102,7 +102,7 @@ class Agent:
         self.close()
 
     def tick(self) -> None:
-        """One turn: every ring drained once, the policy where it belongs. Nothing escapes."""
+        """Drain every ring once, and write the policy into the rings. Never raises."""
         self._survive("rings", self.rings.refresh)
         rings = self.rings.open
         device_rows = self._survive("devices", self._device_rows, rings) or {}
@@ -120,14 +120,14 @@ class Agent:
         self.health.forget(drained | followed | STAGES)
 
     def _device_rows(self, rings: Sequence[OpenRing]) -> dict[Source, list[dict[str, Any]]]:
-        """What the devices said since the last turn, by the replica that it goes with."""
+        """Device readings since the last turn, by replica."""
         living = [ring for ring in rings if ring.reader.writer_alive]
         if not living:
             self.sampler.forget()
         return rows_by_ring(self.sampler.take(), living)
 
     def close(self) -> None:
-        """Give everything back; what is not acknowledged stays in the spool."""
+        """Release everything; batches without acknowledgement stay in the spool."""
         self._watchdog.close()
         if self.uplink:
             self.uplink.close()
@@ -139,7 +139,8 @@ class Agent:
         self.spool.close()
 
     def _survive(self, stage: str, act: Callable[..., T], *arguments: object) -> T | None:
-        """Do it; whatever fails is counted, said once a minute, and tried again. None then."""
+        """Run a stage. A failure is counted, logged once a minute and retried; returns None
+        then."""
         self.health.doing(stage)
         try:
             answer = act(*arguments)
@@ -200,7 +201,7 @@ class Agent:
 
 
 def run(settings: AgentSettings, stop: threading.Event) -> None:
-    """Be the sidecar until `stop` is set. Raises AgentError if it cannot start."""
+    """Run the sidecar until `stop` is set. Raises AgentError if it cannot start."""
     agent = Agent(settings)
     if not settings.service:
         log.warning("SPECSCOPE_SERVICE is not set: batches stay in the spool %s", settings.spool)

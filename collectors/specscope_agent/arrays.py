@@ -1,4 +1,4 @@
-"""Numpy to Arrow, with what is unknown as null."""
+"""Convert numpy to Arrow, with unknown values as null."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def instants(values: NDArray[np.int64], unknown: NDArray[np.bool_] | None = None
 
 
 def looked_up(names: pa.Array, codes: NDArray[Any]) -> pa.Array:
-    """Names by code; null where the code lies outside the lookup."""
+    """Names by code; null if the code is outside the lookup."""
     outside = codes >= len(names)
     return names.take(pa.array(np.where(outside, 0, codes), mask=outside))
 

@@ -1,13 +1,13 @@
-"""One batch as a file: written whole or not at all, and checked when it is read.
+"""One batch as a file: written atomically, and checked on reading.
 
     8 bytes   MAGIC
-    4         CRC-32 of all that follows
+    4         CRC-32 of all bytes after it
     4         length of the header
-    header    JSON: source, number, record numbers, cursor, what has been said, tables
+    header    JSON: source, number, record numbers, cursor, notes already sent, tables
     tables    Arrow IPC streams in the header's order, without padding
 
-Integers are little-endian. The file is written under another name, synced and renamed, so
-a name that ends in `.batch` is a whole batch unless the disk lost it; the CRC says so.
+Integers are little-endian. The file is written under another name, synced and renamed. So a file
+`*.batch` is complete unless the disk lost data, which the CRC detects.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Batch:
 
 
 def write(path: Path, batch: Batch, *, sync: bool = True, over: bool = False) -> int:
-    """Put a batch into its file, replacing what was there; returns the file's bytes.
+    """Write a batch to its file, replacing an old one; returns the file's bytes.
 
-    sync: wait until it would survive the machine, not only this process
-    over: use the blocks of what is there, which is of no use any more
+    sync: wait until the file survives a crash of the machine
+    over: overwrite the blocks of the old file, which is useless
 
-    Raises OSError when the disk does not take it; what was there is left as it was, without `over`.
+    Raises OSError if the disk refuses it; without `over` the old file stays unchanged.
     """
     header = json.dumps(
         {
@@ -78,9 +78,9 @@ def write(path: Path, batch: Batch, *, sync: bool = True, over: bool = False) ->
 
 
 def read(path: Path) -> Batch | None:
-    """The batch in a file; None when it is torn or none at all.
+    """Read the batch of a file; None if it is truncated or no batch.
 
-    Raises OSError when it cannot be read.
+    Raises OSError if it cannot be read.
     """
     with files.open_regular(path) as file:
         raw = file.read(LARGEST_BYTES + 1)
@@ -101,11 +101,11 @@ def read(path: Path) -> Batch | None:
 
 
 def summary(path: Path) -> tuple[Batch, int] | None:
-    """A batch without the bytes of its tables, and its file's size; None when it is torn.
+    """Read a batch without the bytes of its tables, and its file's size; None if it is truncated.
 
-    Reads the file in pieces: what a spool holds is never in memory at once.
+    It reads the file in pieces, because a whole spool does not fit in memory.
 
-    Raises OSError when it cannot be read.
+    Raises OSError if it cannot be read.
     """
     with files.open_regular(path) as file:
         head = file.read(16)
@@ -123,9 +123,9 @@ def summary(path: Path) -> tuple[Batch, int] | None:
 
 
 def _parsed(header: bytes) -> tuple[Batch, list[int]] | None:
-    """The batch of a header, its tables without bytes, and how many bytes each has.
+    """The batch of a header, with empty tables, and the bytes of each table.
 
-    None when it is no header: whole, but of another version.
+    None if the header is from another version.
     """
     try:
         raw = json.loads(header)

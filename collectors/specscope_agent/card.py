@@ -1,4 +1,4 @@
-"""Bytes that a round had to move, from the model card of its Boot."""
+"""Bytes that a round had to move, from the model card of its boot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """What a Boot says about the models; None is unknown."""
+    """The models of a boot; unknown values are None."""
 
     parameters: float | None = None
     active_parameters: float | None = None
@@ -31,17 +31,17 @@ class ModelCard:
         return cls(has_draft=bool(boot.get("draft")), **{name: boot.get(name) for name in names})
 
     def model_bytes(self, *, k: Array, n_q: Array, n_kv: Array, draft_kv: Array) -> Array:
-        """Bytes by round, [R]; nan where the card leaves out what the sum needs.
+        """Bytes by round, [R]; nan if the card lacks a term of the sum.
 
         k:        [R] longest draft; the draft model's weights are read once for each position
         n_q:      [R] query tokens of the target's pass, prefill within the round included
         n_kv:     [R] sum of contexts
         draft_kv: [R] sum over sequences of k times context
 
-        Weights are read once a pass, the cache once, new entries written once. Of a
-        mixture of experts the share read is 1 - (1 - active / all) ** n_q: exact for a
-        dense model and for one token, and an upper bound between, since experts are
-        not drawn independently.
+        A pass reads the weights once and the cache once, and writes new entries once. For a mixture
+        of experts it reads the share 1 - (1 - active / all) ** n_q of the weights. That is exact
+        for a dense model and for one token. Otherwise it is an upper bound, because experts are not
+        drawn independently.
         """
         weights, per_token = self.parameters, self.kv_bytes_per_token
         if weights is None or per_token is None or self.bytes_per_weight is None:

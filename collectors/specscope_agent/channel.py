@@ -1,7 +1,6 @@
-"""A gRPC channel to the service: in the clear on this machine, verified by TLS beyond it.
+"""A gRPC channel to the service: unencrypted on this machine, verified by TLS beyond it.
 
-Files are read each time a channel is opened, so a renewed token or certificate is taken with
-the next stream.
+Each new channel reads the files again, so the next stream uses a renewed token or certificate.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _REMEDIES = {  # what gRPC writes when it finds no service, and what to do
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """How to know the service, and how it knows us."""
+    """Certificates and token of the connection to the service."""
 
     ca: Path | None = None
     """Who signs the service's certificate; None and no `system_ca`: no TLS."""
@@ -59,23 +58,23 @@ class Security:
 
     @property
     def verifies(self) -> bool:
-        """Whether TLS proves who the service is."""
+        """Whether TLS verifies the service."""
         return self.ca is not None or self.system_ca
 
     def check(self, address: str) -> None:
-        """Raises SettingsError for a token that would cross a network in the clear."""
+        """Raises SettingsError for a token that would cross a network unencrypted."""
         if self.token and not self.trusts(address):
             raise SettingsError(
                 f"SPECSCOPE_TOKEN_FILE would go to {address} in the clear: set SPECSCOPE_TLS_CA"
             )
 
     def trusts(self, address: str) -> bool:
-        """Whether what comes from the service may be followed: TLS verified it, or it is on
-        this machine."""
+        """Whether policies of the service are trusted: TLS verifies it, or it is on this
+        machine."""
         return self.verifies or is_loopback(address)
 
     def channel(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> Any:
-        """A channel. Raises AgentError if a file cannot be read."""
+        """Open a channel. Raises AgentError if a file cannot be read."""
         import grpc  # not before: settings are read and found wrong without it
 
         if not self.verifies:
@@ -86,7 +85,7 @@ class Security:
         return grpc.secure_channel(address, credentials, options=list(options))
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with each call. Raises AgentError if the token cannot be read."""
+        """Metadata of each call. Raises AgentError if the token cannot be read."""
         text = _read(self.token)
         if text is None:
             return ()
@@ -97,7 +96,7 @@ class Security:
 
 
 def refusal(address: str, code: str, details: str) -> str:
-    """Why a call to a service failed, in a line. code, details: gRPC's own."""
+    """The reason for a failed call, in a line. code, details: gRPC's own."""
     text = " ".join(details.split())
     if not text.startswith(("failed to connect", "errors resolving")):
         return f"the service at {address} answers {code}: {text}"
@@ -107,7 +106,7 @@ def refusal(address: str, code: str, details: str) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether host:port is on this machine, told by the address alone."""
+    """Whether host:port is a loopback address."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback

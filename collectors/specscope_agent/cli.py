@@ -37,7 +37,7 @@ def _settings() -> str:
 
 
 def agent(args: Namespace) -> int:
-    """Be the sidecar until SIGTERM or SIGINT; then drain what is left."""
+    """Run the sidecar until SIGTERM or SIGINT, then drain the rings."""
     from specscope_agent.settings import AgentSettings
 
     settings = AgentSettings.from_env(os.environ)  # a wrong one is said before the rest loads

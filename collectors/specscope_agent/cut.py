@@ -1,4 +1,4 @@
-"""One batch from a ring: what was pulled, transposed, encoded and small enough."""
+"""One batch from a ring: pulled, transposed, encoded and limited in size."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PULL_BYTES = 2 << 20  # of the ring; its rows take less once they are compressed
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A batch to be: from the cursor it was asked for to `cursor`."""
+    """A future batch, up to `cursor`."""
 
     cursor: Cursor
     tables: Mapping[str, pa.Table]
@@ -40,10 +40,9 @@ def cut(
     *,
     pull_bytes: int = PULL_BYTES,
 ) -> Cut:
-    """Pull once and make rows; at most LARGEST_BATCH_BYTES, if there is more than one record.
+    """Pull once and make rows; at most LARGEST_BATCH_BYTES if there is more than one record.
 
-    A record that cannot be made into rows is a loss of reason `corrupt`, and never stops
-    those behind it.
+    A record that gives no rows is a loss of reason `corrupt`; the records after it still count.
     """
     source, limit = ring.source, pull_bytes
     while True:

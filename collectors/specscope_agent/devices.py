@@ -1,4 +1,4 @@
-"""Rows of `device`: each reading goes with the replica that runs on the device."""
+"""Rows of `device`: assign each reading to the replica on the device."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from specscope_agent.source import Source
 def rows_by_ring(
     readings: Iterable[Reading], rings: Sequence[OpenRing]
 ) -> dict[Source, list[dict[str, Any]]]:
-    """Rows of `device` by the source whose batches carry them.
+    """Rows of `device` by the source whose batches contain them.
 
-    A device that no Boot names goes with the newest ring; without a ring there is nobody to
-    say it for, and the reading is left out.
+    A device that no boot names belongs to the newest ring. Without a ring its reading is dropped.
     """
     rows: dict[Source, list[dict[str, Any]]] = {}
     for reading in readings if rings else ():

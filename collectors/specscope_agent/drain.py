@@ -1,4 +1,4 @@
-"""From a ring into the spool: batches while it lives, an end when its writer is gone."""
+"""Drain a ring into the spool: batches while its writer runs, then an end record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Watcher = Callable[[OpenRing, Cut], None]
 
 
 class Drain:
-    """Empties rings into a spool; what watches the rows sees each batch once it is safe."""
+    """Empty rings into a spool; observers see each batch after it is on disk."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Drain:
         watchers: Sequence[Watcher] = (),
         held: Callable[[], Held | None] = lambda: None,
     ) -> None:
-        """held: the last time that the guardrail lowered k, which each boot says once."""
+        """held: the last action of the guardrail, which each boot reports once."""
         self._rings = rings
         self._spool = spool
         self._metrics = metrics
@@ -43,9 +43,9 @@ class Drain:
         self._held = held
 
     def empty(self, ring: OpenRing, device_rows: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Everything that the ring holds now. Raises SpoolError, and the ring keeps it then.
+        """Spool all records of the ring. Raises SpoolError; then the ring keeps them.
 
-        device_rows: rows of `device` that go with the first batch
+        device_rows: rows of `device` for the first batch
         """
         dead = not ring.reader.writer_alive  # before pulling, so that an empty pull means done
         rows = list(device_rows)
@@ -62,7 +62,7 @@ class Drain:
             self._finish(ring)
 
     def _keep(self, ring: OpenRing, made: Cut, device_rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Spool what was cut, then give its space back; False if it is nothing."""
+        """Spool a cut batch, then release its space in the ring; False for an empty one."""
         newest = self._spool.newest(ring.source)
         encoded, said = list(made.encoded), set[str]()
         if BOOT not in newest.said:
@@ -88,7 +88,7 @@ class Drain:
         return True
 
     def _finish(self, ring: OpenRing) -> None:
-        """A ring that is drained and whose writer is gone: say how it ended, then remove it."""
+        """Finish a drained ring without a writer: record its end, then remove it."""
         newest = self._spool.newest(ring.source)
         if END not in newest.said:
             if (ring.reader.ended or ring.reader.fault_text) and ring.reader.tail_known:
@@ -100,10 +100,10 @@ class Drain:
             self._spool.forget(ring.source)
 
     def finish_orphans(self, followed: Set[Source] = frozenset()) -> None:
-        """Sources in the spool whose ring is gone, with the machine's memory for instance, and
-        those of rings that nobody can read.
+        """Finish sources in the spool whose ring has disappeared (after a reboot, for example) or
+        is unreadable.
 
-        followed: those that have no ring and are no orphans
+        followed: sources without a ring that are no orphans
         """
         for source in self._rings.give_up_damaged():
             if END not in self._spool.newest(source).said:

@@ -1,7 +1,7 @@
-"""What can go wrong in the sidecar.
+"""Exceptions of the sidecar.
 
 AgentError
-├── SpoolError     the spool cannot be made, or its disk is gone
+├── SpoolError     the spool cannot be created, or its disk has failed
 └── ProtocolError  an answer of the service cannot be read
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 
 class AgentError(Exception):
-    """Root of everything the sidecar raises."""
+    """Root of all exceptions of the sidecar."""
 
 
 class SpoolError(AgentError):
-    """The spool cannot be made, read or written."""
+    """The spool cannot be created, read or written."""
 
 
 class ProtocolError(AgentError):
-    """The service's answer is no message of the contract, or was damaged on its way."""
+    """The service's answer is not a valid message, or was damaged in transit."""

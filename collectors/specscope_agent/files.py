@@ -1,4 +1,4 @@
-"""Files of the sidecar: private, replaced whole or not at all, and read only if they are files."""
+"""Files of the sidecar: private, replaced atomically, and read only if they are regular files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 
 def replace(path: Path, pieces: Iterable[bytes], *, sync: bool) -> None:
-    """Put a file in the place of what was there.
+    """Replace a file atomically.
 
-    sync: wait until it would survive the machine, not only this process
+    sync: wait until it survives a crash of the machine
 
-    Raises OSError when the disk does not take it; what was there is then left as it was.
+    Raises OSError if the disk refuses it; then the old file stays unchanged.
     """
     new = path.with_suffix(".new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -35,7 +35,7 @@ def replace(path: Path, pieces: Iterable[bytes], *, sync: bool) -> None:
 
 
 def overwrite(path: Path, pieces: Iterable[bytes]) -> None:
-    """Put a file into the blocks that one which is of no use has already. Raises OSError."""
+    """Overwrite the blocks of a useless file. Raises OSError."""
     with open_regular(path, os.O_WRONLY) as file:
         file.writelines(pieces)
         file.truncate()
@@ -44,7 +44,7 @@ def overwrite(path: Path, pieces: Iterable[bytes]) -> None:
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> BinaryIO:
-    """Open what must be a file: a pipe would hold us for ever. Raises OSError."""
+    """Open a regular file; a pipe would block forever. Raises OSError."""
     number = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(number).st_mode):
         os.close(number)
@@ -53,12 +53,12 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> BinaryIO:
 
 
 def make_folder(path: Path) -> None:
-    """A folder of our own, if it is not there. Raises OSError."""
+    """Create a private folder if it is missing. Raises OSError."""
     path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
 
 
 def sync_folder(path: Path) -> None:
-    """Wait until the names in a folder would survive the machine. Raises OSError."""
+    """Wait until the names in a folder survive a crash of the machine. Raises OSError."""
     number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(number)

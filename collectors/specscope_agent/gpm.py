@@ -1,7 +1,7 @@
 """Means over a window from NVML's GPM counters; Hopper and newer.
 
-A window is the difference of two samples. The driver refreshes them about every 100 ms, so
-a window says what regime a device is in over a second; it never resolves a round.
+A window is the difference of two samples. The driver refreshes them about every 100 ms, so a window
+describes a device over a second, never a single round.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIELDS = tuple((field, unit) for _, field, unit, _ in _METRICS)
 
 
 class Value(NamedTuple):
-    """A mean over a window; `error` is NVML's number where there is none, else 0."""
+    """A mean over a window; `error` is NVML's error number if there is none, else 0."""
 
     field: str
     value: float | None
@@ -46,10 +46,10 @@ class Window(NamedTuple):
 
 
 class Gpm:
-    """Adjoining windows of one device or MIG instance."""
+    """Consecutive windows of one device or MIG instance."""
 
     def __init__(self, handle: Any, gpu_instance: int | None) -> None:
-        """handle: of the whole device, for a MIG instance too. Raises NVMLError."""
+        """handle: handle of the whole device, also for a MIG instance. Raises NVMLError."""
         self._handle = handle
         self._gpu_instance = gpu_instance
         self._began = pynvml.nvmlGpmSampleAlloc()
@@ -61,9 +61,10 @@ class Gpm:
         self._began_s: float | None = None
 
     def next_window(self) -> Window | None:
-        """Means since the call before; None at the first call and within the driver's refresh.
+        """Means since the previous call; None at the first call and within the driver's refresh
+        time.
 
-        Raises NVMLError, after which the next window begins anew.
+        Raises NVMLError; then the next call starts a new window.
         """
         now = time.monotonic()
         if self._began_s is not None and now - self._began_s < SHORTEST_WINDOW_S:
@@ -94,14 +95,15 @@ class Gpm:
         )
 
     def close(self) -> None:
-        """Give both samples back, whatever the driver says of the first."""
+        """Release both samples, even if the driver reports an error."""
         for sample in (self._began, self._spare):
             with suppress(pynvml.NVMLError):
                 pynvml.nvmlGpmSampleFree(sample)
 
 
 def _value(field: str, unit: str, error: int, value: float) -> Value:
-    """Where the counters did not run the driver divides by nothing, and says it succeeded."""
+    """Check a value: if the counters did not run, the driver divides by zero and reports
+    success."""
     if not error and not math.isfinite(value):
         error = pynvml.NVML_ERROR_NO_DATA
     return Value(field, None if error else value, unit, error)

@@ -1,15 +1,14 @@
-"""Target-only decoding, at once, where speculation hurts: lowers k, never raises it.
+"""The guardrail: switch to target-only decoding if speculation does harm. It never raises k.
 
-A policy may carry limits:
+A policy may contain limits:
 
     "guardrail": {"gap_p95_ms": 60, "ttft_p95_ms": 800, "tokens_per_round": 1.4}
 
-A minute breaches where more than a tenth of its chunk gaps or first tokens took longer than
-the limit (twice what a p95 allows), or where speculative rounds emitted under nine tenths of
-the tokens per round that break even. Three such minutes in a row put k = 0 in force, outside
-any experiment, so that no estimate uses what follows. After half an hour the policy as it
-was written gets another try; each further time the wait doubles, up to a day. Each time is said
-once a boot, as a loss of the pairs that it cut short.
+A minute breaches a limit in two cases: over 10 % of its chunk gaps or first tokens exceed the limit
+(twice as many as a p95 allows), or speculative rounds emit under 90 % of the break-even tokens per
+round. After three such minutes in a row k = 0 is in force, outside any experiment, so no estimate
+uses the following rounds. After half an hour the original policy gets another try. Each further
+wait doubles, up to a day. Each boot records each action once, as a loss of the interrupted pairs.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ LARGEST = 1_000_000_000  # of a limit: ms of eleven days
 
 
 def machine_start() -> str:
-    """Identifier of this start of the machine, within which the monotonic clock goes on."""
+    """Identifier of this start of the machine, the validity of its monotonic clock."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -46,7 +45,7 @@ def machine_start() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a minute may not exceed; None is no limit."""
+    """Limits for a minute; None is no limit."""
 
     gap_p95_ms: float | None = None
     ttft_p95_ms: float | None = None
@@ -54,9 +53,9 @@ class Limits:
 
     @classmethod
     def of(cls, policy: str) -> Self:
-        """The limits in a policy's JSON; none when it names none.
+        """Read the limits of a policy's JSON.
 
-        Raises PolicyError for one that is no number above 0 and up to 10^9.
+        Raises PolicyError for a limit that is no number above 0 and up to 10^9.
         """
         named = (json.loads(policy) if policy else {}).get("guardrail") or {}
         if not isinstance(named, dict):
@@ -84,7 +83,7 @@ class Minute:
     emitted: int = 0
 
     def add(self, tables: Mapping[str, pa.Table], limits: Limits) -> None:
-        """Count a batch's rows. Rounds at k = 0 are not speculation's doing."""
+        """Count a batch's rows, except rounds at k = 0."""
         if "round" in tables:
             rows = {n: _numbers(tables["round"], n) for n in ("k", "batch", "emitted", "wall_us")}
             speculative = rows["k"] > 0
@@ -100,7 +99,7 @@ class Minute:
             self.late_first_tokens += int((waited > limits.ttft_p95_ms).sum())
 
     def breach(self, limits: Limits) -> str:
-        """What it exceeded; empty if nothing or where it saw too little."""
+        """The exceeded limit; empty for none, or with too few rows."""
         if self.gaps >= FEWEST and self.long_gaps > LONGER_SHARE * self.gaps:
             return f"{self.long_gaps} of {self.gaps} chunk gaps over {limits.gap_p95_ms} ms"
         if (
@@ -118,7 +117,7 @@ class Minute:
 
 
 class Held(NamedTuple):
-    """One time that k = 0 was put in force. fired_at, until: ns since 1970."""
+    """One action of the guardrail. fired_at, until: ns since 1970."""
 
     policy: int
     fired_at: int
@@ -127,18 +126,18 @@ class Held(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is known by among the things that are said once a boot."""
+        """Its name among the notes that each boot sends once."""
         return f"guardrail {self.fired_at}"
 
     @property
     def detail(self) -> str:
-        """For the row of `loss`, as JSON: which policy was lowered, until when, and why."""
+        """Detail of its `loss` row, as JSON: the policy, the end and the reason."""
         return json.dumps({"policy": self.policy, "until": self.until, "reason": self.reason})
 
 
 @dataclass(slots=True)
 class Guardrail:
-    """Watches what is drained; `lowered` is the policy to follow while it holds."""
+    """Watch the drained rows; `lowered` is the policy to follow while k = 0 is in force."""
 
     path: Path  # what it holds is kept here, so a restart does not raise k
     clock: Callable[[], float] = time.monotonic
@@ -159,7 +158,7 @@ class Guardrail:
     _until: float = 0.0
 
     def follow(self, policy: str) -> None:
-        """Watch over another policy; a new one starts with a clean slate."""
+        """Watch another policy; a new one starts without history."""
         if policy == self._policy:
             return
         self._policy, self._limits = policy, Limits.of(policy)
@@ -178,12 +177,12 @@ class Guardrail:
             pass  # it has never held here, or the file is not ours
 
     def observe(self, tables: Mapping[str, pa.Table]) -> None:
-        """Count rows that have just been drained."""
+        """Count newly drained rows."""
         if self._limits != Limits():
             self._minute.add(tables, self._limits)
 
     def turn(self) -> bool:
-        """Close a minute that is over; True if this has just lowered k."""
+        """Close a finished minute; True if this lowered k."""
         if self.clock() < self._minute_ends:
             return False
         minute, self._minute = self._minute, Minute()
@@ -200,12 +199,12 @@ class Guardrail:
 
     @property
     def holds(self) -> bool:
-        """Whether k = 0 is in force; no longer than the longest wait, whatever a file said."""
+        """Whether k = 0 is in force, limited to the longest wait."""
         return 0 < self._until - self.clock() <= LONGEST_WAIT_S
 
     @property
     def lowered(self) -> str:
-        """The policy with every k at 0 and no experiment; empty while the guardrail is quiet."""
+        """The policy with every k at 0 and no experiment; empty while the guardrail is inactive."""
         if not self.holds:
             return ""
         policy: dict[str, Any] = json.loads(self._policy)
@@ -230,5 +229,5 @@ class Guardrail:
 
 
 def _numbers(table: pa.Table, name: str) -> Any:
-    """A column as float64, unknown as nan."""
+    """A column as float64, with nan for unknown values."""
     return table.column(name).cast(pa.float64()).to_numpy()

@@ -1,8 +1,8 @@
-"""Whether the sidecar still works: what its probes are told, and an end to what does not.
+"""The sidecar's health for its probes, and a watchdog.
 
-A *stuck* sidecar has a stage of its loop that does not come back, or a thread that has died; only
-a restart helps, so the watchdog ends the process after a while: what it holds is in the spool. A
-*failing* one turns, but a stage of its work has failed at every try for a minute.
+A *stuck* sidecar has a stage that does not return, or a dead thread. Only a restart helps, so the
+watchdog ends the process after a while; its batches are in the spool. A *failing* sidecar runs, but
+a stage has failed at every try for a minute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EXIT_STATUS = 70  # of a process that gave itself up
 
 @dataclass(slots=True)
 class Health:
-    """Written by the loop, read by whoever asks; all times by the monotonic clock."""
+    """Health state, written by the loop and read by probes; all times are monotonic."""
 
     clock: Callable[[], float] = time.monotonic
     threads: dict[str, threading.Thread] = field(default_factory=dict)
@@ -37,29 +37,29 @@ class Health:
     _failing: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     def doing(self, stage: str) -> None:
-        """The loop begins a stage, to be named if it does not come back."""
+        """Note the begin of a stage, to name it if it does not return."""
         self._beat, self._doing = self.clock(), stage
 
     def worked(self, stage: str) -> None:
-        """A stage came to its end."""
+        """Note the success of a stage."""
         self._failing.pop(stage, None)
 
     def failed(self, stage: str, reason: str) -> None:
-        """A stage did not."""
+        """Note the failure of a stage."""
         began, _ = self._failing.get(stage, (self.clock(), ""))
         self._failing[stage] = (began, reason)
 
     def forget(self, stages: set[str]) -> None:
-        """Keep nothing of stages that are not among these: their rings are gone."""
+        """Forget all stages except these; the rings of the others were removed."""
         self._failing = {name: why for name, why in self._failing.items() if name in stages}
 
     @property
     def stuck_s(self) -> float:
-        """For how long the loop has not begun a stage; 0 before its first."""
+        """Seconds since the loop began a stage; 0 before its first."""
         return 0.0 if self._beat is None else self.clock() - self._beat
 
     def stuck(self) -> list[str]:
-        """What only a restart mends."""
+        """Problems that only a restart solves."""
         reasons = []
         if self.stuck_s > STUCK_S:
             reasons.append(f"the loop stands still at {self._doing} for {self.stuck_s:.0f} s")
@@ -69,7 +69,7 @@ class Health:
         return reasons
 
     def problems(self) -> list[str]:
-        """All that is wrong: what is stuck, and stages that have failed for a minute."""
+        """All problems: stuck parts, and stages that have failed for a minute."""
         now = self.clock()
         return self.stuck() + [
             f"{stage} has failed for {now - began:.0f} s: {reason}"
@@ -79,7 +79,7 @@ class Health:
 
 
 class Watchdog:
-    """Ends the process when it is stuck for good, so that what supervises it starts a new one."""
+    """End a permanently stuck process, so that its supervisor restarts it."""
 
     def __init__(self, health: Health, exit: Callable[[int], object] = os._exit) -> None:
         self._health, self._exit = health, exit
@@ -103,7 +103,7 @@ class Watchdog:
             self.look(self._health.clock() - stuck_since)
 
     def look(self, stuck_s: float) -> None:
-        """Say what is stuck once, with every thread's stack; end the process after a while."""
+        """Log a stuck part once, with the stack of every thread; end the process after a while."""
         if not self._said:
             self._said = True
             log.error("%s", "; ".join(self._health.stuck()))

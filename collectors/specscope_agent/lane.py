@@ -1,10 +1,10 @@
 """The batches of one source on disk, in the order of their numbers.
 
     <spool>/<replica>-<boot>/000000000042.batch    not yet acknowledged
-                             acknowledged.state    newest batch, once none is left: its cursor
+                             acknowledged.state    cursor of the newest batch, if none waits
 
-The newest batch's cursor is the truth about the ring: what lies behind it is in a batch,
-what lies ahead is not.
+The cursor of the newest batch defines the position in the ring: earlier records are in a batch,
+later ones are not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OF_RECORDS = ("round", "request_part", "request")  # tables whose rows are told 
 
 @dataclass(slots=True)
 class Entry:
-    """What is remembered of a batch on disk."""
+    """Metadata of a batch on disk."""
 
     number: int
     first_seq: int
@@ -51,7 +51,7 @@ class Entry:
 
 
 class Lane:
-    """Batches of one source that wait for their acknowledgement."""
+    """Batches of one source that wait for acknowledgement."""
 
     def __init__(self, spool: Path, source: Source) -> None:
         self.source = source
@@ -63,9 +63,9 @@ class Lane:
 
     @classmethod
     def load(cls, folder: Path) -> Lane | None:
-        """What a folder holds, torn batches left out; None if that is nothing.
+        """Load the complete batches of a folder; None if there are none.
 
-        A torn file at the tail was never counted: it goes, and its records are read from
+        A truncated file at the end was never counted. It is deleted, and its records are read from
         the ring again. One in the middle leaves a hole in the numbers; see `holes`.
         """
         whole: list[tuple[Batch, int]] = []
@@ -101,10 +101,10 @@ class Lane:
         return lane
 
     def holes(self) -> list[tuple[int, int | None, int]]:
-        """Numbers missing among those that wait, each with the first and the next record.
+        """Missing numbers among the waiting batches, each with its first and next record.
 
-        All that is missing is put into the first number of a hole, the others are empty.
-        The first record is None if not even that is known.
+        The first number of a hole gets all missing records, the others none. The first record is
+        None if it is unknown.
         """
         found: list[tuple[int, int | None, int]] = []
         entries = list(self.entries.values())
@@ -120,13 +120,13 @@ class Lane:
         return found
 
     def put(self, batch: Batch) -> Entry:
-        """Write a batch: the next one, or an old number anew. Raises OSError."""
+        """Write the next batch, or replace an old number. Raises OSError."""
         make_folder(self.folder)
         return self._remember(batch, batchfile.write(self._path(batch.number), batch))
 
     def put_over(self, batch: Batch) -> Entry:
-        """Write a batch in the place of its file, which is damaged; if even that finds no room,
-        remember it alone: the next agent finds the file as damaged as this one."""
+        """Overwrite the damaged file of a batch. If the disk has no room even for that, keep the
+        batch only in memory; the next agent finds the same damaged file."""
         try:
             size = batchfile.write(self._path(batch.number), batch, over=True)
         except OSError:
@@ -145,11 +145,11 @@ class Lane:
         return entry
 
     def read(self, number: int) -> Batch | None:
-        """A batch that waits; None if its file has been torn since. Raises OSError."""
+        """Read a waiting batch; None if its file is damaged now. Raises OSError."""
         return batchfile.read(self._path(number))
 
     def next_waiting(self, after: int) -> int:
-        """The lowest number above `after` that waits; 0 if there is none."""
+        """The lowest waiting number above `after`; 0 if there is none."""
         number = max(after + 1, next(iter(self.entries), 0))
         while number <= self.newest.number:
             if number in self.entries:
@@ -158,7 +158,7 @@ class Lane:
         return 0
 
     def acknowledge(self, numbers: Sequence[int]) -> None:
-        """Delete batches that the store has. Raises OSError."""
+        """Delete acknowledged batches. Raises OSError."""
         if self.newest.number in numbers:
             # A cursor that the machine took with it would point into a ring that it took too.
             state = self.folder / _STATE
@@ -172,15 +172,15 @@ class Lane:
                 self._path(number).unlink(missing_ok=True)
 
     def follows(self, number: int, next_seq: int) -> bool:
-        """Whether a batch that the store has under this number can be one of ours."""
+        """Whether the store's batch of this number can come from this spool."""
         entry = self.entries.get(number)
         return number <= self.newest.number and (entry is None or entry.next_seq == next_seq)
 
     def renumber(self, after: int, next_seq: int) -> None:
-        """Put all that waits behind a number and record that the store has. Raises OSError.
+        """Renumber all waiting batches after the store's last number and record. Raises OSError.
 
-        For a spool that was lost: the ring was then read from where it had been released,
-        and what came before was taken for lost although the store has it.
+        It is for a lost spool. The ring was then read from its released position, and earlier
+        records counted as lost although the store has them.
         """
         shift = after + 1 - next(iter(self.entries), after + 1)
         for number in reversed(list(self.entries)):
@@ -216,9 +216,10 @@ def _bare(batch: Batch) -> Batch:
 
 
 def _since(batch: Batch, number: int, next_seq: int) -> tuple[Encoded, ...]:
-    """Its tables under another number, with losses only of records from `next_seq` on.
+    """A batch's tables under another number, with losses only from `next_seq` on.
 
-    If the store has all of its records, it brings none again: the ledger would count them twice.
+    If the store has all of its records, the batch has no rows, because the ledger would count them
+    twice.
     """
     tables = []
     for table in batch.tables:

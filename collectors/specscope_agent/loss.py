@@ -16,9 +16,9 @@ Row = dict[str, Any]
 
 @dataclass(slots=True)
 class Losses:
-    """Losses of one source, gathered while a batch is made.
+    """Losses of one source, collected during a batch.
 
-    lost_at: when they were seen, ns since 1970
+    lost_at: time of detection, ns since 1970
     """
 
     source: Source
@@ -35,9 +35,9 @@ class Losses:
         at: int | None = None,
         number: int | None = None,
     ) -> None:
-        """One loss; `reason` is one of LOSS_REASONS.
+        """Add a loss; `reason` is one of LOSS_REASONS.
 
-        at: when, where that is known better; number: of the batch that held what is lost
+        at: time of the loss, if known. number: number of the batch that held the records
         """
         self.rows.append(
             {

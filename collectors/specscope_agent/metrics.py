@@ -1,4 +1,4 @@
-"""The sidecar's own Prometheus metrics: what it did, what it lost, how far behind it is."""
+"""The sidecar's own Prometheus metrics: work, losses and lag."""
 
 from __future__ import annotations
 

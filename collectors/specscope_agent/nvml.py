@@ -1,7 +1,7 @@
-"""NVIDIA devices through NVML: which there are, and what each says now.
+"""NVIDIA devices and their current values through NVML.
 
-Devices before Hopper report neither memory nor SM nor tensor activity here, only whether a
-kernel ran and whether memory was touched; a row then says so in place of the value.
+Devices before Hopper report no memory, SM or tensor activity, only whether a kernel ran and whether
+memory was accessed. A row then has the reason instead of the value.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Gpu:
     """It answers nothing any more, for a reason that may pass: off the bus, reset, reconfigured."""
 
     def read(self, now: int) -> list[Reading]:
-        """Every field once; `now` in ns since 1970. Never raises for what the device answers."""
+        """Read every field once; `now` in ns since 1970. Never raises for errors of the device."""
         readings = [self._instant(field, now) for field in self.fields]
         reasons = {reading.reason for reading in readings}
         self.lost = "" not in reasons and not reasons <= STANDING
@@ -89,9 +89,9 @@ class Gpu:
 
 
 def open_gpus() -> list[Gpu]:
-    """Every device that is visible here. Raises NVMLError if there is no driver.
+    """Open every visible device. Raises NVMLError without a driver.
 
-    A device that cannot be opened, such as one that was lost, is a reason beside the others.
+    A device that cannot be opened, such as a lost one, becomes a device with a reason.
     """
     pynvml.nvmlInit()
     gpus: list[Gpu] = []
@@ -107,7 +107,7 @@ def open_gpus() -> list[Gpu]:
 
 
 def visible() -> list[str]:
-    """Names of what `open_gpus` would find now. Raises NVMLError."""
+    """Names of the devices that `open_gpus` would find now. Raises NVMLError."""
     return [
         part
         for name, handle, error in _devices()
@@ -116,9 +116,9 @@ def visible() -> list[str]:
 
 
 def close_gpus(gpus: list[Gpu]) -> None:
-    """Give everything back; what is lost already stays lost.
+    """Close all devices, and ignore errors of lost ones.
 
-    The driver's library counts who has opened it: one that stays open never sees the driver anew.
+    NVML counts its openings, so an unclosed one would never see a new driver.
     """
     for gpu in gpus:
         gpu.close()
@@ -140,7 +140,7 @@ def _devices() -> Iterator[Found]:
 
 
 def _instances(name: str, handle: Any) -> Iterator[Found]:
-    """The MIG instances of a device; none where it is not split."""
+    """The MIG instances of a device; none if it is not partitioned."""
     if not _in_mig_mode(handle):
         return
     for index in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
@@ -163,7 +163,7 @@ def _unopened(name: str, error: pynvml.NVMLError) -> Gpu:
 
 
 def _open_gpu(uuid: str, handle: Any) -> list[Gpu]:
-    """The device, and its instances where it is split."""
+    """Open a device and its MIG instances."""
     if not _in_mig_mode(handle):
         return [Gpu(uuid, handle, None, INSTANT, *_gpm(handle, None))]
     found = [Gpu(uuid, handle, None, INSTANT, None, "")]
@@ -177,7 +177,7 @@ def _open_gpu(uuid: str, handle: Any) -> list[Gpu]:
 
 
 def _gpm(handle: Any, gpu_instance: int | None) -> tuple[Gpm | None, str]:
-    """The counters of a device or of a part of it, or why there are none."""
+    """The GPM counters of a device or MIG instance, or the reason for none."""
     if reason := _no_gpm(handle):
         return None, reason
     try:

@@ -1,4 +1,4 @@
-"""What a device is asked at an instant, and an answer: a value, or the reason why there is none."""
+"""Instant fields of a device, and their readings: a value, or the reason for none."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STANDING = {  # looking for the device again would change nothing
 
 
 class Reading(NamedTuple):
-    """A value of one field, or the reason why there is none."""
+    """A value of one field, or the reason for none."""
 
     uuid: str
     gpu_instance: int | None
@@ -41,7 +41,7 @@ class Reading(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One thing to ask a device for at an instant."""
+    """One field to read at an instant."""
 
     name: str
     unit: str
@@ -49,7 +49,7 @@ class Field(NamedTuple):
 
 
 def _memory_used(gpu: Any) -> int:
-    """Devices that share the host's memory succeed, and say that it is not available."""
+    """Used memory. Devices that share the host's memory report success without a value."""
     used = int(pynvml.nvmlDeviceGetMemoryInfo(gpu).used)
     if used == pynvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
@@ -76,5 +76,5 @@ OF_AN_INSTANCE = tuple(field for field in INSTANT if field.name == "memory_used"
 
 
 def why(error: pynvml.NVMLError) -> str:
-    """An error of NVML in a few words, the same for the same cause."""
+    """An NVML error in a few words, equal for equal causes."""
     return _REASONS.get(error.value, str(error))

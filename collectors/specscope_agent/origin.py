@@ -1,4 +1,4 @@
-"""What a ring says beside its records: the Boot, the model card, the dictionaries."""
+"""The header of a ring: the boot, the model card and the dictionaries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Dictionaries = tuple[dict[int, str], dict[int, str], dict[int, str]]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where records come from, as it stood when the ring was last looked at."""
+    """The origin of records, as of the last look at the ring."""
 
     boot: Mapping[str, Any]
     card: ModelCard
@@ -31,7 +31,7 @@ class Origin:
 
     @classmethod
     def of(cls, reader: RingReader) -> Self:
-        """Raises CorruptRing when the ring's header does not name its columns."""
+        """Raises CorruptRing if the ring's header does not name its columns."""
         boot, dictionaries = reader.boot, _dictionaries(reader)
         layout = RecordLayout.of(boot)
         if unknown := layout.unknown():
@@ -45,7 +45,7 @@ class Origin:
         )
 
     def refreshed(self, reader: RingReader) -> Self:
-        """With the names that have been added since; the same object where none were."""
+        """The origin with newly added names; the same object if there are none."""
         dictionaries = _dictionaries(reader)
         if dictionaries == self.dictionaries:
             return self
@@ -53,7 +53,7 @@ class Origin:
 
     @property
     def classes_full(self) -> bool:
-        """Whether a class that came later is `other`."""
+        """Whether further classes become `other`."""
         return len(self.dictionaries[0]) >= CLASSES_MAX
 
 

@@ -20,10 +20,10 @@ NO_GAP = np.iinfo(np.int64).min
 
 
 def part_columns(rounds: Rounds, names: Names) -> dict[str, Any]:
-    """Columns of `request_part` but its source.
+    """Columns of `request_part` without its source.
 
-    A part ends where its request's rounds in the batch do, where the policy, pair or arm
-    changes, and after a round in which the sequence ended, so `end` holds for the part.
+    A part ends with its request's last round in the batch, before a change of policy, pair or arm,
+    and after a round in which the sequence ended. So `end` is valid for the part.
     """
     values = rounds.sequences
     order, opens = _by_request(values["requests"])
@@ -56,8 +56,7 @@ def part_columns(rounds: Rounds, names: Names) -> dict[str, Any]:
 
 
 def _by_request(requests: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Order that brings each request's rounds together and keeps them in sequence, and
-    where, in that order, a request begins."""
+    """A stable order that groups rounds by request, and the index at which each request begins."""
     codes = pa.array(requests).dictionary_encode().indices.to_numpy()
     # Small integers are sorted by radix, four times faster than 64-bit hashes.
     if len(codes) and codes.max() < 1 << 16:
@@ -91,7 +90,7 @@ def _spelled_out(
     order: NDArray[np.int64],
     starts: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    """Starts and values of a column that is empty in parts where each value is the usual one."""
+    """Starts and values of a column that is empty for parts with only the usual value."""
     differs = values != usual
     if not differs.any():
         return np.zeros(len(starts), np.int64), np.zeros(0, np.uint8)
@@ -114,11 +113,10 @@ def gap_bin(milliseconds: NDArray[np.float64]) -> NDArray[np.int64]:
 def _gap_histograms(
     rounds: Rounds, row: NDArray[np.int64], opens: NDArray[np.bool_], parts: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Bins, counts, and where each part's begin.
+    """Bins, counts, and the start of each part.
 
-    The gap before a request's round is that round's wall time, plus that of the rounds
-    since its last one in which it did not take part. It is left out where a wall time
-    is unknown.
+    The gap before a request's round is the wall time of that round, plus the wall times of rounds
+    without the request since its last one. Gaps with an unknown wall time are dropped.
     """
     wall = rounds.scalars["wall_us"].astype(np.float64) / 1e3
     bins = gap_bin(wall)[row]
@@ -140,7 +138,7 @@ def _gap_histograms(
 
 
 def _counted(keys: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Keys that occur, in order, and how often; each is below `size`."""
+    """Occurring keys in order, with their counts; each key is below `size`."""
     if size > 8 * len(keys):
         return np.unique(keys, return_counts=True)
     counts = np.bincount(keys, minlength=size)
@@ -151,7 +149,7 @@ def _counted(keys: NDArray[np.int64], size: int) -> tuple[NDArray[np.int64], NDA
 def _time_between(
     wall: NDArray[np.float64], start: NDArray[np.int64], stop: NDArray[np.int64]
 ) -> NDArray[np.float64]:
-    """Sum of wall[start:stop] for each pair; nan where one of them is unknown."""
+    """Sum of wall[start:stop] for each pair; nan if a value is unknown."""
     unknown = np.isnan(wall)
     until = np.concatenate([[0.0], np.cumsum(np.where(unknown, 0.0, wall))])
     holes = np.concatenate([[0], np.cumsum(unknown)])

@@ -53,10 +53,10 @@ class Rounds:
 
 
 class Payloads:
-    """Reads the payloads of one ring, by the layout that its header names.
+    """Read the payloads of one ring by the layout in its header.
 
-    A column that this version does not know is dropped; one that the ring does not carry is
-    unknown: NaN, or the largest value of its type.
+    A column that this version does not know is dropped. A column that the ring lacks is unknown:
+    NaN, or the largest value of its type.
     """
 
     def __init__(self, layout: RecordLayout) -> None:
@@ -65,7 +65,7 @@ class Payloads:
         self._sequence_bytes = sum(kind.itemsize for kind in self._arrays.values())
 
     def fits(self, record: RawRecord) -> bool:
-        """Whether the payload is as long as its kind and batch say."""
+        """Whether the payload's length fits its kind and batch."""
         if record.kind == ROUND:
             expected = self._round.itemsize + record.batch * self._sequence_bytes
         else:
@@ -119,7 +119,8 @@ def _completed(values: NDArray[Any], wanted: Sequence[Column], kind: np.dtype[An
 
 
 def _completed_arrays(sequences: Mapping[str, NDArray[Any]], count: int) -> dict[str, NDArray[Any]]:
-    """The same of arrays over the sequences; `verified` as counts of tokens, at most k."""
+    """Arrays over the sequences with exactly the columns of this version; `verified` counts tokens,
+    at most k."""
     whole = {
         c.name: sequences[c.name]
         if c.name in sequences

@@ -1,4 +1,4 @@
-"""The policy in force here: checked, remembered across restarts, put into every ring."""
+"""The policy in force here: checked, stored across restarts, written into every ring."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LONGEST_BYTES = 1 << 20  # of a kept policy; the control page holds far less
 
 
 class Policies:
-    """Takes policies from the uplink's thread, hands them to rings on the loop's."""
+    """Receive policies in the uplink's thread, and write them into rings in the loop's thread."""
 
     def __init__(self, folder: Path) -> None:
-        """folder: of the spool; the last policy lies there as policy.json"""
+        """folder: the spool's folder, which holds the last policy as policy.json"""
         self._path = folder / "policy.json"
         self._lock = Lock()
         self._text = ""
@@ -43,7 +43,7 @@ class Policies:
             self._set_aside()
 
     def _set_aside(self) -> None:
-        """A kept policy that cannot be followed would be refused again at every start."""
+        """Rename an invalid stored policy, which every start would refuse again."""
         aside = self._path.with_suffix(".refused")
         try:
             os.rename(self._path, aside)
@@ -60,7 +60,7 @@ class Policies:
         return self._text
 
     def receive(self, number: int, text: str) -> None:
-        """A policy from the service; one that cannot be followed is said and left."""
+        """Receive a policy from the service; an invalid one is logged and ignored."""
         if number != self._number and (gate := _gate_of(text)):
             # Kept before it is in force: a sidecar that is killed forgets nothing that it followed.
             try:
@@ -75,7 +75,7 @@ class Policies:
             self._unfit.clear()
 
     def apply(self, readers: Iterable[RingReader], lowered: str = "") -> None:
-        """Write the policy, or the one the guardrail made of it, where it is not yet."""
+        """Write the policy, or the guardrail's version of it, into rings without it."""
         text = lowered or self._text
         if not text:
             return
@@ -91,7 +91,7 @@ class Policies:
 
 
 def _gate_of(text: str) -> Gate | None:
-    """The gate that a policy asks for; None, and said, when it cannot be followed."""
+    """The gate of a policy; None, with a log line, for an invalid one."""
     try:
         gate = Gate.from_policy(text)
         Limits.of(text)

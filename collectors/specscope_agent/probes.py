@@ -1,4 +1,4 @@
-"""What others ask the sidecar over HTTP: /metrics, /health and /live."""
+"""The sidecar's HTTP endpoints: /metrics, /health and /live."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class _Handler(WSGIRequestHandler):
     timeout = HEADER_TIMEOUT_S
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: probes come every few seconds."""
+        """Log nothing, because probes come every few seconds."""
 
 
 def application(registry: CollectorRegistry, health: Health) -> Callable[..., Iterable[bytes]]:
-    """WSGI: /metrics for Prometheus; /health is 503 when anything is wrong, /live when only a
-    restart helps, each with one line a problem."""
+    """WSGI application. /metrics is for Prometheus. /health returns 503 for any problem, /live only
+    for problems that need a restart; both list one problem per line."""
     metrics: Any = make_wsgi_app(registry)
     questions = {"/health": health.problems, "/live": health.stuck}
 
@@ -49,7 +49,7 @@ def application(registry: CollectorRegistry, health: Health) -> Callable[..., It
 
 
 def serve(host: str, port: int, registry: CollectorRegistry, health: Health) -> WSGIServer:
-    """Answer on a thread of its own. Raises OSError when the port is taken."""
+    """Serve in a separate thread. Raises OSError if the port is in use."""
     app: Any = application(registry, health)
     server = make_server(host, port, app, _Server, _Handler)
     threading.Thread(target=server.serve_forever, name="probes", daemon=True).start()

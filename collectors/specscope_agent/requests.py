@@ -1,4 +1,4 @@
-"""Request rows: one at admission, one at the end, whole each time."""
+"""Request rows: a complete one at admission and another at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOT_KNOWN = np.iinfo(np.uint32).max
 
 
 def request_columns(seq: NDArray[np.uint64], values: NDArray[Any], names: Names) -> dict[str, Any]:
-    """Columns of `request` but its source, from record numbers and ring values."""
+    """Columns of `request` without its source, from record numbers and ring values."""
     runs = values["ended_at"] == 0
     return {
         "request": values["request"],

@@ -1,4 +1,4 @@
-"""The rings in a directory: found, opened, and removed once all of one is safe."""
+"""The rings of a directory: find, open, and remove each after all of its records are stored."""
 
 from __future__ import annotations
 
@@ -57,14 +57,12 @@ class Rings:
 
     @property
     def refused(self) -> int:
-        """Files that end in `.ring` and cannot be drained."""
+        """Files `*.ring` that cannot be drained."""
         return len(self._refused)
 
     def give_up_damaged(self) -> list[Source]:
-        """Sources of rings that nobody can read and nobody will mend: damaged for a minute, and
-        no process holds them. They are set aside as `.damaged`.
-
-        A ring's name tells its source.
+        """Set rings aside as `.damaged` that were unreadable for a minute and that no process
+        holds. Returns their sources, which follow from the rings' names.
         """
         given_up = []
         now = time.monotonic()
@@ -85,14 +83,14 @@ class Rings:
 
     @property
     def open(self) -> list[OpenRing]:
-        """Rings being drained, in the order in which they were made."""
+        """Open rings, in the order of their creation."""
         return list(self._open.values())
 
     def refresh(self) -> None:
-        """Open what is new; a file that is no ring is said once and tried again later.
+        """Open new rings; an invalid file is logged once and retried later.
 
-        While another sidecar drains the directory there is nothing here: of two that number the
-        batches of one boot the service would take the second's for repetitions.
+        While another sidecar drains the directory, no ring is opened. If two sidecars numbered the
+        batches of one boot, the service would drop the second one's as repeats.
         """
         folder = self.folder
         if folder is None:
@@ -110,7 +108,7 @@ class Rings:
         self._refused = {path: why for path, why in self._refused.items() if path in made_at}
 
     def _ours(self, folder: Path) -> bool:
-        """Hold the directory; False if another sidecar does."""
+        """Lock the directory; False if another sidecar holds it."""
         try:
             if self._lock_file >= 0:
                 if os.path.samestat(os.fstat(self._lock_file), folder.stat()):
@@ -139,7 +137,7 @@ class Rings:
             self._lock_file = -1
 
     def _clear(self, path: Path) -> None:
-        """Remove a ring that was never finished and whose writer is gone: it takes memory."""
+        """Remove an unfinished ring without a writer, because it takes memory."""
         try:
             status = path.lstat()
             young = time.time() - status.st_ctime < UNFINISHED_S
@@ -179,8 +177,8 @@ class Rings:
         self._refused[path] = (reason, time.monotonic() + RETRY_S)
 
     def reopen(self, ring: OpenRing) -> bool:
-        """Go on with the file that the writer has made in place of this one; False if there is
-        none that can be read yet."""
+        """Switch to the file that the writer created to replace this one; False if there is no
+        readable one yet."""
         try:
             reader = RingReader.open(ring.path)
         except RingError as error:
@@ -217,8 +215,7 @@ class Rings:
 
 
 def _beyond_reading(path: Path) -> bool:
-    """Whether it is a file that no process has locked, and not a ring of a version that another
-    sidecar may know."""
+    """Whether a file is not locked by a process and is no ring of another version."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             return False

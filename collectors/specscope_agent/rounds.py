@@ -20,7 +20,7 @@ _COUNTS = [column.name for column in columns(RoundMeasures) if column.base.start
 
 
 def round_columns(rounds: Rounds, names: Names, card: ModelCard) -> dict[str, Any]:
-    """Columns of `round` but its source and its device sample."""
+    """Columns of `round` without its source and its device sample."""
     scalars = rounds.scalars
     columns: dict[str, Any] = {"seq": rounds.seq}
     columns["started_at"] = arrays.instants(scalars["started_at"])
@@ -102,7 +102,7 @@ def _sums(rounds: Rounds, cells: Cells, card: ModelCard) -> dict[str, Any]:
 
 
 def _draft_kv(rounds: Rounds) -> NDArray[np.float64]:
-    """Entries of the draft model's cache that a round reads: k times the context, summed."""
+    """Cache entries that the draft model reads in a round: sum of k times context."""
     values = rounds.sequences
     read = values["k"] * values["contexts"].astype(np.float64)
     return np.bincount(rounds.row, read, len(rounds.batch)).astype(np.float64)

@@ -1,8 +1,8 @@
-"""Device samples on a thread of their own, at irregular times.
+"""Sample devices in a separate thread, at random times.
 
-A call into a driver may hang when a device falls off the bus; then only samples are missing.
-Gaps are drawn from an exponential distribution, so that no period of the engine is sampled
-at one phase only; the next deadline follows the last one, not the time now.
+A driver call may hang if a device fails; then only samples are missing. Gaps have an exponential
+distribution, so samples hit all phases of a periodic engine. Each deadline follows the previous
+deadline, not the current time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WINDOWS_KEPT = 120  # two minutes, far more than a ring is behind
 
 
 class Sampler:
-    """Reads every visible device; `take` gives what it read since."""
+    """Read every visible device; `take` returns the readings since its last call."""
 
     def __init__(self) -> None:
         self.late = 0
@@ -47,7 +47,7 @@ class Sampler:
         self._thread.start()
 
     def close(self, timeout_s: float = 1.0) -> None:
-        """Stop; a driver that hangs is left behind with its thread."""
+        """Stop; a hanging driver call stays behind with its thread."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -60,13 +60,14 @@ class Sampler:
         return taken
 
     def forget(self) -> None:
-        """Drop what was read, since nobody serves; reasons are then said again to who does."""
+        """Drop all readings, because no replica serves. Reasons are repeated for the next
+        replica."""
         with self._lock:
             self._readings.clear()
             self._said.clear()
 
     def windows(self, uuids: Sequence[str]) -> list[Window]:
-        """Recent means of `dram_active` over these devices, or over all where none is named."""
+        """Recent means of `dram_active` over these devices; over all if none is named."""
         named = {bare(uuid) for uuid in uuids}
         with self._lock:
             recent = list(self._windows)
@@ -116,7 +117,7 @@ class Sampler:
             self._readings += self._worth_saying([self._no_device(reason)])
 
     def _open(self) -> None:
-        """Once in a while, look whether the devices are the ones that are open."""
+        """Check now and then that the open devices are the present ones."""
         if time.monotonic() - self._opened_at < REOPEN_INTERVAL_S:
             return
         self._opened_at = time.monotonic()
@@ -131,7 +132,7 @@ class Sampler:
             self._nothing = why(error)
 
     def _whole(self) -> bool:
-        """None is lost, none is new, and none was split in another way."""
+        """Whether no device is lost, new or partitioned in another way."""
         try:
             now = visible()
         except pynvml.NVMLError:
@@ -140,7 +141,7 @@ class Sampler:
         return now == opened and not any(gpu.lost for gpu in self._gpus)
 
     def _worth_saying(self, readings: Iterable[Reading]) -> list[Reading]:
-        """All values, and reasons where they are new or were said long ago."""
+        """All values, and reasons that are new or were last sent long ago."""
         kept, now = [], time.monotonic()
         for reading in readings:
             key = (reading.uuid, reading.gpu_instance, reading.field)
@@ -153,7 +154,7 @@ class Sampler:
 
 
 def bare(uuid: str) -> str:
-    """A device's identifier as CUDA has it: NVML says before it what kind of device it is."""
+    """A device's identifier in CUDA's spelling, without NVML's prefix for the kind."""
     return uuid.removeprefix("GPU-").removeprefix("MIG-")
 
 

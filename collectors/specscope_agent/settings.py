@@ -23,7 +23,7 @@ _SOURCE = re.compile(r"\s*(?:([^=:,\s]+)=)?([^=:,\s]+):([^,]+?)\s*")
 
 
 class SourceSetting(NamedTuple):
-    """A server without a hook: the replica that it is, its kind, and where it is followed."""
+    """A server without a hook: its replica name, its kind, and the address or file to follow."""
 
     replica: str
     kind: str
@@ -33,7 +33,7 @@ class SourceSetting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """What the sidecar is told; names and meanings are in specscope_hook.settings.KNOWN."""
+    """Settings of the sidecar; specscope_hook.settings.KNOWN has names and meanings."""
 
     rings: Path | None
     """None: there are only live sources."""
@@ -51,7 +51,7 @@ class AgentSettings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> AgentSettings:
-        """Read them. Raises SettingsError for an unknown name or a value that means nothing."""
+        """Read the environment. Raises SettingsError for an unknown name or an invalid value."""
         check(environ)
         rings, sources = environ.get("SPECSCOPE_RINGS", ""), source_settings(environ)
         if rings in ("", "off") and not sources:
@@ -74,7 +74,7 @@ class AgentSettings:
 
 
 def source_settings(environ: Mapping[str, str]) -> tuple[SourceSetting, ...]:
-    """The servers that SPECSCOPE_SOURCES names. Raises SettingsError when one cannot be read."""
+    """The servers in SPECSCOPE_SOURCES. Raises SettingsError for an invalid one."""
     text = environ.get("SPECSCOPE_SOURCES", "")
     own = environ.get("SPECSCOPE_REPLICA") or socket.gethostname()
     sources: list[SourceSetting] = []

@@ -1,4 +1,4 @@
-"""What a full or damaged spool gives up, and the losses that say so."""
+"""Drop rows of a full or damaged spool, and record the losses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def droppable(lanes: Iterable[Lane], tables: Sequence[str]) -> list[tuple[Lane, 
 
 
 def without(batch: Batch, tables: Sequence[str]) -> Batch:
-    """The batch with rows of these tables given up, a loss for each of the tables."""
+    """The batch without rows of these tables, and a loss for each table."""
     losses = Losses(batch.source, time.time_ns())
     for table in batch.tables:
         if (
@@ -48,7 +48,7 @@ def without(batch: Batch, tables: Sequence[str]) -> Batch:
 
 
 def in_place_of(lane: Lane, number: int, first_seq: int | None, next_seq: int) -> Batch:
-    """A batch that says that the disk lost the records of its number; how many may be unknown."""
+    """A batch with a loss for records that the disk lost; their number may be unknown."""
     losses = Losses(lane.source, time.time_ns())
     if first_seq is None or next_seq > first_seq:
         count = None if first_seq is None else next_seq - first_seq

@@ -1,4 +1,4 @@
-"""Where records come from."""
+"""The source of records."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Sampled requests as OpenTelemetry spans: one per request, and within it one per round.
 
-Nothing is kept between batches: identifiers are hashes of the request, so a round can be
-sent before its request has ended and still finds its parent. Whether a request is sampled
-follows from its hash too, so its rounds are all there or none is.
+No state is kept between batches. Identifiers are hashes of the request, so a round can be sent
+before the end of its request and still has the right parent. The hash also decides the sampling, so
+either all rounds of a request are exported or none.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ _OF_A_REQUEST = (
 
 
 class Spans:
-    """Makes spans of what a batch holds and hands them to an exporter."""
+    """Make spans from batches and pass them to an exporter."""
 
     def __init__(self, exporter: SpanExporter, share: float) -> None:
-        """share: of requests that become spans, 0 to 1"""
+        """share: share of requests that become spans, 0 to 1"""
         self.made = 0
         self._below = int(share * 2**64)
         self._ids = _Ids()
@@ -59,7 +59,7 @@ class Spans:
 
     @classmethod
     def to(cls, endpoint: str, share: float) -> Spans:
-        """Export by OTLP over gRPC; in the clear unless the endpoint begins with https."""
+        """Export by OTLP over gRPC; unencrypted unless the endpoint begins with https."""
         secure = endpoint.startswith("https://")
         return cls(OTLPSpanExporter(endpoint=endpoint, insecure=not secure), share)
 
@@ -71,8 +71,8 @@ class Spans:
     ) -> None:
         """Spans of the sampled requests among a batch's records.
 
-        origin: of the records
-        tables: the rows that were made of these records
+        origin: origin of the records
+        tables: the rows of these records
         """
         if not self._below:
             return
@@ -84,7 +84,7 @@ class Spans:
             self._add_requests(source, tables["request"])
 
     def close(self) -> None:
-        """Send what waits."""
+        """Flush the exporter."""
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 
     def _add_rounds(self, source: Source, rounds: Rounds, rows: pa.Table) -> None:
@@ -170,7 +170,7 @@ class Spans:
 
 
 class _Ids(IdGenerator):
-    """Hands out the identifiers that were put here for the next span."""
+    """Return the given identifiers for the next span."""
 
     next = (0, 0)
 
@@ -182,13 +182,13 @@ class _Ids(IdGenerator):
 
 
 def _hash(size: int, *what: object) -> int:
-    """A number of `size` bytes, never 0, the same for the same things."""
+    """A hash of `size` bytes, never 0."""
     text = "\0".join(map(str, what)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=size).digest(), "big") or 1
 
 
 def _bandwidth(model_bytes: int | None, parts: Mapping[str, float]) -> float | None:
-    """Bytes the round had to move over the time its models ran; None if either is unknown."""
+    """Bytes that the round had to move over its models' time; None if either is unknown."""
     ran_us = sum(parts[name] for name in ("draft_us", "verify_us"))
     if model_bytes is None or not ran_us > 0:
         return None

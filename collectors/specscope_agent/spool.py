@@ -1,12 +1,10 @@
 """A bounded queue of batches on disk: from the ring until the store has them.
 
-Each batch carries the ring's cursor after it, so nothing else has to be remembered: an
-agent that was killed reads on where its last whole batch ends. When the limit is reached,
-detail goes first: request parts and device samples, then rounds, then requests, each
-oldest first and each counted as a loss within the batch that it belonged to. Boots and
-losses stay, so numbers have no holes. A batch that has been sent keeps its rows, since the
-service may have them. When nothing is left to drop there is no room, and the ring fills,
-which the hook counts.
+Each batch contains the ring's cursor after it, so a killed agent resumes after its last complete
+batch. At the size limit the spool drops detail first: request parts and device samples, then
+rounds, then requests, each oldest first. Each drop counts as a loss within its batch. Boots and
+losses stay, so numbers have no holes. A sent batch keeps its rows, because the service may have
+them. When nothing remains to drop, the ring fills, and the hook counts its losses.
 """
 
 from __future__ import annotations
@@ -46,11 +44,11 @@ class Spool:
 
     @classmethod
     def open(cls, folder: Path, limit_bytes: int) -> Spool:
-        """Take a folder, made where it is missing, with what an agent before us left there.
+        """Open a folder, created if missing, with the batches of earlier agents.
 
-        limit_bytes: on disk, whole blocks counted
+        limit_bytes: limit on disk, in whole blocks
 
-        Raises SpoolError if it cannot be made or read, or another agent holds it.
+        Raises SpoolError if the folder cannot be created or read, or if another agent holds it.
         """
         spool = cls(folder, limit_bytes)
         try:
@@ -72,13 +70,13 @@ class Spool:
         return spool
 
     def close(self) -> None:
-        """Let another agent have it; what it holds stays on disk."""
+        """Release the folder; its batches stay on disk."""
         if self._lock_file >= 0:
             os.close(self._lock_file)
             self._lock_file = -1
 
     def newest(self, source: Source) -> Batch:
-        """The newest batch without its tables; number 0 and a fresh cursor where none was."""
+        """The newest batch without its tables; number 0 and a new cursor if there is none."""
         with self.changed:
             lane = self._lanes.get(source)
             return lane.newest if lane else Lane(self.folder, source).newest
@@ -86,11 +84,11 @@ class Spool:
     def add(
         self, source: Source, cursor: Cursor, tables: Sequence[Encoded], said: Iterable[str] = ()
     ) -> Batch:
-        """Keep a batch from the last cursor to this one, under the next number.
+        """Store a batch from the last cursor to this one, under the next number.
 
-        said: what is said once a boot and is in this batch
+        said: notes in this batch that a boot sends once
 
-        Raises SpoolError if the disk does not take it; the cursor then stays.
+        Raises SpoolError if the disk refuses it; then the cursor stays.
         """
         with self.changed:
             lane = self._lanes.get(source) or Lane(self.folder, source)
@@ -111,24 +109,24 @@ class Spool:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Sources with a cursor, with or without batches that wait."""
+        """Sources with a cursor, with or without waiting batches."""
         with self.changed:
             return tuple(self._lanes)
 
     def waiting(self, source: Source) -> int:
-        """How many batches are not acknowledged."""
+        """Number of batches without acknowledgement."""
         with self.changed:
             lane = self._lanes.get(source)
             return len(lane.entries) if lane else 0
 
     def next_waiting(self, source: Source, after: int) -> int:
-        """The lowest number above `after` that is not acknowledged; 0 if there is none."""
+        """The lowest unacknowledged number above `after`; 0 if there is none."""
         with self.changed:
             lane = self._lanes.get(source)
             return lane.next_waiting(after) if lane else 0
 
     def take(self, source: Source, number: int) -> Batch | None:
-        """A batch to be sent; from now on it keeps its rows. None if it is gone.
+        """Read a batch to send it; from now on it keeps its rows. None if it does not exist.
 
         Raises SpoolError if it cannot be read.
         """
@@ -145,16 +143,16 @@ class Spool:
             return batch
 
     def acknowledge(self, source: Source, number: int) -> None:
-        """Delete a batch that the store has. Raises SpoolError."""
+        """Delete an acknowledged batch. Raises SpoolError."""
         with self.changed, self._named("written"):
             if lane := self._lanes.get(source):
                 lane.acknowledge([number])
 
     def resume(self, source: Source, number: int, next_seq: int) -> None:
-        """The store has everything of a source up to a number: delete that.
+        """Delete the batches of a source up to the store's last number.
 
-        Where it has more than we ever made, or another batch under that number, this spool
-        was lost in between; what waits then goes on after what the store has.
+        If the store has a higher number, or another batch under that number, this spool was lost.
+        Then the waiting batches are numbered after the store's last one.
 
         Raises SpoolError.
         """
@@ -176,7 +174,7 @@ class Spool:
             raise SpoolError(f"the spool {self.folder} cannot be {what}: {error}") from error
 
     def forget(self, source: Source) -> None:
-        """Delete what is kept of a source whose ring is gone."""
+        """Delete the state of a source whose ring was removed."""
         with self.changed:
             if lane := self._lanes.pop(source, None):
                 lane.forget()
@@ -189,7 +187,7 @@ class Spool:
 
     @property
     def has_room(self) -> bool:
-        """Whether another batch may come: dropping detail has kept us under the limit."""
+        """Whether there is room for another batch, after dropping detail if necessary."""
         return self.disk_bytes < self.limit_bytes
 
     def _put(self, lane: Lane, batch: Batch) -> Entry:
@@ -215,9 +213,9 @@ class Spool:
         self._put(lane, without(batch, names))
 
     def _replace(self, lane: Lane, number: int, first_seq: int | None, next_seq: int) -> Batch:
-        """Put a loss in the place of a batch that the disk lost; what is said once is said again.
+        """Replace a batch that the disk lost by a loss, with the notes that a boot sends once.
 
-        A full disk does not keep it from being sent.
+        The loss is sent even if the disk is full.
         """
         batch = in_place_of(lane, number, first_seq, next_seq)
         try:

@@ -1,4 +1,4 @@
-"""A loop's clock: deadlines are absolute, and being late is returned."""
+"""A loop's clock with absolute deadlines."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 
 def ticks(period_s: float, stop: threading.Event) -> Iterator[bool]:
-    """Whether each tick came late, until `stop` is set.
+    """Yield for each tick whether it is late, until `stop` is set.
 
-    The next deadline is the last one plus the period, whatever the work took; after a tick
-    that is late by more than a period, the deadlines that passed are left out.
+    The next deadline is the last one plus the period, whatever time the work takes. After a tick
+    that is late by more than a period, missed deadlines are skipped.
     """
     deadline = time.monotonic()
     late = False

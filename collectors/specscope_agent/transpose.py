@@ -1,4 +1,4 @@
-"""Ring records into rows of the stored tables; keeps no state between batches."""
+"""Convert ring records into rows of the stored tables, without state between batches."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def transpose(
     windows: Sequence[Window] = (),
     losses: Losses,
 ) -> dict[str, pa.Table]:
-    """Rows of round, request_part and request; only tables that have any.
+    """Rows of round, request_part and request; empty tables are left out.
 
-    records: in the order of their numbers
+    records: records in the order of their numbers
     windows: device samples that may enclose some of the rounds
 
-    What cannot be read, and the gaps, are added to `losses`.
+    Unreadable records and gaps are added to `losses`.
     """
     for gap in gaps:
         losses.add("ring", gap.reason, gap.first_seq, gap.count)
@@ -86,8 +86,8 @@ def _request_table(records: Sequence[RawRecord], origin: Origin, losses: Losses)
 
 
 def table(name: str, columns: Mapping[str, Any], boot: Mapping[str, Any]) -> pa.Table:
-    """Columns as a table of the stored schema, its source filled in; a value that does not
-    fit its column raises ArrowInvalid."""
+    """Columns as a table of the stored schema, with its source. Raises ArrowInvalid for a value
+    that does not fit its column."""
     rows = len(next(iter(columns.values())))
     source = {key: pa.repeat(boot[key], rows) for key in ("replica", "boot")}
     fields = schema(name)

@@ -1,9 +1,9 @@
-"""Batches up to the service, acknowledgements and policies down.
+"""Send batches to the service, and receive acknowledgements and policies.
 
-One stream at a time. It opens with Hello; the service answers with what it already has;
-then batches go up, at most a few of them unacknowledged, and each is deleted from the spool
-when its acknowledgement comes. A stream that ends, however it ends, is opened again after a
-pause that doubles, with jitter, so that a thousand sidecars do not return at once.
+There is one stream at a time. It opens with Hello, and the service answers with the positions that
+it already has. Then batches follow, with at most a few unacknowledged ones; an acknowledgement
+deletes its batch from the spool. After the end of a stream, a new one opens after a pause that
+doubles, with jitter, so that many sidecars do not return at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CHANNEL_OPTIONS = (
 
 @dataclass(slots=True)
 class Counts:
-    """What has gone over the stream so far."""
+    """Counts of messages on the stream."""
 
     connected: bool = False
     streams: int = 0
@@ -57,7 +57,7 @@ class Counts:
 
 @dataclass(slots=True)
 class _Session:
-    """One stream: what was sent on it, and whether it shall end."""
+    """One stream: its sent batches, and whether to end it."""
 
     sources: tuple[Source, ...]
     resumed: bool = False
@@ -68,7 +68,7 @@ class _Session:
 
 
 class Uplink:
-    """Ships a spool's batches to one service, on a thread of its own."""
+    """Ship a spool's batches to one service, in a separate thread."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class Uplink:
         policy: Callable[[], int] = int,
         security: Security | None = None,
     ) -> None:
-        """on_policy: called with number and JSON; policy: the number in force here.
+        """on_policy: called with number and JSON. policy: the number in force here.
 
-        Policies are followed only if TLS verified the service, or it is on this machine.
+        Policies are followed only if TLS verifies the service, or if it is on this machine.
         """
         self.counts = Counts()
         self._address = address
@@ -99,7 +99,7 @@ class Uplink:
         self.thread.start()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """End the stream; batches that are not acknowledged stay in the spool."""
+        """End the stream; unacknowledged batches stay in the spool."""
         self._stop.set()
         with self._spool.changed:
             self._spool.changed.notify_all()
@@ -123,7 +123,7 @@ class Uplink:
                 self._stop.wait(pause_s(failures, random.random()))
 
     def _stream(self) -> None:
-        """One stream, until it ends. Raises RpcError, SpoolError or ProtocolError."""
+        """Run one stream until it ends. Raises RpcError, SpoolError or ProtocolError."""
         session = _Session(self._spool.sources)
         with self._security.channel(self._address, _CHANNEL_OPTIONS) as channel:
             publish = channel.stream_stream(_PUBLISH, request_serializer=sealed)
@@ -176,7 +176,7 @@ class Uplink:
             )
 
     def _messages(self, session: _Session) -> Iterator[wire.FromAgent]:
-        """Hello, then batches as they come; ends the stream when the sources change."""
+        """Yield Hello, then batches; ends if the sources change."""
         yield wire.FromAgent(
             hello=wire.Hello(
                 agent_version=self._version,
@@ -204,7 +204,7 @@ class Uplink:
         self._settle(session)
 
     def _next(self, session: _Session) -> tuple[Source, int] | None:
-        """The next batch to send, waiting for one; None when the stream shall end."""
+        """Wait for the next batch to send; None to end the stream."""
         spool = self._spool
         with spool.changed:
             while not (session.over or self._stop.is_set() or spool.sources != session.sources):
@@ -219,7 +219,7 @@ class Uplink:
         return None
 
     def _settle(self, session: _Session) -> None:
-        """Wait a little for what is still unacknowledged, then end the stream."""
+        """Wait briefly for open acknowledgements, then end the stream."""
         with self._spool.changed:
             self._spool.changed.wait_for(
                 lambda: session.over or not session.unacknowledged, LONGEST_SETTLING_S
@@ -229,7 +229,7 @@ class Uplink:
 
 
 def pause_s(failures: int, draw: float) -> float:
-    """Pause after so many failures in a row: doubles from 0.2 s to 30 s, half of it drawn.
+    """Pause after a number of failures in a row: it doubles from 0.2 s to 30 s, half of it random.
 
     draw: uniform in 0..1
     """
@@ -238,7 +238,7 @@ def pause_s(failures: int, draw: float) -> float:
 
 
 def _answer(raw: bytes) -> wire.FromService:
-    """A message of the service. Raises ProtocolError for bytes that are none, or damaged."""
+    """Parse a message of the service. Raises ProtocolError for invalid or damaged bytes."""
     try:
         answer: wire.FromService = wire.FromService.FromString(raw)
     except DecodeError as error:

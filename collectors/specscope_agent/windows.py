@@ -20,9 +20,9 @@ class Window(NamedTuple):
 def enclosing(
     windows: Sequence[Window], started_at: NDArray[np.int64]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """`dram_active` and `dram_window_ms` by round, [R]; nan where no window has closed yet.
+    """`dram_active` and `dram_window_ms` by round, [R]; nan if no window has closed yet.
 
-    windows: in the order of time, not overlapping
+    windows: in the order of time, without overlaps
     """
     count = len(started_at)
     share, length = np.full(count, np.nan, np.float32), np.full(count, np.nan, np.float32)

@@ -1,4 +1,4 @@
-"""Tables as Arrow IPC streams, as they lie in the spool and go over the network."""
+"""Tables as Arrow IPC streams, for the spool and the network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Encoded:
 
 
 def encode(tables: Mapping[str, pa.Table]) -> list[Encoded]:
-    """Each table that has rows as a stream."""
+    """Encode each non-empty table as a stream."""
     return [
         Encoded(name, table.num_rows, _stream(table))
         for name, table in tables.items()

@@ -1,5 +1,5 @@
-"""Live sources: engines without a hook, followed by the sidecar from the outside.
+"""Live sources: engines without a hook, which the sidecar follows from the outside.
 
-One file a source. Each turns an engine's own output into the rows that a hook would have led to;
-what the engine does not say stays unknown, and what cannot be read is counted as lost.
+Each file is one source. It turns an engine's own output into the rows that a hook would give.
+Missing values stay unknown, and unreadable output counts as lost.
 """

@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Records that the engine's output does not yield; see `Losses.add`."""
+    """Records that are missing from the engine's output; see `Losses.add`."""
 
     table: str
     count: int
@@ -25,9 +25,9 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Harvest:
-    """Rows for one batch, and how far the engine's output has been read for them.
+    """Rows for one batch, and the position in the engine's output after them.
 
-    boot: the Boot row of this start of the engine; None while its facts are not known
+    boot: the boot row of this start of the engine; None while it is unknown
     rows: by table, each row by stored column name
     """
 
@@ -41,11 +41,11 @@ class Harvest:
 
 
 class LiveSource(Protocol):
-    """One engine that is followed.
+    """One followed engine.
 
-    Record numbers follow from the engine's output alone: whoever reads the same output from its
-    start gives each record the same number. A restarted sidecar therefore asks the spool for its
-    cursor and leaves out what lies before it.
+    Record numbers depend only on the engine's output, so a second reading from its start gives
+    equal numbers. A restarted sidecar therefore asks the spool for its cursor and skips earlier
+    records.
     """
 
     name: str
@@ -54,22 +54,22 @@ class LiveSource(Protocol):
 
     @property
     def current(self) -> Source | None:
-        """The start of the engine that is being followed."""
+        """The followed start of the engine."""
 
     @property
     def missing(self) -> str:
-        """What keeps requests from being stored, as far as the output has been read; or ""."""
+        """The reason for missing requests, from the output so far; or ""."""
 
     def poll(self, cursor_of: Callable[[Source], Cursor]) -> Harvest | None:
-        """The next batch; the same again until it is `kept`. None while nothing is new.
+        """The next batch, repeated until it is `kept`. None without new output.
 
-        cursor_of: how far the spool has come with a start of the engine
+        cursor_of: returns the spool's position in a start of the engine
 
-        Raises OSError when the engine's output cannot be read.
+        Raises OSError if the engine's output cannot be read.
         """
 
     def kept(self) -> None:
-        """The harvest that was given last is safe."""
+        """Confirm that the last harvest is stored."""
 
     def close(self) -> None:
-        """Give back files and connections."""
+        """Close files and connections."""

@@ -1,4 +1,4 @@
-"""Harvests of live sources into the spool, as a ring's batches go there."""
+"""Spool the harvests of live sources as batches."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Keeper:
         self._metrics = metrics
 
     def followed(self) -> frozenset[Source]:
-        """Sources in the spool that may have more to come.
+        """Sources in the spool that may continue.
 
-        Before a log has said which start of the server it is, that is any of its replica.
+        Until a log identifies the start of its server, these are all sources of its replica.
         """
         followed = set()
         for each in self.sources:
@@ -37,7 +37,7 @@ class Keeper:
         return frozenset(followed)
 
     def follow(self, source: LiveSource) -> None:
-        """Spool all that is new. Raises SpoolError or OSError; nothing is lost by either."""
+        """Spool all new output. Raises SpoolError or OSError; neither loses output."""
         while self._spool.has_room:
             harvest = source.poll(lambda of: self._spool.newest(of).cursor)
             if harvest is None:

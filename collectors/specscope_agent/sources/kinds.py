@@ -14,7 +14,7 @@ from specscope_agent.sources.vllm_metrics import VllmMetrics
 class Kind(NamedTuple):
     """One kind of source.
 
-    follow: makes one of where it is followed and the name of the replica
+    follow: creates a source from an address or file and the name of the replica
     """
 
     follow: Callable[[str, str], LiveSource]

@@ -1,8 +1,8 @@
 """A llama.cpp server, followed by its log.
 
-The server runs with `LLAMA_TRACE=1` and `-lv 4`. What is stored of each request: its own row, and
-one part with the rounds that had a draft. A round without a draft leaves no line, and of rounds
-of several slots the log does not say which ran together: there are no rows of `round`.
+The server runs with `LLAMA_TRACE=1` and `-lv 4`. Each request gets its own row and one part with
+its drafting rounds. There are no rows of `round`: a round without a draft has no line, and the log
+does not say which rounds of several slots ran together.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MARKS = (b"eval time", b"draft acceptance", b"draft tokens", b"print_timing", b
 
 @dataclass(slots=True)
 class Facts:
-    """What the log says of the server before its first request."""
+    """Facts about the server that the log has before its first request."""
 
     verbosity: int | None = None
     build: str = "unknown"
@@ -50,7 +50,7 @@ class Facts:
     slots: int | None = None
 
     def missing(self) -> str:
-        """What keeps requests from being stored; empty if nothing does."""
+        """The reason for missing requests; empty for none."""
         if self.verbosity is None or self.model is None:
             return "the server's start is not in the log"
         if self.verbosity < LEAST_VERBOSITY:
@@ -90,13 +90,13 @@ def _stamp(raw: bytes) -> re.Match[str] | None:
 
 
 def _is_start(stamped: re.Match[str] | None) -> bool:
-    """Whether a line is a server's first."""
+    """Whether a line is the first line of a server."""
     return stamped is not None and lines.STARTS in stamped.group(5)
 
 
 @dataclass(slots=True)
 class _Event:
-    """Something to be stored, and the cursor behind it."""
+    """An event to store, and the cursor after it."""
 
     position: int
     next_seq: int
@@ -164,7 +164,7 @@ class LlamaCpp:
         self._log.close()
 
     def _find(self) -> bool:
-        """Go to the last start in the file; what came before belongs to the past."""
+        """Go to the last start in the file and ignore earlier ones."""
         if not self._log.chunk():
             return False
         self._log.rewind(0)
@@ -195,7 +195,7 @@ class LlamaCpp:
         return bool(chunk)
 
     def _consume(self) -> None:
-        """Take in lines, up to the first of another start."""
+        """Process lines up to the first line of another start."""
         before, size = self._now_us, sum(len(raw) + 1 for _, raw in self._lines)
         while self._lines:
             at, raw = self._lines[0]
@@ -209,7 +209,7 @@ class LlamaCpp:
             self._set_clock(at_end=size < CHUNK_BYTES)
 
     def _leave(self, offset: int, facts: Facts) -> None:
-        """Go over to another start, once all that is left of this one has been given."""
+        """Switch to another start after all events of this one were returned."""
         for _ in self._requests:
             self._lose("request", "the log ends before the request does", self._at)
         self._requests.clear()
@@ -242,7 +242,7 @@ class LlamaCpp:
         )
 
     def _set_clock(self, *, at_end: bool) -> None:
-        """The file was last written when its last line was made, or soon after."""
+        """Set the clock from the file's last write, which follows its last line closely."""
         zero = self._log.written_at() - self._now_us * 1000
         if self._zero_ns is None or (at_end and zero < self._zero_ns):
             self._zero_ns = zero
@@ -341,7 +341,7 @@ class LlamaCpp:
         self._add(_Event(at, self._seq, {}, Lost(table, 1, detail, number)))
 
     def _settle(self) -> Source:
-        """The name of this start, which its log up to the first event decides."""
+        """Set the name of this start, which depends on its log up to the first event."""
         if self.current is None:
             self.current = Source(self.replica, self._digest.hexdigest())
             self._resumed = self._cursor_of(self.current).position

@@ -16,7 +16,7 @@ _ENDS = {"limit": End.LENGTH, "eos": End.EOS, "word": End.STOP}
 
 @dataclass(slots=True)
 class Request:
-    """What the log has said so far; None if it has not."""
+    """The values from the log so far; None if missing."""
 
     task: str
     admitted_us: int
@@ -34,7 +34,7 @@ class Request:
     end: str = End.UNKNOWN.name.lower()
 
     def read(self, function: str, said: str) -> bool:
-        """Take in a line of the request's slot; False if nothing in it is known."""
+        """Process a line of the request's slot; False for an unknown line."""
         if function == "print_timing":
             return self._timing(said)
         if (found := lines.ROUND.match(said)) and int(found.group(2)) <= LONGEST_DRAFT:
@@ -67,7 +67,7 @@ class Request:
 
 
 def rows_of(request: Request, boot: str, ended_us: int, seq: int) -> tuple[dict[str, Any], str]:
-    """Rows by table, and why the part is missing ("" where it is not).
+    """Rows by table, and the reason for a missing part ("" if it is present).
 
     seq: the request's record number; its rounds are no records, and have none
     Times are ns since the server's start. The sum of the rounds must be the server's own.

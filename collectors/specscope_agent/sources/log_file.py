@@ -1,4 +1,4 @@
-"""Whole lines of a file that another process appends to, across rotation."""
+"""Read complete lines of a growing log file, across rotation."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ LONGEST_LINE = 1 << 16
 
 
 class LogFile:
-    """Reads on from where it was; one reader.
+    """Continue from the last position; for one reader.
 
-    anew: how often the file was found cut or replaced
+    anew: number of times that the file was truncated or replaced
     """
 
     def __init__(self, path: Path) -> None:
@@ -29,9 +29,9 @@ class LogFile:
         self._tail = b""
 
     def chunk(self) -> list[tuple[int, bytes]]:
-        """Up to a chunk of lines, each with the offset behind it; none where nothing is new.
+        """Up to a chunk of lines, each with the offset after it; none without new lines.
 
-        Raises OSError when the file cannot be opened or read.
+        Raises OSError if the file cannot be opened or read.
         """
         if self._file < 0 and not self._open():
             return []
@@ -52,11 +52,11 @@ class LogFile:
         return ends
 
     def written_at(self) -> int:
-        """When the file was last written to, ns since 1970."""
+        """Time of the last write to the file, ns since 1970."""
         return os.fstat(self._file).st_mtime_ns
 
     def rewind(self, offset: int) -> None:
-        """Read on from an offset."""
+        """Continue from an offset."""
         self._offset, self._tail = offset, b""
 
     def _read(self) -> bytes:
@@ -73,7 +73,7 @@ class LogFile:
         return True
 
     def _begun_anew(self) -> bool:
-        """Whether the file was cut, or another lies under its name; it is then read from 0."""
+        """Whether the file was truncated or replaced; then it is read from 0."""
         if os.fstat(self._file).st_size < self._offset:
             self.cut = True
             self.rewind(0)
@@ -98,7 +98,7 @@ class LogFile:
 
 
 def last_start(log: LogFile, starts: Callable[[bytes], bool]) -> int:
-    """Offset of the last line that `starts` knows; 0 if there is none. Reads to the end."""
+    """Offset of the last line that `starts` accepts; 0 if there is none. Reads to the end."""
     last = 0
     while chunk := log.chunk():
         for at, line in chunk:

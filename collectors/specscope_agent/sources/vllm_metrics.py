@@ -1,9 +1,9 @@
 """A vLLM server without the hook, followed by its /metrics page.
 
-Every ten seconds the page is read. What the counters rose by since the reading before becomes rows
-of `device`, one for each of FIELDS, with the length of the interval: sums over all requests, and no
-rounds. So no verdict rests on them; they say how often drafts were kept, and how much came out.
-Engines of one server are added up. With `#1` behind the address, only engine 1 is followed.
+The source reads the page every ten seconds. The increase of each counter becomes a row of `device`,
+one for each of FIELDS, with the length of the interval. These are sums over all requests, without
+rounds. So no verdict uses them; they show acceptance and output. The engines of one server are
+added. With `#1` after the address, only engine 1 is followed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POSITIONS = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 
 
 class Field(NamedTuple):
-    """What one field of a row is read from."""
+    """The source of one field of a row."""
 
     series: str
     unit: str
@@ -57,7 +57,7 @@ FIELDS = {
 
 
 class Page(NamedTuple):
-    """One reading: sums over the engines that are followed."""
+    """One reading: sums over the followed engines."""
 
     at: int
     """ns since 1970"""
@@ -69,7 +69,7 @@ class Page(NamedTuple):
 
 
 class Failed(OSError):
-    """The page cannot be read, or is no page of vLLM's."""
+    """The page cannot be read, or it is not vLLM's."""
 
 
 class VllmMetrics:
@@ -83,7 +83,7 @@ class VllmMetrics:
         fetch: Callable[[str], str] | None = None,
         now_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """where: address of the page, and `#` with an engine's number to follow that one alone."""
+        """where: address of the page, with `#` and a number to follow one engine alone."""
         address, _, engine = where.partition("#")
         self.name = f"vllm.metrics {where}"
         self.replica = replica
@@ -129,10 +129,10 @@ class VllmMetrics:
         self._before, self._next, self._harvest = self._next, None, None
 
     def close(self) -> None:
-        """Nothing is held between two readings."""
+        """Do nothing: no file or connection stays open between readings."""
 
     def _begin(self, page: Page) -> None:
-        """Another start of the server: its name follows from what the page says of it."""
+        """Begin another start of the server, with a name from the page's values."""
         # A page that does not say when it began is known by this reading of it.
         began = page.started or page.at / 1e9
         text = f"{self.replica} {self._address} {self._engine} {began!r}".encode()
@@ -158,7 +158,7 @@ class VllmMetrics:
 
 
 def fetched(address: str) -> str:
-    """The text behind an address. Raises OSError if it cannot be read."""
+    """The text of an address. Raises OSError if it cannot be read."""
     if not address.startswith(("http://", "https://")):
         raise Failed(f"{address!r} is no http address")
     try:
@@ -172,11 +172,11 @@ def fetched(address: str) -> str:
 
 
 def read_page(text: str, engine: str, at: int) -> Page:
-    """Read a page of vLLM's.
+    """Read a page of vLLM.
 
-    engine: number of the one to follow; all are added up if it is empty
+    engine: number of the followed engine; empty to add up all
 
-    Raises Failed if it is no exposition, or has nothing of such an engine.
+    Raises Failed if the text is not in Prometheus format, or lacks that engine.
     """
     from prometheus_client.parser import text_string_to_metric_families  # `doctor` has no extra
 
@@ -206,7 +206,7 @@ def read_page(text: str, engine: str, at: int) -> Page:
 
 
 def _fell(before: Page, page: Page) -> bool:
-    """Whether a counter is lower than it was: the server, or one of its engines, began anew."""
+    """Whether a counter fell, because the server or one of its engines restarted."""
     gauges = {field.series for field in FIELDS.values() if field.gauge}
     return any(
         page.sums.get(name, 0.0) < value
@@ -216,8 +216,8 @@ def _fell(before: Page, page: Page) -> bool:
 
 
 def rows_of(replica: str, before: Page, page: Page) -> list[dict[str, Any]]:
-    """Rows of `device`: what rose between two readings of one server. What the server does not
-    count is unknown, with the reason."""
+    """Rows of `device`: increases between two readings of one server. Missing counters give unknown
+    values, with the reason."""
     fields = dict(FIELDS)
     positions = [name.rpartition(" ")[2] for name in page.sums if name.startswith(POSITIONS)]
     for position in sorted(positions, key=int):
