@@ -1,4 +1,4 @@
-"""What the hook keeps of a request while it runs, and its record from that."""
+"""A running request in the hook, and its record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAN = math.nan
 
 @dataclass(slots=True)
 class Admission:
-    """What the recorder keeps of a running request, so that its end can be written whole."""
+    """A running request's admission, for a complete record at its end."""
 
     request: int
     session: int
@@ -48,7 +48,7 @@ def packed(
 ) -> bytes:
     """The payload of a request's record, in the order of ring_records.RingRequest.
 
-    A test holds the two orders together. Without more, the record of the admission.
+    A test compares the two orders. Without further arguments, it is the record of the admission.
     """
     return REQUEST.pack(
         a.request,

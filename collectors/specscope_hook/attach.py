@@ -1,4 +1,4 @@
-"""A ring and its recorder for this process, as the settings say."""
+"""Create a ring and its recorder for this process, from the settings."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from specscope_hook.settings import HookSettings
 
 
 def attach(settings: HookSettings, boot: Boot, clock: Clock | None = None) -> tuple[Ring, Recorder]:
-    """Make the ring `<SPECSCOPE_RINGS>/<replica>-<boot>.ring` and the recorder that fills it.
+    """Create the ring `<SPECSCOPE_RINGS>/<replica>-<boot>.ring` and its recorder.
 
-    clock: what the recorder reads; the machine's, if not given.
-    Raises RingError with the reason where that is not possible; nothing is left behind.
+    clock: the recorder's clock (default: the machine's). Raises RingError with the reason and
+    leaves no file behind.
     """
     if settings.rings is None:
         raise RingError("SPECSCOPE_RINGS is off")

@@ -1,9 +1,9 @@
-"""The policy in force and the block that it puts us in, for engines that follow one.
+"""The policy in force and its current block, for engines that follow policies.
 
-Pairs of a `blocks` policy are numbered by time: pair p of n arms begins p · n · block_ms
-after 1970, on a clock that was compared with the wall's once, when the hook attached. So no
-state is kept, and ranks that step together agree. After its last pair the policy's fallback
-table is in force. A policy that says `detach` turns the hook off until the process starts again.
+Pairs of a `blocks` policy are numbered by time: pair p of n arms begins p · n · block_ms after
+1970. The clock is synchronised with the wall clock once, when the hook attaches. So no state is
+necessary, and ranks that step together agree. After its last pair the policy's fallback table is in
+force. A policy with `detach` turns the hook off until the process restarts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEVER_NS = 1 << 63
 
 
 class Blocks:
-    """Reads the control page when it changes, and tells the recorder when a block begins."""
+    """Read the control page after a change, and report the begin of blocks to the recorder."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class Blocks:
     ) -> None:
         """Start without a policy.
 
-        follows: whether the engine takes its k from here. One that does not is recorded in blocks
-        only if `current` is the one arm, whatever it runs: in a crossover by router. log: where a
-        policy that this engine does not follow is said, once each.
+        follows: whether the engine takes its k from here. Another engine is recorded in blocks only
+        if `current` is the only arm, as in a crossover by router. log: receives one line for each
+        policy that this engine does not follow.
         """
         self._log = log or logging.getLogger("specscope")
         self._follows = follows
@@ -56,7 +56,7 @@ class Blocks:
         """Why the last policy was not taken; the one before stays in force."""
 
     def turn(self) -> None:
-        """Once per round: one word is compared; more happens only when something changed."""
+        """Called once per round: compare one word, and do more only after a change."""
         self.look()
         if self.active:
             now = self._clock.monotonic_ns()
@@ -67,8 +67,8 @@ class Blocks:
         """Read the control page if it has changed: one system call. For an engine that cannot
         afford `turn` in every round.
 
-        Once nothing is recorded any more (a fault, or a fork) there is no policy either: a
-        block that nobody records is no experiment, and a table could not be taken back.
+        After recording has ended (a fault or a fork), there is no policy either, because an
+        unrecorded block is no experiment and a table could not be withdrawn.
         """
         if not (self._recorder.on and self._ring.open):
             self.gate = self._waiting = None
@@ -77,15 +77,15 @@ class Blocks:
 
     @property
     def active(self) -> bool:
-        """Whether a policy is in force or waits for its time."""
+        """Whether a policy is in force or waiting."""
         return self.gate is not None or self._waiting is not None
 
     def due(self, now_ns: int) -> bool:
-        """Whether a block or a policy begins or ends by now, on the monotonic clock."""
+        """Whether a block or a policy has begun or ended by this time of the monotonic clock."""
         return self.active and now_ns >= self._until_ns
 
     def advance(self, now_ns: int) -> None:
-        """Enter the block that lies at this time of the monotonic clock, if there is a policy."""
+        """Enter the block at this time of the monotonic clock, if there is a policy."""
         self._step(now_ns + self._offset_ns)
 
     def k(self, class_: str, context: int, output: int, batch: int, queue: int) -> int | None:
@@ -95,7 +95,7 @@ class Blocks:
         return self.gate.k(class_, context, output, batch, queue, self.arm)
 
     def fail(self, reason: str) -> None:
-        """The hook is off from here on: what ran is not what a policy says."""
+        """Turn the hook off, because the engine does not run the policy."""
         self._recorder.detach(reason)
 
     def _read(self) -> None:
@@ -125,7 +125,7 @@ class Blocks:
         self._until_ns = min(ends_ns, due_ns) - self._offset_ns
 
     def _begin_block(self, gate: Gate, unix_ns: int) -> int:
-        """Enter the block that a time lies in; when it ends, ns since 1970."""
+        """Enter the block at a time; returns its end, ns since 1970."""
         if not self._follows and any(arm.name != CURRENT for arm in gate.arms):
             self._say_not_followed(gate)
             self._enter(0, 0, "")
@@ -157,7 +157,7 @@ class Blocks:
         )
 
     def _due_ns(self, gate: Gate | None) -> int:
-        """When a waiting policy takes effect: with its first pair, or at once."""
+        """The time at which a waiting policy takes effect: its first pair, or now."""
         if gate is None:
             return _NEVER_NS
         if gate.kind != "blocks" or gate.block_ms is None:

@@ -1,4 +1,4 @@
-"""The Boot record of this start: what an adapter knows, completed with what the process knows."""
+"""The boot record of this start, from an adapter's fields and the process."""
 
 from __future__ import annotations
 
@@ -46,12 +46,11 @@ def hook_version() -> str:
 
 
 def new_boot(settings: HookSettings, **known: Any) -> Boot:
-    """A Boot with a fresh identifier.
+    """A boot record with a new identifier.
 
-    known: fields of records.Boot; engine, engine_version and target at least. Sizes that are
-    not given are 1, the role is both, the method none. `configuration` may be a mapping: it is
-    stored as canonical JSON with its digest. Without one, it is what the other fields say of
-    speculation.
+    known: fields of records.Boot; at least engine, engine_version and target. Defaults are size 1,
+    role both and method none. `configuration` may be a mapping, which is stored as canonical JSON
+    with its digest. Without it, the configuration consists of the other fields about speculation.
     """
     values: dict[str, Any] = {
         "replica": settings.replica,
@@ -84,8 +83,8 @@ def new_boot(settings: HookSettings, **known: Any) -> Boot:
 def canonical(configuration: Any) -> tuple[str | None, str]:
     """Canonical JSON of a configuration, and its digest, 12 hexadecimal digits.
 
-    Keys are sorted; a value that JSON does not know is written as text. The text is None when it
-    is longer than a ring's header keeps; the digest is of the whole of it all the same.
+    Keys are sorted; a value without a JSON type is written as text. The text is None if it does not
+    fit a ring's header; the digest still covers all of it.
     """
     text = json.dumps(configuration, sort_keys=True, separators=(",", ":"), default=str)
     digest = hashlib.blake2b(text.encode(errors="replace"), digest_size=6).hexdigest()

@@ -1,7 +1,7 @@
-"""Values of a policy, each within bounds and refused by name outside of them.
+"""Check a policy's values against bounds; errors name the value.
 
-The service checks a policy before it stores it, the sidecar before it keeps it, and the hook
-before it follows it. All three use these functions, so no number in a policy can stop any of them.
+The service checks a policy before it stores it, the sidecar before it keeps it, and the hook before
+it applies it. All three use these functions, so no number in a policy can stop them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHOWN = 40
 
 
 def parsed(text: str) -> Any:
-    """A policy's JSON as plain values. Raises PolicyError; NaN and Infinity are no JSON."""
+    """Parse a policy's JSON. Raises PolicyError; NaN and Infinity are invalid."""
     try:
         return json.loads(text, parse_constant=_no_number)
     except RecursionError as error:
@@ -60,7 +60,7 @@ def flag(value: Any, name: str) -> bool:
 
 
 def text(value: Any, name: str, most: int) -> str:
-    """Text of at most so many characters."""
+    """Text of limited length."""
     if not isinstance(value, str):
         raise PolicyError(f"{name} is {_short(value)}, not text")
     if len(value) > most:
@@ -69,7 +69,7 @@ def text(value: Any, name: str, most: int) -> str:
 
 
 def listed(value: Any, name: str, most: int) -> list[Any]:
-    """A list of at most so many entries."""
+    """A list of limited length."""
     if not isinstance(value, list):
         raise PolicyError(f"{name} is {_short(value)}, not a list")
     if len(value) > most:
@@ -89,7 +89,7 @@ def _no_number(word: str) -> NoReturn:
 
 
 def _short(value: Any) -> str:
-    """A value in a message, whatever it is: digits of a huge number are not even made."""
+    """A value, shortened for a message; huge numbers are not converted to digits."""
     if isinstance(value, int) and value.bit_length() > 128:
         return f"a number of {value.bit_length()} bits"
     if isinstance(value, (list, dict)):

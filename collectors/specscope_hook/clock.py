@@ -1,4 +1,4 @@
-"""The two clocks: a monotonic one for durations, the wall's for labels."""
+"""The two clocks: a monotonic clock for durations, the wall clock for labels."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a recorder needs to know of time."""
+    """The clock of a recorder."""
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds of a clock that only rises; durations are its differences."""
+        """Nanoseconds of the monotonic clock, for durations."""
         ...
 
     def unix_ns(self) -> int:

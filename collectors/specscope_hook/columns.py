@@ -1,4 +1,4 @@
-"""What a record's column is, and the small enumerations that columns use.
+"""The type of a record's column, and the enumerations of columns.
 
 Types are written `u8 u16 u32 u64 i16 i64 f32 f64 bool`, `text`, `label` (text of few
 values), `time` (int64 ns since 1970, UTC); `[]` makes an array and `?` says that the value
@@ -19,11 +19,11 @@ READABLE_VERSIONS = (2, 3)
 
 
 class End(IntEnum):
-    """How a sequence's part in a round, or a request, ended.
+    """The end of a sequence in a round, or of a request.
 
-    STOP_OR_ABORT: the engine dropped a request that has stop strings, and does not say whether
-    one of them was met or the client went away.
-    UNKNOWN: it ended by itself, and the engine does not say how.
+    STOP_OR_ABORT: a request with stop strings ended, and the engine does not report whether a stop
+    string matched or the client disconnected. UNKNOWN: the request ended normally, and the engine
+    does not report the reason.
     """
 
     NONE = 0
@@ -49,7 +49,7 @@ ENDS = {
 
 
 class TimingSource(IntEnum):
-    """Which clock the parts of a round were taken with."""
+    """The clock of a round's parts."""
 
     HOST = 0
     CUDA = 1
@@ -57,7 +57,7 @@ class TimingSource(IntEnum):
 
 
 class Column(NamedTuple):
-    """One column: `type` as in the module's docstring, `unit` "1" where there is none."""
+    """One column: `type` as in the module's docstring, `unit` "1" for no unit."""
 
     name: str
     type: str
@@ -79,7 +79,7 @@ class Column(NamedTuple):
 
 
 def column(type_: str, unit: str, meaning: str) -> Any:
-    """A dataclass field that carries its column; unknown by default where that is allowed."""
+    """A dataclass field with its column; if allowed, its default is unknown."""
     metadata = {"column": (type_, unit, meaning)}
     if type_.endswith("?"):
         return field(default=None, metadata=metadata)
@@ -92,5 +92,5 @@ def columns(record: type[Any]) -> tuple[Column, ...]:
 
 
 def stored_name(name: str) -> str:
-    """A column's name in the store: `class_` is `class`, since only Python reserves it."""
+    """A column's name in the store: `class_` becomes `class`, which only Python reserves."""
     return name.rstrip("_")

@@ -1,4 +1,4 @@
-"""One number that stands for an output text."""
+"""A digest of an output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def token_digest(token_ids: Sequence[int]) -> int:
 
 
 def token_bytes(token_ids: Sequence[int]) -> bytes:
-    """Token ids one behind the other; once for every request, so of the fastest kind there is."""
+    """Token ids as bytes. Called once per request, so it is written for speed."""
     try:
         return array("I", token_ids).tobytes()
     except OverflowError:  # placeholders below 0

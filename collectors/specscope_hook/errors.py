@@ -1,37 +1,37 @@
-"""What can go wrong in the hook.
+"""Exceptions of the hook.
 
 HookError
-├── RingError          the ring file cannot be made, read or written
-│   └── CorruptRing    what is in it is not a ring of a version we know
-├── SettingsError      a SPECSCOPE_* variable with a value that means nothing
-├── PolicyError        a policy that is not one; the old one stays in force
-└── NotSupported       this engine, or this version of it, cannot be hooked
+├── RingError          the ring file cannot be created, read or written
+│   └── CorruptRing    the file is no ring of a known version
+├── SettingsError      a SPECSCOPE_* variable has an invalid value
+├── PolicyError        an invalid policy; the one in force stays
+└── NotSupported       the hook does not support this engine or version
 
-None of them leaves the serving process: the hook catches, says so once, and detaches.
+None of them reaches the serving engine: the hook catches it, logs it once, and detaches.
 """
 
 from __future__ import annotations
 
 
 class HookError(Exception):
-    """Root of everything the hook raises."""
+    """Root of all exceptions of the hook."""
 
 
 class RingError(HookError):
-    """The ring file cannot be made, read or written."""
+    """The ring file cannot be created, read or written."""
 
 
 class CorruptRing(RingError):
-    """The file is not a ring, or one of a version that we do not know."""
+    """The file is no ring, or a ring of an unknown version."""
 
 
 class SettingsError(HookError):
-    """A SPECSCOPE_* variable has a value that means nothing."""
+    """A SPECSCOPE_* variable has an invalid value."""
 
 
 class PolicyError(HookError):
-    """A policy that cannot be followed; the one in force stays."""
+    """An invalid policy; the one in force stays."""
 
 
 class NotSupported(HookError):
-    """The engine at hand cannot be hooked, and why."""
+    """The hook does not support this engine; the message has the reason."""

@@ -1,4 +1,4 @@
-"""What a Boot says of models and devices, asked in the same way of every engine."""
+"""Facts about models and devices for the boot record, read in the same way for every engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specscope_hook.weights import weights_of
 
 
 def sizes_on_disk(prefix: str, model: str) -> dict[str, Any]:
-    """Parameters and bytes a weight of a model on disk; nothing if its files are not."""
+    """Parameters and bytes per weight of a model on disk; empty without its files."""
     directory = Path(model)
     if not directory.is_dir():
         try:
@@ -28,7 +28,7 @@ def sizes_on_disk(prefix: str, model: str) -> dict[str, Any]:
 
 
 def number(config: Any, *names: str) -> int | None:
-    """The first positive integer that a model's configuration has under one of the names."""
+    """The first positive integer in a model's configuration under one of these names."""
     for name in names:
         value = getattr(config, name, None)
         if isinstance(value, int) and value > 0:
@@ -37,7 +37,7 @@ def number(config: Any, *names: str) -> int | None:
 
 
 def cuda_devices() -> dict[str, Any]:
-    """Name and ids of the devices that this process sees; nothing on a CPU."""
+    """Name and ids of the visible devices; empty on a CPU."""
     import torch
 
     if not torch.cuda.is_available():

@@ -1,9 +1,9 @@
-"""Which k a sequence gets, and which arm a block runs: a policy, as the hook follows it.
+"""A policy in the hook: the k of a sequence, and the arm of a block.
 
 A policy is immutable and numbered. An arm is `k0` or `k<n>` (one k for all), `current` (the
-policy's table), `current+<cell>` (cells put before that table), or a table of its own under any
-name. A pair holds one block of each arm; their order is a keyed hash, so that anyone can recompute
-it. After the last pair the fallback table is in force, whoever is still there to say so.
+policy's table), `current+<cell>` (cells before that table), or its own table under any name. A pair
+has one block of each arm. A keyed hash defines their order, so that everyone can recompute it.
+After the last pair the fallback table is in force, without any message.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EVERY = (0.0, float("inf"))
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Where its k applies: a class (None: any) and half-open ranges [lo, hi) (None: any)."""
+    """The range of a k: a class (None: any) and half-open ranges [lo, hi) (None: any)."""
 
     class_: str | None
     ranges: tuple[tuple[float, float] | None, ...]
@@ -50,7 +50,7 @@ _Row = tuple[float, float, float, float, float, float, float, float, int]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells in order, and the draft length where none matches. Make it with `of`.
+    """Cells in order, and the draft length if none matches. Create it with `of`.
 
     by_class: bounds and k of the cells that a class can match; "" for a class without cells.
     """
@@ -61,7 +61,7 @@ class Table:
 
     @classmethod
     def of(cls, cells: Sequence[Cell], default_k: int) -> Table:
-        """Raises PolicyError when a class has more cells than a round has time for."""
+        """Raises PolicyError if a class has more cells than a round has time for."""
         classes = {cell.class_ for cell in cells if cell.class_ is not None} | {""}
         by_class = {
             class_: tuple(_row(cell) for cell in cells if cell.class_ in (None, class_))
@@ -76,7 +76,7 @@ class Table:
         return cls(tuple(cells), default_k, by_class)
 
     def k(self, class_: str, context: int, output: int, batch: int, queue: int) -> int:
-        """Draft length by the first cell that matches. HOT PATH: once a sequence."""
+        """Draft length by the first matching cell. HOT PATH: once per sequence."""
         by_class = self.by_class
         for c0, c1, o0, o1, b0, b1, q0, q1, k in by_class.get(class_) or by_class[""]:
             if c0 <= context < c1 and o0 <= output < o1 and b0 <= batch < b1 and q0 <= queue < q1:
@@ -99,7 +99,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A policy that has been read and found to be one."""
+    """A valid policy."""
 
     policy: int
     kind: str
@@ -118,7 +118,7 @@ class Gate:
     def from_policy(cls, text: str | dict[str, Any]) -> Gate:
         """Read a policy's JSON.
 
-        Raises PolicyError with what is wrong; nothing is guessed.
+        Raises PolicyError with the fault; nothing is guessed.
         """
         try:
             raw = bounds.parsed(text) if isinstance(text, str) else text
@@ -133,11 +133,11 @@ class Gate:
 
     @property
     def default_k(self) -> int:
-        """Draft length where no cell matches."""
+        """Draft length if no cell matches."""
         return self.rules.default_k
 
     def ended(self) -> Gate:
-        """The policy after its last pair: its fallback table, and no experiment."""
+        """The policy after its last pair: its fallback table, without an experiment."""
         return replace(
             self, kind="table", arms=(), block_ms=None, last_pair=None, rules=self.fallback
         )
@@ -145,9 +145,10 @@ class Gate:
     def k(
         self, class_: str, context: int, output: int, batch: int, queue: int, arm: str = CURRENT
     ) -> int:
-        """Draft length of a sequence under an arm: the first cell that matches, or the default.
+        """Draft length of a sequence under an arm: the first matching cell, or the default.
 
-        context, output: tokens in its cache now and asked for; batch, queue: requests now.
+        context, output: cached tokens now and requested tokens. batch, queue: running and waiting
+        requests now.
         """
         rule = self._rule(arm)
         return rule if isinstance(rule, int) else rule.k(class_, context, output, batch, queue)
@@ -159,7 +160,7 @@ class Gate:
         return _named_rule(name, self.rules)
 
     def order(self, replica: str, boot: str, pair: int) -> list[str]:
-        """The arms of a pair's blocks, in the order in which they run.
+        """The arms of a pair's blocks, in running order.
 
         A permutation, uniform over the keyed hash of (seed, policy, replica, boot, pair).
         """
@@ -171,13 +172,14 @@ class Gate:
         return names
 
     def arm(self, replica: str, boot: str, pair: int) -> str:
-        """The arm of a pair's first block; `current` where the pair is not experimental."""
+        """The arm of a pair's first block; `current` if the pair is not experimental."""
         if not self.arms or not self.experimental(replica, boot, pair):
             return CURRENT
         return self.order(replica, boot, pair)[0]
 
     def experimental(self, replica: str, boot: str, pair: int) -> bool:
-        """Whether a pair runs arms: it is among the share, and lies from the first to the last."""
+        """Whether a pair runs arms: it is in the experimental share, and between the first and the
+        last pair."""
         if pair < self.first_pair or self.over(pair):
             return False
         return self._draw("share", replica, boot, pair) % _SHARE_STEPS < self.share * _SHARE_STEPS
@@ -215,7 +217,7 @@ def _read(raw: dict[str, Any]) -> Gate:
 
 
 def _check(gate: Gate, raw: dict[str, Any]) -> None:
-    """What fields say of each other, and what the hook itself looks past."""
+    """Check relations between fields, and fields that the hook itself ignores."""
     if gate.kind not in KINDS:
         raise PolicyError(f"a policy of kind {gate.kind!r}; known are {', '.join(KINDS)}")
     if len({arm.name for arm in gate.arms}) != len(gate.arms):
@@ -246,7 +248,7 @@ def _table(raw: Any, name: str) -> Table:
 
 
 def _named_rule(name: str, rules: Table) -> int | Table:
-    """An arm that its name defines. Raises PolicyError if it does not."""
+    """The arm that a name defines. Raises PolicyError for an undefined name."""
     if name == CURRENT:
         return rules
     if name == "clean":

@@ -1,4 +1,4 @@
-"""Where everything lies in a ring file: the one page that writer and reader share.
+"""The layout of a ring file, shared by writer and reader.
 
 One file, `<SPECSCOPE_RINGS>/<replica>-<boot>.ring`, written with `pwrite` and read with
 `pread`. All words are little-endian u64, each written by one side only:
@@ -26,21 +26,20 @@ One file, `<SPECSCOPE_RINGS>/<replica>-<boot>.ring`, written with `pwrite` and r
       77824  control JSON, 64 KiB
      143360  data
 
-A record in the data region starts at a multiple of 8: length u32 (payload only), crc u32,
-seq u64, kind u8, one unused, batch u16, four unused, payload. It never wraps: where it does
-not fit before the end, a FILLER record (or, in under 24 bytes, nothing) sends the reader to
-the start. The CRC runs over the payload and starts from seq, kind and batch, so a torn or
-reordered write, on any processor, reads as a mismatch and not as a record.
+A record in the data region starts at a multiple of 8: length u32 (payload only), crc u32, seq u64,
+kind u8, one unused, batch u16, four unused, payload. It never wraps: if it does not fit before the
+end, a FILLER record (or, in under 24 bytes, nothing) sends the reader to the start. The CRC covers
+the payload and starts from seq, kind and batch. So a torn or reordered write is a mismatch on any
+processor, never a record.
 
-The writer writes records before the words that publish them, several at once. A reader may
-still see a word half written or flipped: it believes only positions that can be, and a record
-only if number and check match.
+The writer writes several records at once, then the words that publish them. A reader may still see
+a torn or flipped word. So it accepts only possible positions, and a record only if its number and
+CRC match.
 
-The drop note says "at WRITE = DROP_AT, the next record will have seq DROP_SEQ". It carries
-its own check, so a reader that has drained the ring up to DROP_AT knows what was dropped at
-its tail without trusting the order in which two words become visible. A writer that makes a
-damaged file anew goes on with position and number: it sets READ to WRITE and leaves a drop note,
-so whatever a reader had not read is a gap.
+The drop note means "at WRITE = DROP_AT, the next record has seq DROP_SEQ". It has its own checksum.
+So a reader at DROP_AT knows the records dropped at the tail, in whatever order the words become
+visible. A writer that recreates a damaged file keeps position and number. It sets READ to WRITE and
+writes a drop note, so all unread records become a gap.
 """
 
 from __future__ import annotations
@@ -103,14 +102,14 @@ FIRST_SEQ: Final = 1
 
 
 class Cursor(NamedTuple):
-    """How far a reader has come: bytes since the ring was made, and the next record's number."""
+    """A reader's position: bytes since the creation of the ring, and the next record's number."""
 
     position: int = 0
     next_seq: int = FIRST_SEQ
 
 
 class RawRecord(NamedTuple):
-    """A record as it lies on the ring; `batch` is 0 for a request."""
+    """A record on the ring; `batch` is 0 for a request."""
 
     seq: int
     kind: int
@@ -120,7 +119,7 @@ class RawRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Records that will never be read; `reason` is one of records.LOSS_REASONS."""
+    """Lost records; `reason` is one of records.LOSS_REASONS."""
 
     first_seq: int
     count: int
@@ -128,20 +127,20 @@ class Gap:
 
 
 def aligned(size: int) -> int:
-    """The next multiple of 8, at which records start."""
+    """The next multiple of 8, the start of a record."""
     return (size + 7) & ~7
 
 
 def boot_check(text: bytes) -> int:
-    """The check of a Boot record's JSON; never 0, which stands for none."""
+    """The checksum of a boot record's JSON; never 0, which means none."""
     return crc32(text) | 1 << 32
 
 
 def name_check(kind: int, id_: int, name: bytes) -> int:
-    """The check of an entry of the dictionary; never 0, which stands for none."""
+    """The checksum of a dictionary entry; never 0, which means none."""
     return crc32(name, kind << 8 | id_) or 1
 
 
 def drop_check(position: int, seq: int) -> int:
-    """The check of a drop note; 0, as in a fresh ring, never matches."""
+    """The checksum of a drop note; 0, as in a new ring, never matches."""
     return crc32(struct.pack("<QQ", position, seq)) | 1 << 32

@@ -1,9 +1,8 @@
-"""What earlier starts left in the rings' folder: memory of the pod that nobody may ever drain.
+"""Limit the rings of earlier starts, which take memory of the pod.
 
-Without a sidecar each restart of an engine would leave a whole ring behind. Before a new one is
-made, rings of dead writers are emptied until there is room: those that were drained first, then
-the oldest. An emptied ring keeps its header, so whoever drains it later counts what
-was in it. Rings of living writers are left alone.
+Without a sidecar each restart of an engine would leave a whole ring behind. So the hook empties
+rings of dead writers before it creates a new ring: first drained rings, then the oldest. An emptied
+ring keeps its header, so a later reader counts its lost records. Rings of living writers stay.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ MOST_FILES = 256  # of dead rings; a header is 140 KiB
 
 
 class _Dead(NamedTuple):
-    """A ring whose writer is gone; `file` is held open, `held_bytes` are of its records."""
+    """A ring without a writer; `file` stays open, `held_bytes` is the size of its records."""
 
     unread: bool
     changed_ns: int
@@ -38,10 +37,10 @@ class _Dead(NamedTuple):
 
 
 def limit_leftovers(folder: Path, ring_bytes: int) -> None:
-    """Empty dead rings, so that the folder has room for a new one and does not fill up.
+    """Empty dead rings, so that the folder has room for a new ring and does not fill up.
 
-    They may hold half of its file system, and no more than eight new ones would. A folder that
-    does not exist holds none; making the ring in it reports that. Raises nothing.
+    They may use half of the file system, and at most the size of eight new rings. Never raises; the
+    creation of the ring reports a missing folder.
     """
     dead: list[_Dead] = []
     try:
@@ -64,7 +63,7 @@ def limit_leftovers(folder: Path, ring_bytes: int) -> None:
 
 
 def _dead(path: Path) -> _Dead | None:
-    """The ring, if it is one whose writer is gone; it then waits in no opening and is held."""
+    """Open and lock a ring without a writer, without blocking; None otherwise."""
     try:
         if not stat.S_ISREG(os.lstat(path).st_mode):
             return None

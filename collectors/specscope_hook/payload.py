@@ -1,4 +1,4 @@
-"""A record's bytes on the ring, derived from its columns and from nothing else.
+"""A record's bytes on the ring, derived from its columns.
 
 Little-endian, no padding: the scalars in declared order, then the arrays in declared order,
 each as long as the record's batch.
@@ -46,7 +46,7 @@ ALL_VERIFIED = 255  # the value of `verified` that stands for the whole draft
 
 @lru_cache(maxsize=4096)
 def round_struct(batch: int) -> Struct:
-    """The whole payload of a round of this many sequences."""
+    """The struct of a round's payload with this number of sequences."""
     return Struct(ROUND_SCALARS.format + "".join(f"{batch}{code}" for code in ROUND_ARRAYS))
 
 
@@ -59,10 +59,10 @@ pack_single = round_struct(1).pack
 def round_payload(arrays: tuple[Any, ...], *scalars: Any) -> bytes:
     """The payload of a round, all in declared order. HOT PATH.
 
-    arrays: lists, or anything with `itemsize` and `tobytes` of the declared type.
+    arrays: lists, or objects with `itemsize` and `tobytes` of the declared type.
 
-    Raises ValueError where lengths differ, struct.error, ValueError, OverflowError or TypeError
-    where a value does not fit.
+    Raises ValueError for unequal lengths; struct.error, ValueError, OverflowError or TypeError for
+    a value that does not fit.
     """
     batch = len(arrays[0])
     if batch <= _SMALL_BATCH:
@@ -83,11 +83,11 @@ def round_payload(arrays: tuple[Any, ...], *scalars: Any) -> bytes:
 
 
 def decode(record: RawRecord, layout: RecordLayout = LAYOUT) -> RingRound | RingRequest:
-    """The record that a payload holds.
+    """Decode the record of a payload.
 
-    layout: of the ring that it comes from. A column that the ring does not carry is unknown.
+    layout: layout of its ring. A column that the ring lacks is unknown.
 
-    Raises CorruptRing where its length is not that of its kind and batch.
+    Raises CorruptRing if the length does not fit the kind and batch.
     """
     kind: type[RingRound | RingRequest] = RingRound if record.kind == ROUND else RingRequest
     declared = layout.round if kind is RingRound else layout.request
@@ -106,7 +106,7 @@ def _whole_struct(declared: tuple[Column, ...], batch: int) -> Struct:
 
 
 def unknown_value(column: Column) -> float | int:
-    """What stands on the ring for a value that is not known."""
+    """The ring's value for unknown."""
     if column.base in ("f32", "f64"):
         return math.nan
     return int(2 ** (8 * Struct(CODES[column.base]).size) - 1)

@@ -1,8 +1,8 @@
-"""A look at a ring that takes nothing from it: for people, beside the one reader.
+"""Read a ring without removing records, for people, in addition to its reader.
 
-The file is opened for reading only, so a look cannot give space back or reach the writer. What
-the reader has given back still lies there until the writer comes round, so a look may begin
-before it; a record that is overwritten meanwhile does not match its check and is not shown.
+The file is opened read-only, so a peek cannot release space or affect the writer. Released records
+stay until the writer overwrites them, so a peek may include them. A record that is overwritten
+meanwhile fails its CRC and is skipped.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from specscope_hook.reader import RingReader
 
 
 class RingPeek(RingReader):
-    """Looks at one ring file; any number of them may, and `release` is not theirs to call."""
+    """A peek at one ring file; there may be any number of them. They never release space."""
 
     _FLAGS = os.O_RDONLY
 
     def newest(self, span_bytes: int) -> Cursor:
-        """Where a look at the newest records begins: at most so many bytes before the end.
+        """The cursor for the newest records, at most this many bytes before the end.
 
-        The older half of the ring is left out, since the writer may be about to reach it.
+        The older half of the ring is left out, because the writer may overwrite it soon.
         """
         self._window = (0, b"")
         words = self._words()
@@ -40,10 +40,10 @@ class RingPeek(RingReader):
         return Cursor(position, record.seq if record else last_seq)
 
     def look(self, cursor: Cursor) -> tuple[list[RawRecord], Cursor]:
-        """Whole records from a cursor on, and the cursor after them.
+        """Complete records from a cursor, and the cursor after them.
 
-        When the writer has come round since, it goes on with what is newest: numbers are then
-        missing between two records, as they are when the writer dropped some.
+        If the writer has overwritten the cursor's position, the peek continues with the newest
+        records. Then numbers are missing, as after dropped records.
         """
         self._window = (0, b"")
         words = self._words()

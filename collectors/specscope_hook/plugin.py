@@ -1,4 +1,4 @@
-"""What the plug-ins of serving engines share: silent unless asked for, and nothing escapes."""
+"""Shared code of the engines' plug-ins: off by default, and without escaping exceptions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ReadArguments = Callable[[tuple[Any, ...], dict[str, Any]], Sequence[Any]]
 
 
 def load(install: Callable[[HookSettings], None], log: logging.Logger) -> None:
-    """Install a plug-in where SPECSCOPE_RINGS is set; whatever fails is one line of the log."""
+    """Install a plug-in if SPECSCOPE_RINGS is set; a failure is one log line."""
     with quietly(log):
         settings = HookSettings.from_env(os.environ)
         if settings.rings is not None:
@@ -30,7 +30,7 @@ def load(install: Callable[[HookSettings], None], log: logging.Logger) -> None:
 
 @contextmanager
 def quietly(log: logging.Logger) -> Iterator[None]:
-    """Whatever fails within is one line of the engine's log, and the engine goes on."""
+    """Turn any exception inside into one line of the engine's log."""
     try:
         yield
     except HookError as error:
@@ -42,11 +42,11 @@ def quietly(log: logging.Logger) -> Iterator[None]:
 def check_methods(
     owner: type[Any], methods: Methods, version: str, *, engine: str, tested: str
 ) -> None:
-    """Check that a class has the methods, and that each takes the parameters that we read.
+    """Check that a class has the methods, and that each has the parameters that we read.
 
-    Order does not matter, and neither do further parameters: a wrapper passes on all that it gets.
+    Order and further parameters do not matter, because a wrapper passes on all arguments.
 
-    Raises NotSupported that names the first method that does not fit.
+    Raises NotSupported with the name of the first method that does not fit.
     """
     for name, parameters in methods.items():
         method = getattr(owner, name, None)

@@ -1,11 +1,10 @@
-"""The reading end of a ring; what lies where is in `layout`.
+"""The reader of a ring; `layout` describes the file.
 
-A reader keeps nothing: a cursor goes in and comes out, and only `release` gives space
-back. So a reader that died continues from the last cursor that it stored, and may pull
-again what it had not released.
+A reader has no state: it takes and returns a cursor, and only `release` frees space. So a restarted
+reader continues from its last stored cursor, and may pull unreleased records again.
 
-It believes nothing that it reads. A file that was cut, overwritten or flipped gives fewer
-records, never an error that is not a RingError, and one pull does bounded work.
+It trusts no byte of the file. A truncated, overwritten or flipped file gives fewer records, and no
+exception other than RingError. One pull does bounded work.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class RingReader:
     def open(cls, path: Path | str) -> Self:
         """Open a ring that exists.
 
-        Raises CorruptRing when it is not one, RingError when it cannot be opened.
+        Raises CorruptRing for an invalid file, RingError if it cannot be opened.
         """
         path = Path(path)
         try:
@@ -82,7 +81,7 @@ class RingReader:
         return "" if known else "its boot record cannot be read"
 
     def _words(self) -> tuple[int, ...]:
-        """The header, zeros when it is cut short; read until two looks agree."""
+        """The header, zeros if it is truncated; read until two readings agree."""
         raw = b""
         for _ in range(4):
             before, raw = raw, self._read(at.WORDS.size, 0)
@@ -94,7 +93,7 @@ class RingReader:
         return int.from_bytes(self._read(8, index * 8), "little")
 
     def _read(self, size: int, offset: int) -> bytes:
-        """As many of these bytes as the file has. Raises RingError when it cannot be read."""
+        """As many of these bytes as the file has. Raises RingError if it cannot be read."""
         try:
             return os.pread(self._file, size, offset)
         except OSError as error:
@@ -111,7 +110,7 @@ class RingReader:
         return ""
 
     def _cut(self) -> str:
-        """Whether the file has another size than it was made with. Raises RingError."""
+        """Whether the file's size has changed since its creation. Raises RingError."""
         try:
             size = os.fstat(self._file).st_size
         except OSError as error:
@@ -121,9 +120,9 @@ class RingReader:
         return f"its size is {size} bytes, not {at.DATA + self._capacity}"
 
     def _damage(self, words: tuple[int, ...], position: int) -> str:
-        """What contradicts what; empty when the words can be believed.
+        """The contradiction between header words; empty if they are plausible.
 
-        position: up to where the ring has been read, which vouches for WRITE as READ does
+        position: the reader's position, a lower limit for WRITE, as READ is
         """
         write = words[at.W_WRITE]
         behind = (words[at.W_READ], position)
@@ -132,15 +131,16 @@ class RingReader:
         return self._header_damage(words)
 
     def pull(self, cursor: Cursor, limit_bytes: int) -> tuple[list[RawRecord], Cursor, list[Gap]]:
-        """Records from a cursor on, the cursor after them, and what is lost between them.
+        """Records from a cursor, the cursor after them, and the gaps between them.
 
-        limit_bytes: of records, heads included; at least one record comes if there is one.
+        limit_bytes: limit of record bytes, heads included; at least one record is returned if there
+        is one.
 
-        Nothing new gives ([], cursor, []). A record that does not match its check ends the
-        pull; if it still does not at the next pull, it is a gap of reason `corrupt`. A damaged
-        file gives nothing while its writer lives, and what can still be read after that.
+        Without new records it returns ([], cursor, []). A record with a wrong CRC ends the pull; if
+        it is still wrong at the next pull, it becomes a gap of reason `corrupt`. A damaged file
+        gives nothing while its writer lives, and its readable records after that.
 
-        Raises RingError when the file cannot be read.
+        Raises RingError if the file cannot be read.
         """
         self._window = (0, b"")
         words = self._words()
@@ -188,7 +188,7 @@ class RingReader:
         return records, Cursor(position, next_seq), gaps
 
     def _at(self, position: int, size: int) -> tuple[bytes, int]:
-        """Bytes of the ring and where in them a position lies; fewer than `size` if cut."""
+        """Bytes of the ring, and the offset of a position in them; fewer than `size` if cut."""
         begins, data = self._window
         offset = position - begins
         if offset >= 0 and offset + size <= len(data):
@@ -204,8 +204,8 @@ class RingReader:
     ) -> tuple[RawRecord | None, int]:
         """The record at a position and the position after it.
 
-        (None, later) for a filler, (None, position) when nothing there can be trusted: not
-        whole, or whole but from a lap ago, or with a number that was never given.
+        (None, later) for a filler. (None, position) for an untrusted record: incomplete, from an
+        earlier lap, or with an impossible number.
         """
         rest = self._capacity - position % self._capacity
         if rest < _HEAD_BYTES:
@@ -231,9 +231,9 @@ class RingReader:
     def _resume_after(
         self, position: int, end: int, next_seq: int, last_seq: int
     ) -> tuple[int, bool]:
-        """The first position after a bad one at which a believable record or the end lies.
+        """The first position after a bad one with a plausible record or the end.
 
-        False with it when the search stopped there although neither does.
+        False with it if the search stopped without finding either.
         """
         later, stop = position + 8, min(end, position + SCAN_BYTES)
         while later < stop:
@@ -259,7 +259,7 @@ class RingReader:
         return (end, True) if later >= end else (later, False)
 
     def _tail(self, position: int, next_seq: int, gaps: list[Gap]) -> int:
-        """The next number after what was dropped, or could not be read, at the ring's tail."""
+        """The next number after dropped or unreadable records at the ring's tail."""
         words = self._words()
         if words[at.W_SEQ] <= next_seq:
             return next_seq
@@ -279,9 +279,9 @@ class RingReader:
         return max(seq, next_seq)
 
     def release(self, cursor: Cursor) -> None:
-        """Give the writer the space up to a cursor; it can then not be pulled again.
+        """Release the space up to a cursor to the writer; its records can no longer be pulled.
 
-        A cursor that lies ahead of the writer is none of this ring, and gives nothing.
+        A cursor ahead of the writer belongs to another ring, and releases nothing.
         """
         words = self._words()
         read, write = words[at.W_READ], words[at.W_WRITE]
@@ -297,7 +297,7 @@ class RingReader:
 
     @property
     def boot(self) -> dict[str, Any]:
-        """The Boot record as its writer put it. Raises ValueError when it is not one."""
+        """The boot record. Raises ValueError if it is invalid."""
         length = min(self._word(at.W_BOOT_BYTES), at.BOOT_BYTES)
         text, check = self._read(length, at.BOOT), self._word(at.W_BOOT_CHECK)
         if check not in (0, at.boot_check(text)):
@@ -308,8 +308,8 @@ class RingReader:
     def names(self, kind: int) -> dict[int, str]:
         """The dictionary of one kind: name by id.
 
-        Raises RingError for a damaged entry that a living writer will mend; one of a dead
-        writer is left out.
+        Raises RingError for a damaged entry that a living writer will repair; damaged entries of a
+        dead writer are left out.
         """
         names: dict[int, str] = {}
         count = min(self._word(at.W_NAMES), at.NAMES_MAX)
@@ -328,7 +328,7 @@ class RingReader:
 
     @property
     def writer_alive(self) -> bool:
-        """Whether the process that made the ring still holds it."""
+        """Whether the ring's writer still runs."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -338,7 +338,7 @@ class RingReader:
 
     @property
     def replaced(self) -> bool:
-        """Whether its name belongs to another file by now: the writer has made it anew."""
+        """Whether the writer has recreated the file under its name."""
         try:
             return not os.path.samestat(os.stat(self.path), os.fstat(self._file))
         except OSError:
@@ -346,12 +346,12 @@ class RingReader:
 
     @property
     def ended(self) -> bool:
-        """Whether the writer closed the ring on purpose."""
+        """Whether the writer closed the ring."""
         return self._word(at.W_END) == 1
 
     @property
     def fault_text(self) -> str:
-        """Why the hook detached itself; empty when it did not."""
+        """The reason for a detached hook; empty otherwise."""
         if self._word(at.W_FAULT) != 1:
             return ""
         length = min(self._word(at.W_FAULT_BYTES), at.FAULT_TEXT_BYTES)
@@ -359,7 +359,7 @@ class RingReader:
 
     @property
     def dropped(self) -> int:
-        """Records that the writer dropped for want of space."""
+        """Number of records that the writer dropped for lack of space."""
         return self._word(at.W_DROPPED)
 
     @property
@@ -369,16 +369,16 @@ class RingReader:
 
     @property
     def control_text(self) -> str:
-        """The JSON that lies on the control page; empty when there is none."""
+        """The JSON on the control page; empty if there is none."""
         version, length = self._word(at.W_CONTROL), self._word(at.W_CONTROL_BYTES)
         if version == 0 or version & 1:
             return ""
         return self._read(min(length, at.CONTROL_BYTES), at.CONTROL).decode(errors="replace")
 
     def control_write(self, text: str) -> None:
-        """Put a policy's JSON on the control page, where the hook sees it at its next round.
+        """Write a policy's JSON to the control page, which the hook reads at its next round.
 
-        Raises RingError when it is longer than the page, or cannot be written.
+        Raises RingError if it is longer than the page, or cannot be written.
         """
         raw = text.encode()
         if len(raw) > at.CONTROL_BYTES:
@@ -395,6 +395,6 @@ class RingReader:
 
 
 def _believable(words: tuple[int, ...]) -> bool:
-    """Whether so many records can have been written or dropped."""
+    """Whether this number of records is possible."""
     most = words[at.W_WRITE] // _HEAD_BYTES + words[at.W_DROPPED]
     return words[at.W_SEQ] - at.FIRST_SEQ <= most

@@ -1,7 +1,7 @@
-"""The recorder: an engine's rounds and requests onto the ring, and nothing into the engine.
+"""The recorder writes an engine's rounds and requests to the ring.
 
-Nothing escapes from it. The first fault is the last: every method is then replaced by one
-that does nothing, the ring carries the reason, and serving goes on.
+It never raises into the engine. After the first fault every method is replaced by one that does
+nothing. The ring contains the reason, and the engine keeps serving.
 """
 
 from __future__ import annotations
@@ -33,13 +33,12 @@ Mark = tuple[int, int, int, int]
 
 
 class Recorder:
-    """Writes one process's rounds and requests; one thread only.
+    """Write one process's rounds and requests; for one thread only.
 
-    Records gather for at most 20 ms before the sidecar can see them. An end of a request, and
-    anything written while no request runs, is seen at once; `flush` is for an engine that knows
-    better when it goes idle.
+    The sidecar sees records after at most 20 ms. The end of a request, and records written while no
+    request runs, are visible at once. An engine may call `flush` when it goes idle.
 
-    salt: key of the hash that stands for a request's id, up to 64 bytes.
+    salt: key of the hash of request ids, up to 64 bytes.
     """
 
     def __init__(self, ring: Ring, *, salt: bytes | str, clock: Clock | None = None) -> None:
@@ -65,20 +64,20 @@ class Recorder:
         return int.from_bytes(raw, "little") or 1
 
     def content_hash(self, prompt: Sequence[int], *settings: object) -> int:
-        """Salted hash of prompt token ids and all else that shapes the output; never 0.
+        """Salted hash of the prompt's token ids and all parameters of the output; never 0.
 
-        Only for requests whose output these decide: greedy or coupled sampling.
+        It is only for deterministic requests: greedy or coupled sampling.
         """
         text = token_bytes(prompt) + repr(settings).encode(errors="replace")
         raw = hashlib.blake2b(text, digest_size=8, key=self._salt).digest()
         return int.from_bytes(raw, "little") or 1
 
     def class_id(self, label: str) -> int:
-        """A class by the ring's dictionary; 255, `other`, where it has 64 already."""
+        """A class's id in the ring's dictionary; 255, `other`, if it already has 64."""
         return self._name_id(NAME_CLASS, str(label) if label else "unlabelled")
 
     def adapter_id(self, name: str) -> int:
-        """A LoRA adapter by the ring's dictionary; 255 for none."""
+        """A LoRA adapter's id in the ring's dictionary; 255 for none."""
         return self._name_id(NAME_ADAPTER, str(name)) if name else OTHER
 
     def _name_id(self, kind: int, name: str) -> int:
@@ -91,7 +90,7 @@ class Recorder:
             return OTHER
 
     def block(self, policy: int, pair: int, arm: str) -> None:
-        """Rounds from here on belong to this block; (0, 0, "") is outside an experiment."""
+        """Set the block of the following rounds; (0, 0, "") is outside an experiment."""
         if not self.on:
             return
         self.mark = policy, pair, self._name_id(NAME_ARM, arm) if arm else OTHER, self._now()
@@ -128,12 +127,12 @@ class Recorder:
         mark: Mark | None = None,
         ended_ns: int = 0,
     ) -> None:
-        """Write a round that the engine timed; see ring_records.RingRound for each value.
+        """Write a round with the engine's times; see ring_records.RingRound for each value.
 
-        verified: of each draft, checked by the target; None when all of each was.
+        verified: verified tokens of each draft; None if whole drafts were verified.
 
-        mark: the block that it ran in, where that is not the one in force.
-        ended_ns: when it ended (monotonic), where that is not now.
+        mark: block of the round, if it is not the current one.
+        ended_ns: end of the round (monotonic), if it is not now.
         """
         if get_ident() != self._owner and not self._owned():
             return
@@ -185,7 +184,7 @@ class Recorder:
         guided: bool = False,
         content: int = 0,
     ) -> Admission | None:
-        """Write a request's admission; what comes back goes to `ended`. None once detached."""
+        """Write a request's admission; pass the result to `ended`. None after a detach."""
         if get_ident() != self._owner and not self._owned():
             return None
         try:
@@ -231,9 +230,9 @@ class Recorder:
         digest: int = 0,
         at_once: bool = True,
     ) -> None:
-        """Write a request's end, however it ended, with all that its admission said.
+        """Write a request's end, with all values of its admission.
 
-        at_once: whether the sidecar is to see it now; False for a caller that calls `flush` soon.
+        at_once: make it visible now; False for a caller that calls `flush` soon.
         """
         if handle is None or (get_ident() != self._owner and not self._owned()):
             return
@@ -260,7 +259,7 @@ class Recorder:
             self.detach(f"recording a request's end: {error!r}")
 
     def flush(self) -> None:
-        """Let the sidecar see all that was recorded; for an engine that goes idle."""
+        """Make all records visible to the sidecar; for an engine that goes idle."""
         if not self.on or (get_ident() != self._owner and not self._owned()):
             return
         try:
@@ -271,15 +270,15 @@ class Recorder:
     # --- one thread ------------------------------------------------------------------------
 
     def claim(self) -> None:
-        """This thread writes from here on; for an engine with several that take turns.
+        """Make this thread the writer, for an engine with several threads that take turns.
 
-        Only for a caller that holds a lock round all that it does with the recorder.
+        The caller must hold a lock around all of its calls.
         """
         self._owner = get_ident()
 
     def _owned(self) -> bool:
-        """Whether the ring belongs to this thread: to the first that writes. Two would corrupt it
-        without a word, so a second one turns the recorder off."""
+        """Whether this thread owns the ring; the first writing thread does. Two threads would
+        corrupt it silently, so a second one turns the recorder off."""
         if not self._owner:
             self._owner = get_ident()
         elif self._owner != get_ident():
@@ -289,12 +288,12 @@ class Recorder:
     # --- the fuse ------------------------------------------------------------------------
 
     def on_detach(self, forget: Callable[[], None]) -> None:
-        """Have something called once, when a fault turns the recorder off: what is then of no
-        more use is not held for the rest of the server's life."""
+        """Register a function for the recorder's end by a fault, so that the caller can release its
+        objects."""
         self._forgets.append(forget)
 
     def detach(self, reason: str) -> None:
-        """Be off from here on, say why on the ring and once in the log."""
+        """Turn the hook off, with the reason on the ring and once in the log."""
         if not self.on:
             return
         self.on = False
@@ -311,7 +310,7 @@ class Recorder:
                 forget()
 
     def _last_words(self, *_: Any, **__: Any) -> None:
-        """Write what is in the buffer, and do nothing from here on."""
+        """Write the buffer, and do nothing from then on."""
         if self._owner in (0, get_ident()):
             self._replace_methods(_off)
             with suppress(Exception):
@@ -322,10 +321,10 @@ class Recorder:
             setattr(self, name, by)
 
     def close(self) -> None:
-        """End the ring on purpose: its tail is then known to be whole."""
+        """Close the ring, which marks its tail as complete."""
         self.on = False
         self._ring.close()
 
 
 def _off(*_: Any, **__: Any) -> None:
-    """What every method is once the hook is off."""
+    """The replacement of every method after a detach."""

@@ -1,12 +1,12 @@
 """Every stored record, each column once: its name, type, unit and meaning.
 
-Ring payloads, Arrow schemas, ClickHouse tables, column comments and the data dictionary are
-derived from the classes below and from `ring_records`; nothing else declares a column. Change
-is additive: a missing column reads as NULL, an unknown one is counted and dropped. `columns`
-says how a column is written. A trailing underscore is not part of the stored name.
+Ring payloads, Arrow schemas, ClickHouse tables, column comments and the data dictionary are derived
+from these classes and from `ring_records`; nothing else declares a column. Changes are additive: a
+missing column reads as NULL, an unknown one is counted and dropped. `columns` describes the
+notation. A trailing underscore is not part of the stored name.
 
-`Boot` to `Loss` come from the sidecar. `Policy`, `Event` and `Assessment` are written by people
-and by the service. `Batch` is the ledger of stored batches.
+`Boot` to `Loss` come from the sidecar. People and the service write `Policy`, `Event` and
+`Assessment`. `Batch` is the ledger of stored batches.
 """
 
 from __future__ import annotations

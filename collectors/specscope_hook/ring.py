@@ -1,16 +1,15 @@
-"""The writing end of a ring: one process, one thread, never blocks, never grows.
+"""The writer of a ring: one process, one thread; it never blocks and never grows.
 
-`layout` says what lies where; `reader` is the other end. Nothing is mapped: touching a page
-that somebody truncated would kill the process, a write that fails is only an error. Records
-gather in a buffer and reach the file several at once: when the buffer is full, at the first
-record that comes 20 ms after the last write, and on `flush`.
+`layout` describes the file, and `reader` is the other end. The file is not mapped, because access
+to a truncated page would kill the process; a failed write is only an error. A buffer collects
+records. It is written when it is full, at the first record 20 ms after the last write, and on
+`flush`.
 
-Once a second the writer looks at what it owns. It mends a header that was changed, and makes
-anew a file that was cut, deleted or replaced; positions and record numbers go on, so that the
-reader counts what was in it as lost.
+Once a second the writer checks its file. It repairs a changed header, and recreates a truncated,
+deleted or replaced file. Positions and record numbers continue, so the reader counts lost records.
 
-The writer holds a lock on the file for life, which is how the reader sees, across containers,
-whether it lives. After a fork the child has no ring: a ring has one writer.
+The writer holds a lock on the file for its lifetime, which shows the reader, across containers,
+that it lives. After a fork the child has no ring, because a ring has one writer.
 """
 
 from __future__ import annotations
@@ -86,11 +85,11 @@ class Ring(RingFile):
 
     @classmethod
     def create(cls, path: Path | str, boot: Boot, capacity_bytes: int) -> Ring:
-        """Make the file, allocated, locked and with its header, and only then let it be seen.
+        """Create the file: allocate, lock and write the header before it becomes visible.
 
-        capacity_bytes: of the data region; rounded up to a whole page, at least one.
+        capacity_bytes: size of the data region, rounded up to whole pages, at least one.
 
-        Raises RingError with the reason when it cannot be made; nothing is left behind.
+        Raises RingError with the reason and leaves no file behind.
         """
         path = Path(path)
         capacity = max(1, -(-capacity_bytes // at.PAGE)) * at.PAGE
@@ -113,11 +112,11 @@ class Ring(RingFile):
 
     # HOT PATH. Once per record. No lock, no system call but the clock and now and then a write.
     def push(self, kind: int, payload: bytes, batch: int = 0) -> bool:
-        """Record one; False when it was dropped, which spends its number too.
+        """Push one record; False if it was dropped. A dropped record still uses a number.
 
         It may stay in the buffer until a later `push` or `flush`.
 
-        Only the engine's thread may call it. Raises OSError when the header cannot be written.
+        Only the engine's thread may call it. Raises OSError if the header cannot be written.
         """
         length = len(payload)
         used = self._used
@@ -140,8 +139,8 @@ class Ring(RingFile):
         return True
 
     def _make_room(self, size: int) -> bool:
-        """Empty the buffer and see how much of the ring it may be filled for; False when a record
-        of this size finds no space: it is then dropped."""
+        """Write the buffer and read the free space of the ring; False if a record of this size has
+        no space and is dropped."""
         if not self.open:
             return False
         now = monotonic_ns()
@@ -167,14 +166,14 @@ class Ring(RingFile):
         return True
 
     def _ask(self) -> None:
-        """How far the reader has come; a word that cannot be is not believed."""
+        """The reader's position; an impossible value is ignored."""
         raw = os.pread(self._file, 8, at.W_READ * 8)
         read = int.from_bytes(raw, "little")
         if self._read <= read <= self._write and read & 7 == 0:
             self._read = read
 
     def _skip(self, rest: int) -> None:
-        """Go back to the start; what is left before the end is a filler."""
+        """Continue at the start of the region; the rest before the end becomes a filler."""
         if rest >= _HEAD_BYTES:
             head = at.HEAD.pack(rest - _HEAD_BYTES, 0, self._seq, at.FILLER, 0)
             os.pwrite(self._file, head, self._offset)
@@ -182,11 +181,11 @@ class Ring(RingFile):
 
     @property
     def _offset(self) -> int:
-        """In the file, of the buffer's first byte."""
+        """Offset of the buffer's first byte in the file."""
         return at.DATA + self._write % self._capacity
 
     def flush(self) -> None:
-        """Let the reader see all that was pushed. Raises OSError as `push` does."""
+        """Make all pushed records visible. Raises OSError as `push` does."""
         if self.open:
             self._flush(monotonic_ns())
 
@@ -206,7 +205,7 @@ class Ring(RingFile):
             os.pwrite(self._file, _TWO_WORDS.pack(self._seq, self._write), at.W_SEQ * 8)
 
     def _write_out(self) -> None:
-        """The buffer into the file; if the disk does not take it, its records are dropped."""
+        """Write the buffer to the file; if the disk refuses it, its records are dropped."""
         used, self._used, self._limit = self._used, 0, self._limit - self._used
         try:
             whole = os.pwrite(self._file, memoryview(self._buffer)[:used], self._offset) == used
@@ -225,7 +224,7 @@ class Ring(RingFile):
         os.pwrite(self._file, _NOTE.pack(*self._note), at.W_DROP_AT * 8)
 
     def name_id(self, kind: int, name: str) -> int:
-        """The dictionary's id for a name, given on first sight; 255 when it is full.
+        """The dictionary's id for a name, assigned on first use; 255 if it is full.
 
         A name is cut to 64 bytes of UTF-8.
         """
@@ -249,7 +248,7 @@ class Ring(RingFile):
 
     @property
     def control_version(self) -> int:
-        """Of the control page: changes with every write; odd while one is under way.
+        """Version of the control page: changes with every write; odd during a write.
 
         One system call of half a microsecond.
         """
@@ -258,7 +257,7 @@ class Ring(RingFile):
         return int.from_bytes(os.pread(self._file, 8, at.W_CONTROL * 8), "little")
 
     def control(self) -> tuple[int, str] | None:
-        """Version and JSON of the control page; None while it is being written."""
+        """Version and JSON of the control page; None during a write."""
         before = self.control_version
         if before == 0 or before & 1:
             return None
@@ -272,11 +271,12 @@ class Ring(RingFile):
 
     @property
     def dropped(self) -> int:
-        """Records dropped so far, for want of space."""
+        """Number of records dropped so far, for lack of space."""
         return self._dropped
 
     def fault(self, text: str) -> None:
-        """Say that the hook has detached itself, and why; the first fault is the last."""
+        """Record that the hook has detached itself, with the reason; only the first fault
+        counts."""
         if not self.open or self._fault:
             return
         self._fault = text.encode(errors="replace")[: at.FAULT_TEXT_BYTES] or b"unknown"
@@ -285,7 +285,7 @@ class Ring(RingFile):
         os.pwrite(self._file, WORD.pack(1), at.W_FAULT * 8)
 
     def close(self) -> None:
-        """End the ring on purpose: the reader then knows that its tail is whole."""
+        """Close the ring, which tells the reader that its tail is complete."""
         if not self.open:
             return
         try:

@@ -1,7 +1,7 @@
-"""The file of a ring as its writer owns it: made, looked at, and mended.
+"""The file of a ring on the writer's side: create, check and repair.
 
-Somebody may cut, replace, delete or overwrite the file at any time. What the writer knows is
-enough to make its header anew, so nothing that happens to the file ends the writing.
+Anybody may truncate, replace, delete or overwrite the file at any time. The writer knows enough to
+write the header again, so no damage to the file stops it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORD = Struct("<Q")
 
 
 class RingFile:
-    """What the writer knows of its file, from which the header can be written at any time."""
+    """The writer's copy of the header's values."""
 
     def __init__(self, path: Path, file: int, capacity: int, boot: bytes) -> None:
         """capacity: bytes of the data region; boot: the Boot record as JSON"""
@@ -43,9 +43,9 @@ class RingFile:
         self._complain_at = 0
 
     def _make_file(self, *, allocate: bool) -> None:
-        """A new file under our name, locked and with what is known. Raises OSError.
+        """Create and lock a new file under our name, with the known header. Raises OSError.
 
-        allocate: take its space now, and fail if there is none.
+        allocate: allocate its space now, and fail if there is none.
         """
         new = self.path.with_name(self.path.name + ".new")
         # Private, but for a sidecar of another user that shares the folder by its group.
@@ -67,7 +67,7 @@ class RingFile:
             os.close(old)
 
     def _write_all(self, file: int) -> None:
-        """Size and header, all that lies before the position being given up. Raises OSError."""
+        """Write size and header, and give up all earlier records. Raises OSError."""
         self._read = self._write_written = self._write
         if self._write:  # what a reader had not read yet is missing from here on
             self._note = drop_note(self._write, self._seq_written)
@@ -79,7 +79,7 @@ class RingFile:
         os.pwrite(file, at.WORDS.pack(*words), 0)
 
     def _words(self) -> tuple[int, ...]:
-        """The header as it should be, the reader's words 0."""
+        """The correct header, with 0 for the reader's words."""
         words = [0] * (at.W_BOOT_CHECK + 1)
         words[at.W_MAGIC], words[at.W_VERSION] = at.MAGIC, SCHEMA_VERSION
         words[at.W_CAPACITY], words[at.W_BOOT_BYTES] = self._capacity, len(self._boot)
@@ -91,7 +91,7 @@ class RingFile:
         return tuple(words)
 
     def _pages(self) -> bytes:
-        """What the writer owns behind the words: fault text, Boot, dictionary."""
+        """The writer's pages after the words: fault text, boot, dictionary."""
         pages = bytearray(at.NAMES + len(self._ids) * at.NAME_ENTRY.size - at.FAULT_TEXT)
         boot = at.BOOT - at.FAULT_TEXT
         pages[: len(self._fault)] = self._fault
@@ -102,7 +102,7 @@ class RingFile:
         return bytes(pages)
 
     def _inspect(self, now: int) -> None:
-        """Mend what somebody did to the file. Raises OSError when its header cannot be written."""
+        """Repair damage to the file. Raises OSError if its header cannot be written."""
         try:
             named = os.path.samestat(os.stat(self.path), os.fstat(self._file))
         except OSError:

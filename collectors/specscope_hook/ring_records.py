@@ -1,9 +1,9 @@
-"""Records that cross the ring, each column once, and the layout that a ring says it has.
+"""Records of the ring, each column declared once, and the layout in a ring's header.
 
-Measures that the store keeps as they are come from `records.RoundMeasures`; on the ring, an
-unknown time is NaN. A ring's header names its columns, so hook and sidecar of different versions
-read each other: a column that the reader does not know is dropped, and one that the writer does
-not know reads as unknown (NaN, or the largest value of its type).
+Measures that the store keeps unchanged come from `records.RoundMeasures`; on the ring, an unknown
+time is NaN. A ring's header names its columns, so hook and sidecar of different versions are
+compatible. A column that the reader does not know is dropped. A column that the writer does not
+know reads as unknown (NaN, or the largest value of its type).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from specscope_hook.records import RoundMeasures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingRound(RoundMeasures):
-    """One round of the running batch, as the hook writes it: scalars, then one value a sequence."""
+    """One round of the running batch on the ring: scalars, then one value per sequence."""
 
     policy: int = column("u32", "1", "policy in force; 0 where none is")
     pair: int = column(
@@ -52,7 +52,7 @@ class RingRound(RoundMeasures):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingRequest:
-    """A request at admission and again at its end, then whole (the reader keeps no state)."""
+    """A request at admission, and complete again at its end (the reader keeps no state)."""
 
     request: int = column("u64", "1", "salted hash of the request's id")
     session: int = column("u64", "1", "salted hash of the session; 0 where the client named none")
@@ -104,7 +104,7 @@ class RingRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecordLayout:
-    """Columns of a ring's records in the order of their bytes: scalars first, then arrays.
+    """Columns of a ring's records in the order of their bytes: scalars, then arrays.
 
     Types are those of `columns`, without `?`.
     """
@@ -114,9 +114,9 @@ class RecordLayout:
 
     @classmethod
     def of(cls, header: Mapping[str, Any]) -> RecordLayout:
-        """The layout that a ring's header names; that of version 2 when it names none.
+        """The layout in a ring's header; version 2 without one.
 
-        Raises CorruptRing when the header does not name columns and their types.
+        Raises CorruptRing if the header does not name columns and their types.
         """
         named = header.get("layout", _VERSION_2)
         try:
@@ -125,7 +125,7 @@ class RecordLayout:
             raise CorruptRing(f"its layout cannot be read: {error}") from error
 
     def as_json(self) -> dict[str, str]:
-        """As a ring's header names it."""
+        """The layout as JSON for a ring's header."""
         return {
             "round": " ".join(f"{column.name}:{column.type}" for column in self.round),
             "request": " ".join(f"{column.name}:{column.type}" for column in self.request),
@@ -138,7 +138,7 @@ class RecordLayout:
         return hashlib.blake2b(text, digest_size=6).hexdigest()
 
     def unknown(self) -> list[str]:
-        """Columns of the ring that this version does not know, and drops."""
+        """Columns of the ring that this version does not know and drops."""
         known = {column.name for column in (*LAYOUT.round, *LAYOUT.request)}
         return [c.name for c in (*self.round, *self.request) if c.name not in known]
 

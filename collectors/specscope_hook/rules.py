@@ -1,16 +1,16 @@
-"""Classes for engines that carry none: a small file of rules over what the engine knows.
+"""Classes for engines without labels: a file of rules over the engine's facts.
 
     {"default": "unlabelled",
      "rules": [{"class": "sql",   "request_id": "^sql-"},
                {"class": "tools", "guided": true, "temperature": [0, 0.3]},
                {"class": "acme",  "adapter": "^acme-", "extra": {"route": "chat"}}]}
 
-The first rule whose every condition holds decides. Without a match the client's own label does,
-if the engine's front end lets one through (`specscope_class` among the request's extra values);
-else the default. A request is never dropped. `request_id` is searched in the client's own part of
-the id and in the engine's whole id. Texts are regular expressions, searched; ranges are half-open
-[low, high), null for open. The file is read again within a second of a change; one that
-cannot be read leaves the rules as they were.
+The first rule with all conditions true decides. Without a match, the client's own label decides if
+the engine passes it on (`specscope_class` among the request's extra values); otherwise the default.
+A request is never dropped. `request_id` is searched in the client's own part of the id and in the
+engine's whole id. Texts are regular expressions, searched; ranges are half-open [low, high), with
+null for open ends. The file is reloaded within a second of a change; an unreadable file leaves the
+rules unchanged.
 """
 
 from __future__ import annotations
@@ -39,10 +39,9 @@ _GONE = (-1, -1)
 
 @dataclass(slots=True)
 class Facts:
-    """What an engine knows of a request when it takes it in.
+    """The engine's facts about a request at admission.
 
-    request_id: as the engine has it. client_id: the part that the client chose, if the engine adds
-    to it.
+    request_id: the engine's id. client_id: the client's part of it, if the engine adds to it.
     """
 
     request_id: str = ""
@@ -59,7 +58,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A class and the conditions under which it is given; all must hold."""
+    """A class and its conditions, which must all hold."""
 
     class_: str
     texts: tuple[tuple[str, re.Pattern[str]], ...]
@@ -83,9 +82,9 @@ def _finds(pattern: re.Pattern[str], name: str, facts: Facts) -> bool:
 
 
 def read_rules(text: str) -> tuple[list[Rule], str]:
-    """The rules of a file's text, and the default class.
+    """Parse rules and the default class.
 
-    Raises SettingsError with what is wrong.
+    Raises SettingsError with the fault.
     """
     try:
         raw = json.loads(text)
@@ -114,7 +113,7 @@ def _rule(number: int, raw: dict[str, Any]) -> Rule:
 
 
 class ClassRules:
-    """The rules of a file, followed as it changes; without a file all is unlabelled."""
+    """The rules of a file, reloaded after changes; without a file all requests are unlabelled."""
 
     def __init__(self, path: Path | None = None, clock: Clock | None = None) -> None:
         self._path = path
@@ -126,11 +125,11 @@ class ClassRules:
 
     @property
     def none(self) -> bool:
-        """Whether there is no file: `own` then says all that `label` would."""
+        """Whether there is no file; then `own` equals `label`."""
         return self._path is None
 
     def own(self, extra: dict[str, Any]) -> str:
-        """The class that the client named among the request's extra values, else the default."""
+        """The client's own class from the request's extra values, else the default."""
         named = extra.get(CLASS_FIELD)
         return named if isinstance(named, str) and named else self._default
 
@@ -144,7 +143,7 @@ class ClassRules:
         return self.own(facts.extra)
 
     def _look(self, path: Path) -> None:
-        """Read the file if it changed; say once per change where that is not possible."""
+        """Reload the file if it changed; log a failure once per change."""
         self._look_at = self._now() + _LOOK_EVERY_NS
         try:
             stat = path.stat()

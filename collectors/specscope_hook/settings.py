@@ -1,7 +1,7 @@
-"""Settings: every SPECSCOPE_* name that anything of ours reads, and the hook's own.
+"""All SPECSCOPE_* settings, and the hook's own.
 
-Inside the serving process a wrong name is a warning, since a typo must not stop a server;
-everywhere else `check` refuses it and names the nearest.
+In the serving process an unknown name is a warning, because a typo must not stop a server. In all
+other processes `check` refuses it and names the nearest known one.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ _INJECTED = re.compile(  # what Kubernetes sets for a Service whose name begins 
 
 
 def unknown(environ: Mapping[str, str]) -> dict[str, str]:
-    """SPECSCOPE_* names that mean nothing, each with the nearest known one ("" where none is)."""
+    """Unknown SPECSCOPE_* names, each with the nearest known one ("" if none is near)."""
     wrong = {}
     for name in environ:
         if name.startswith(PREFIX) and name not in KNOWN and not _INJECTED.fullmatch(name):
@@ -161,7 +161,7 @@ def unknown(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def complaints(environ: Mapping[str, str]) -> list[str]:
-    """One line for each name that means nothing."""
+    """One line for each unknown name."""
     return [
         f"{name} is not a setting" + (f"; did you mean {near}?" if near else "")
         for name, near in unknown(environ).items()
@@ -169,9 +169,9 @@ def complaints(environ: Mapping[str, str]) -> list[str]:
 
 
 def check(environ: Mapping[str, str]) -> None:
-    """Refuse names that mean nothing. For every process but the serving one.
+    """Refuse unknown names. For every process except the serving one.
 
-    Raises SettingsError that names the first one and its nearest known name.
+    Raises SettingsError with the first one and its nearest known name.
     """
     if wrong := complaints(environ):
         raise SettingsError(wrong[0])
@@ -179,7 +179,7 @@ def check(environ: Mapping[str, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HookSettings:
-    """What the hook in the serving process is told."""
+    """Settings of the hook in the serving process."""
 
     rings: Path | None  # None: off
     replica: str
@@ -193,7 +193,7 @@ class HookSettings:
     def from_env(cls, environ: Mapping[str, str]) -> HookSettings:
         """Read the hook's settings; the hook is off unless SPECSCOPE_RINGS names a directory.
 
-        Raises SettingsError for a value that means nothing.
+        Raises SettingsError for an invalid value.
         """
         rings = environ.get("SPECSCOPE_RINGS", "off")
         classes = environ.get("SPECSCOPE_CLASSES")

@@ -1,11 +1,11 @@
-"""Where a step's time goes: on the host's clock, or on the device's without ever waiting.
+"""Time the parts of a step by the host's clock, or by the device's clock without waiting.
 
-An adapter opens and closes parts while the engine runs, seals the step, and asks later which
-steps are known. A step that drafts for the next one (vLLM) closes its draft part last.
+An adapter opens and closes parts, seals the step, and reads finished steps later. A step that
+drafts for the next one (vLLM) closes its draft part last.
 
-An adapter on whose path each call counts keeps `moments` of a step instead, in their fixed places,
-and hands them over at its end. `Sealed` steps are plain values, which cost a fifth of named tuples
-to send to another process. `StepReader` makes `Step`s of them, away from the critical path.
+An adapter on a critical path stores `moments` of a step in fixed places instead, and passes them at
+its end. `Sealed` steps are plain values, five times cheaper than named tuples to send to another
+process. `StepReader` converts them to `Step`s off the critical path.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ class Part(IntEnum):
 
 
 class Step(NamedTuple):
-    """A step's parts in microseconds; NaN where one did not run or could not be seen.
+    """A step's parts in microseconds; NaN for a part that did not run or has no time.
 
-    idle_us: between the end of the step before and the end of this one, in no part; NaN for
-    the first step.
+    idle_us: time since the end of the step before that belongs to no part; NaN for the first step.
     """
 
     tag: int
@@ -55,7 +54,7 @@ MOMENTS = 6
 
 
 def spans_of(moments: Sequence[Any]) -> list[tuple[Part, Any, Any]]:
-    """The parts between a step's moments, each with its ends; a moment that was not is None."""
+    """The parts between a step's moments, each with its two ends; a missing moment is None."""
     verify, logits, sample, draft, drafted, end = moments
     spans = [(Part.VERIFY, verify, logits), (Part.DRAFT, draft, drafted)]
     if draft is None:
@@ -66,7 +65,7 @@ def spans_of(moments: Sequence[Any]) -> list[tuple[Part, Any, Any]]:
 
 
 class StepReader:
-    """Reads one timer's sealed steps, in their order."""
+    """Read one timer's sealed steps, in order."""
 
     def __init__(self) -> None:
         self._last_end = 0  # ns, of the step before; 0 before the first
@@ -87,7 +86,8 @@ class StepReader:
         return self.between(tag, spans, max((end for _, _, end in spans), default=0))
 
     def between(self, tag: int, spans: Sequence[tuple[Part, int, int]], end: int) -> Step:
-        """Return the parts of a step that ended then, if it did; the host clock's ns."""
+        """Return the parts of a step that ended at this time of the host clock, if there is one.
+        [ns]"""
         spent = [NAN, NAN, NAN]
         for part, began, ended in spans:
             us = (ended - began) / 1e3
@@ -102,40 +102,40 @@ class StepReader:
 
 
 class Timer(Protocol):
-    """What an adapter holds."""
+    """The interface of a timer."""
 
     source: TimingSource
 
     def open(self, part: Part) -> None:
-        """A part begins here."""
+        """Begin a part."""
         ...
 
     def close(self, part: Part) -> None:
-        """It ends here; a part may open and close more than once in a step."""
+        """End a part; a part may open and close repeatedly in a step."""
         ...
 
     def moment(self) -> Any:
-        """Now, to be kept in one of a step's places; None if it cannot be known."""
+        """The current moment, for one of a step's places; None if unknown."""
         ...
 
     def seal(self, tag: int, moments: Sequence[Any] = ()) -> None:
-        """The step is over; `tag` comes back with its times.
+        """Seal the step; its times are returned with `tag`.
 
-        moments: of a step whose parts were neither opened nor closed.
+        moments: for a step without opened and closed parts.
         """
         ...
 
     def resolved(self) -> list[Step]:
-        """Steps that have become known since the last call, oldest first."""
+        """Steps whose times became known since the last call, oldest first."""
         ...
 
     def taken(self) -> list[Sealed]:
-        """The same as `resolved`, as plain values for a StepReader in another process."""
+        """`resolved` as plain values, for a StepReader in another process."""
         ...
 
 
 class HostTimer:
-    """The host's monotonic clock; true where the engine computes on the host."""
+    """The host's monotonic clock; it is exact if the engine computes on the host."""
 
     source = TimingSource.HOST
 
@@ -172,7 +172,7 @@ class HostTimer:
 
 
 class NoTimer:
-    """For a device whose clock we do not know and that runs behind the host: all unknown."""
+    """A timer for asynchronous devices without a known clock: all times are unknown."""
 
     source = TimingSource.HOST
 
@@ -201,7 +201,7 @@ class NoTimer:
 
 @dataclass(slots=True)
 class _Pending:
-    """A sealed step whose events may not have happened yet."""
+    """A sealed step whose events may be incomplete."""
 
     tag: int
     spans: list[tuple[Part, Any, Any]] = field(default_factory=list)
@@ -209,11 +209,11 @@ class _Pending:
 
 
 class CudaTimer:
-    """The device's own clock: events from a fixed pool, recorded now and read much later.
+    """The device's clock: events from a fixed pool, recorded now and read later.
 
-    Never run on a GPU yet. `torch` is handed in, since the hook imports nothing. No call
-    waits: `resolved` asks the last event of a step whether it has happened. Where the pool is
-    empty, or a graph is being captured, the step's times are unknown and `missed` counts it.
+    It never ran on a GPU. `torch` is an argument, because the hook imports only the standard
+    library. No call waits: `resolved` queries the last event of a step. If the pool is empty, or
+    during a graph capture, the step's times are unknown and `missed` counts it.
     """
 
     source = TimingSource.CUDA
@@ -275,7 +275,7 @@ class CudaTimer:
         return all(ended.query() for _, _, ended in step.spans)
 
     def _read(self, step: _Pending) -> Step:
-        """Turn a step's events into times and give them back to the pool."""
+        """Convert a step's events into times and return them to the pool."""
         spent = [NAN, NAN, NAN]
         before = self._before
         for part, began, ended in step.spans:
@@ -296,7 +296,7 @@ class CudaTimer:
         return Step(step.tag, draft, verify, sample, idle)
 
     def _give_back(self, step: _Pending, keep: Any) -> None:
-        """All events but the step's last, which the next step's idle time is measured from."""
+        """Return all events except the step's last, the start of the next step's idle time."""
         if self._before is not None:
             self._free.append(self._before)
         events = {id(event): event for _, *ends in step.spans for event in ends}

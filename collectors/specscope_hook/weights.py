@@ -1,4 +1,4 @@
-"""How many weights a model has and how many bytes they take, from its files' headers."""
+"""Number and bytes of a model's weights, from its files' headers."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ _LARGEST_HEADER = 100 << 20  # the format's own limit
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Stored elements and their bytes. Where several weights are packed into one element the
-    count is too small and bytes a weight too large; their product is right either way."""
+    """Stored elements and their bytes. If an element packs several weights, the count is too small
+    and the bytes per weight too large; their product is still right."""
 
     count: int
     size: int
 
 
 def weights_of(directory: Path) -> Weights | None:
-    """Of all safetensors files in a directory; None if there is none or one is not readable."""
+    """Weights of all safetensors files in a directory; None without files, or if one is
+    unreadable."""
     count = bits = 0
     files = sorted(directory.glob("*.safetensors"))
     try:

@@ -1,6 +1,6 @@
-"""The bundled reference engine: its observer calls, turned into records.
+"""The bundled reference engine: convert its observer calls into records.
 
-It knows the shape of the engine's reports and imports nothing of the engine.
+The adapter knows the fields of the engine's reports and imports nothing of the engine.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class ReferenceObserver:
             self._recorder.detach(f"reference engine, {what}: {error!r}")
 
     def round_begins(self) -> None:
-        """Forget requests that ended in the round before; the engine times its rounds itself."""
+        """Forget requests that ended in the round before. The engine times its own rounds."""
         self._leaving.clear()
 
     def admitted(self, request: Any) -> None:
-        """A RequestInfo: hash its id once, give it a class, write its admission."""
+        """Write a request's admission, with the hash of its id and its class."""
         self._guarded("admission", self._admitted, request)
 
     def _admitted(self, request: Any) -> None:
@@ -56,7 +56,7 @@ class ReferenceObserver:
             self._running[request.id] = (values["request"], values["class_"], admission)
 
     def _values(self, request: Any) -> dict[str, Any]:
-        """What its admission says of a request."""
+        """The values of a request's admission."""
         return {
             "request": self._recorder.request_hash(request.id),
             "class_": self._recorder.class_id(request.label),
@@ -71,7 +71,7 @@ class ReferenceObserver:
         }
 
     def _content(self, request: Any) -> int:
-        """Of a request whose text its prompt and settings decide: 0 for rejection sampling."""
+        """Content hash of a deterministic request; 0 for rejection sampling."""
         params, prompt = request.params, request.prompt
         if not prompt or not (params.greedy or params.mode == "coupled"):
             return 0
@@ -81,7 +81,7 @@ class ReferenceObserver:
         return self._recorder.content_hash(prompt, chance, seed, *limits)
 
     def round_ended(self, report: Any) -> None:
-        """A RoundReport: write its round."""
+        """Write the round of a RoundReport."""
         self._guarded("round", self._round_ended, report)
 
     def _round_ended(self, report: Any) -> None:
@@ -112,7 +112,7 @@ class ReferenceObserver:
         )
 
     def ended(self, end: Any) -> None:
-        """A RequestEnd: write the request whole, with the digest of its token ids."""
+        """Write the complete request, with the digest of its token ids."""
         self._guarded("end", self._ended, end)
 
     def _ended(self, end: Any) -> None:
@@ -136,7 +136,7 @@ class ReferenceObserver:
         )
 
     def _never_admitted(self, end: Any) -> None:
-        """Gone while it was queued: no work was ever done on it, and it began in no block."""
+        """Write a request that left the queue before any work; it belongs to no block."""
         values = self._values(end.request) | {"cached_tokens": UNKNOWN_U32}
         nowhere = Admission(**values, policy=0, pair=0, arm=OTHER, adapter=OTHER, guided=0)
         self._recorder.ended(nowhere, output_tokens=0, reason=_ENDS[end.reason], e2e_ms=end.e2e_ms)

@@ -1,7 +1,7 @@
-"""The reference engine's entry point: a served engine is recorded, and follows the policy.
+"""The reference engine's entry point: record a served engine, and apply the policy.
 
-Silent unless SPECSCOPE_RINGS is set. Whatever is wrong, the engine serves; one line says why it
-is not recorded.
+Without SPECSCOPE_RINGS it does nothing. After any fault the engine keeps serving, and one log line
+gives the reason.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ log = logging.getLogger("specscope")
 
 
 def register(info: Any) -> tuple[list[ReferenceObserver], PolicyGate] | None:
-    """Attach to an engine that says what defines it; None if the hook is off.
+    """Attach to an engine; None if the hook is off.
 
-    The ring is ended with the process, which has then answered what it had.
+    The ring is closed at the end of the process, after its last answer.
 
     info: see the engine's EngineInfo.
     """
@@ -46,10 +46,9 @@ def register(info: Any) -> tuple[list[ReferenceObserver], PolicyGate] | None:
 
 
 class PolicyGate:
-    """The engine's gate: the policy in force, or the engine's own k where there is none.
+    """The engine's gate: the policy in force, or the engine's own k without a policy.
 
-    A fault, of the gate's or of any other part of the hook, detaches it, and the engine's own k
-    stands from then on.
+    A fault in any part of the hook detaches the gate, and the engine uses its own k from then on.
     """
 
     def __init__(self, blocks: Blocks, k: int, k_max: int) -> None:
@@ -57,7 +56,7 @@ class PolicyGate:
         self._sound = True
 
     def __call__(self, sequences: Sequence[Any], waiting: int) -> list[int]:
-        """k of each sequence; asked once a round, which is when blocks turn."""
+        """k of each sequence, called once per round; a block may begin with it."""
         batch = len(sequences)
         if self._sound:
             try:
@@ -77,7 +76,7 @@ class PolicyGate:
 
 
 def boot_of(info: Any, settings: HookSettings) -> Boot:
-    """The Boot of an engine, with its model cards."""
+    """The boot record of an engine, with its model cards."""
     target, draft = info.card["target"], info.card.get("draft", {})
     return new_boot(
         settings,

@@ -1,12 +1,12 @@
-"""SGLang: the plug-in that it loads in its processes.
+"""The plug-in for SGLang.
 
-Silent unless SPECSCOPE_RINGS is set. Through SGLang's own HookRegistry it goes around seven
-methods of the scheduler's class and, once a scheduler is built, around those of its workers'
-classes that draft and verify. Scheduler and worker share a process, so tokens and times meet
-there. Whatever does not fit, the engine serves as if we were not there, and one line says why.
+Without SPECSCOPE_RINGS it does nothing. It uses SGLang's HookRegistry to wrap seven methods of the
+scheduler's class. After a scheduler is built, it also wraps the methods of its workers' classes
+that draft and verify. Scheduler and worker share a process, so tokens and times meet there. If
+anything does not fit, SGLang serves without the hook, and one log line gives the reason.
 
-Written from the source of SGLang 0.5.23. Run in its own engine on a CPU without speculation, and
-with its registry and stand-ins with it; never run on a GPU.
+It follows the source of SGLang 0.5.23. It was run in SGLang on a CPU without speculation. With
+speculation it was run on SGLang's registry with stand-ins. It never ran on a GPU.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ check = functools.partial(check_methods, engine="SGLang", tested=TESTED)
 
 
 def register() -> None:
-    """What SGLang calls in each of its processes; nothing escapes from it."""
+    """Entry point, which SGLang calls in each process; never raises."""
     load(install, log)
 
 
 def install(settings: HookSettings) -> None:
-    """Register the hooks; SGLang applies them when all plug-ins have been called.
+    """Register the hooks; SGLang applies them after all plug-ins were called.
 
-    Raises NotSupported where this SGLang does not have what we wrap.
+    Raises NotSupported if this SGLang lacks a wrapped method.
     """
     import sglang
     from sglang.srt.managers.scheduler import Scheduler
@@ -68,7 +68,7 @@ def install(settings: HookSettings) -> None:
 
 
 def _attach(scheduler: Any, settings: HookSettings) -> None:
-    """A probe for a scheduler that has just been built; on one rank of those that step together."""
+    """Attach a probe to a new scheduler, on one of the ranks that step together."""
     import sglang
 
     for line in complaints(os.environ):
@@ -82,9 +82,9 @@ def _attach(scheduler: Any, settings: HookSettings) -> None:
 
 
 def _hooks(scheduler: type[Any], settings: HookSettings) -> dict[str, Callable[..., Any]]:
-    """Each takes the method that it goes around first, as HookType.AROUND wants.
+    """The wrappers. Each takes the wrapped method first, as HookType.AROUND requires.
 
-    Each passes on all that it gets, so a parameter more is none of its business.
+    Each passes on all of its arguments, so a new parameter does no harm.
     """
     read = {
         name: read_arguments(getattr(scheduler, name), *names) for name, names in METHODS.items()

@@ -1,4 +1,4 @@
-"""SGLang: the Boot record, from its settled arguments and the headers of the models' files."""
+"""SGLang: the boot record, from its effective arguments and the headers of the models' files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _METHODS = {"standalone": "draft_model", "nextn": "mtp", "frozen_kv_mtp": "mtp"}
 
 
 def sglang_boot(scheduler: Any, settings: HookSettings, version: str) -> Boot:
-    """scheduler: one that is built. Arguments are read as SGLang settled them, not as given."""
+    """The boot record of a built scheduler, from SGLang's effective arguments."""
     from sglang.srt.runtime_context import get_model, get_parallel, get_spec
 
     model, parallel, spec = get_model(), get_parallel(), get_spec()
@@ -50,7 +50,7 @@ def sglang_boot(scheduler: Any, settings: HookSettings, version: str) -> Boot:
 
 
 def _k_max(worker: Any) -> int:
-    """The longest chain of proposals: with several candidates a step, its depth."""
+    """The longest chain of proposals; for a tree, its depth."""
     if worker is None:
         return 0
     width = int(worker.speculative_num_draft_tokens) - 1
@@ -69,12 +69,12 @@ def _schedule(worker: Any) -> str | None:
 
 
 def branches(worker: Any) -> bool:
-    """Whether proposals form a tree, so that not all of them can be accepted."""
+    """Whether proposals form a tree, of which only one path can be accepted."""
     return hasattr(worker.draft_worker, "draft") and int(worker.topk or 1) > 1
 
 
 def _kv_bytes(scheduler: Any, ranks: int) -> int | None:
-    """Of one token of the target over all layers and tensor-parallel ranks."""
+    """KV-cache bytes per token of the target, over all layers and tensor-parallel ranks."""
     try:
         pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
         keys, values = pool.get_kv_size_bytes()  # one number where heads share a cache

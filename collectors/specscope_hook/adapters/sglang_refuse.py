@@ -1,4 +1,4 @@
-"""SGLang: which schedulers are recorded, and a sentence for those that are not."""
+"""SGLang: decide which schedulers are recorded, with a reason for the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def records_here() -> bool:
 
 
 def refusal(scheduler: Any) -> str:
-    """Why a scheduler's rounds cannot be recorded; empty if they can."""
+    """The reason for not recording a scheduler; empty if it is recorded."""
     from sglang.srt.runtime_context import get_disagg, get_parallel
 
     if not scheduler.is_generation:

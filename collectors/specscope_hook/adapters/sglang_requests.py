@@ -31,7 +31,7 @@ _BESIDES = (
 
 @dataclass(slots=True)
 class Running:
-    """What is kept of a request between its admission and its end; times in ns, monotonic."""
+    """A request between its admission and its end; times in ns, monotonic."""
 
     hashed: int
     class_: int
@@ -43,7 +43,7 @@ class Running:
 
 
 class Requests:
-    """The requests of one scheduler; its callers see to it that nothing escapes."""
+    """The requests of one scheduler; its callers catch all exceptions."""
 
     def __init__(self, recorder: Recorder, rules: ClassRules, scheduler: Any, model: str) -> None:
         self._recorder = recorder
@@ -54,7 +54,7 @@ class Requests:
         self.running: dict[str, Running] = {}
 
     def queue(self, req: Any) -> bool:
-        """A request joins the queue, for the first time or again. Whether it was put back."""
+        """Add a request to the queue. Returns whether it was preempted before."""
         state = self.running.get(req.rid)
         if state is not None:
             state.preemptions += 1
@@ -101,7 +101,8 @@ class Requests:
         self.running[req.rid] = Running(hashed, class_, admission, self._now())
 
     def _content(self, req: Any, adapter: str) -> int:
-        """Of a greedy request; 0 if more than token ids and parameters decide the output."""
+        """Content hash of a greedy request; 0 if the output depends on more than token ids and
+        parameters."""
         besides = any(getattr(req, name, None) is not None for name in _BESIDES)
         if not req.origin_input_ids or besides:
             return 0
@@ -111,7 +112,7 @@ class Requests:
         return self._recorder.content_hash(req.origin_input_ids, adapter, reasons, *ordered)
 
     def _adapter(self, lora_id: str | None) -> str:
-        """An adapter's name; its id where the worker does not say the name."""
+        """An adapter's name, or its id if the worker has no name."""
         if not lora_id:
             return ""
         manager = getattr(self._scheduler.tp_worker.model_runner, "lora_manager", None)
@@ -119,14 +120,14 @@ class Requests:
         return str(getattr(known, "lora_name", None) or lora_id)
 
     def scheduled(self, reqs: Iterable[Any]) -> None:
-        """Work on their prompts begins."""
+        """Note the begin of prefill."""
         for req in reqs:
             state = self.running.get(req.rid)
             if state is not None and not state.scheduled:
                 state.scheduled = self._now()
 
     def given(self, reqs: Iterable[Any], now: int) -> None:
-        """A batch's tokens are given out: some had their first, some their last."""
+        """Note the tokens of a batch: first tokens and ends of requests."""
         for req in reqs:
             state = self.running.get(req.rid)
             if state is None:
@@ -137,7 +138,7 @@ class Requests:
                 self.end(req, end_of(req))
 
     def end(self, req: Any, reason: End) -> None:
-        """A request is over, however. Unknown ones, and such as were over before, are passed."""
+        """Write the end of a request; unknown and already ended ones are ignored."""
         state = self.running.pop(req.rid, None)
         if state is None:
             return
@@ -161,7 +162,7 @@ class Requests:
 
 
 def end_of(req: Any) -> End:
-    """How a request ended, by SGLang's own words for it; NONE while it has not."""
+    """The end of a request, from SGLang's finish reason; NONE while it runs."""
     reason = req.finished_reason
     if reason is None:
         return End.NONE

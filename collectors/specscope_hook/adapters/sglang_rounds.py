@@ -1,4 +1,4 @@
-"""SGLang: rounds onto the ring, once their times are known."""
+"""SGLang: write rounds to the ring after their times are known."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _WAITING = 64  # batches that wait for their times; SGLang has 2 in flight
 
 
 class Launch(NamedTuple):
-    """What is known of a batch when it is given to the device; times in ns, monotonic.
+    """A batch at its launch; times in ns, monotonic.
 
-    depth: of its tree of proposals; None if they form a chain.
+    depth: depth of its tree of proposals; None for a chain.
     """
 
     tag: int
@@ -31,7 +31,7 @@ class Launch(NamedTuple):
 
 @dataclass(slots=True)
 class _Batch:
-    """A batch that waits for its times; values: None if it only worked on prompts."""
+    """A batch that waits for its times; values: None if it was prefill only."""
 
     tag: int
     first: bool  # a wall began with it
@@ -40,14 +40,14 @@ class _Batch:
 
 
 class RoundWriter:
-    """Walls run from the end of one round to the end of the next, or from a launch after idling.
+    """Write rounds. Wall time runs from the end of one round to the end of the next, or from a
+    launch after idling.
 
-    So they hold the time of the batches of prompts between the two, which is the round's
-    prefill time.
+    So it includes the prefill batches between two rounds, as the round's prefill time.
     """
 
     def __init__(self, recorder: Recorder, timer: Timer | None) -> None:
-        """timer: None if the parts cannot be timed."""
+        """timer: None if parts have no times."""
         self._recorder = recorder
         self._timer = timer
         self._source = TimingSource.HOST if timer is None else timer.source
@@ -60,9 +60,10 @@ class RoundWriter:
         self._unix = SystemClock.unix_ns
 
     def take(self, launch: Launch, rows: Rows, now: int, *, waiting: int, preempted: int) -> None:
-        """A batch's results are here; without sequences that decode, the next round waited for it.
+        """Take a batch's results. The next round includes the time of a batch without decoding
+        sequences.
 
-        waiting: requests in the queue; preempted: put back into it since the round before.
+        waiting: requests in the queue. preempted: requests preempted since the round before.
         """
         first = launch.after_idle or not self._began
         if first:
@@ -92,11 +93,11 @@ class RoundWriter:
         self._write(all_of_them=False)
 
     def flush(self) -> None:
-        """Write all rounds, with their times or without."""
+        """Write all rounds, with or without their times."""
         self._write(all_of_them=True)
 
     def forget(self) -> None:
-        """Let go of what waits: nothing is recorded any more."""
+        """Drop all waiting batches, because recording has ended."""
         self._waiting.clear()
         self._steps.clear()
 

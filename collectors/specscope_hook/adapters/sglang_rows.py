@@ -1,7 +1,6 @@
-"""SGLang: the sequences of one batch, read before and after its tokens are given to them.
+"""SGLang: read the sequences of one batch, before and after they receive its tokens.
 
-A batch over the same sequences as the one before is the rule; what does not change of them is
-then kept, and lists are built whole.
+Consecutive batches usually have the same sequences. Then constant values are reused.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from specscope_hook.adapters.sglang_requests import Requests, end_of
 
 @dataclass(slots=True)
 class Rows:
-    """One value a sequence that decodes, and what else the batch worked on."""
+    """One value per decoding sequence, and the batch's prefill and padding."""
 
     reqs: list[Any] = field(default_factory=list)
     places: list[int] | None = None  # in the batch; None where it holds no others
@@ -36,7 +35,7 @@ class Rows:
 
 
 class RowReader:
-    """Reads batches; keeps the sequences of the last one."""
+    """Read batches, and keep the sequences of the last one."""
 
     def __init__(self, requests: Requests) -> None:
         self._running = requests.running
@@ -48,7 +47,7 @@ class RowReader:
 
     # HOT PATH. Once a batch over all its sequences.
     def before(self, batch: Any) -> Rows:
-        """The sequences that decode in the batch, as they are before it gives them tokens."""
+        """Read the decoding sequences of the batch before they receive its tokens."""
         rows = Rows()
         decoding = batch.reqs
         if not batch.forward_mode.is_decode():
@@ -70,7 +69,7 @@ class RowReader:
         return rows
 
     def _keep(self, live: list[Any]) -> None:
-        """Health checks of the engine are in batches, and not among its requests here."""
+        """Keep the requests of a batch, without the engine's health checks."""
         self._live = live
         self._known = [req for req in live if req.rid in self._running]
         states = [self._running[req.rid] for req in self._known]
@@ -80,10 +79,10 @@ class RowReader:
         self._classes = bytes([state.class_ for state in states])
 
     def after(self, rows: Rows, result: Any, depth: int | None) -> None:
-        """Complete the rows from what the batch made of its sequences.
+        """Complete the rows after the sequences received the batch's tokens.
 
-        depth: of the tree of proposals, where they form one; None for a chain. Proposals
-        beside the deepest path can never be kept, so they are padding and not k.
+        depth: depth of the tree of proposals; None for a chain. Proposals outside one path cannot
+        be accepted, so they count as padding and not as k.
         """
         reqs, kept, k, width = rows.reqs, result.num_correct_drafts_per_req_cpu, 0, 0
         count = len(reqs)
@@ -110,5 +109,5 @@ class RowReader:
             self.forget()  # what they hold is not ours to keep
 
     def forget(self) -> None:
-        """Let go of the last batch's sequences."""
+        """Drop the last batch's sequences."""
         self._live, self._known = [], []

@@ -1,9 +1,9 @@
-"""SGLang, at the scheduler: which tokens each batch proposed, kept and gave out, and to whom.
+"""SGLang, at the scheduler: proposed, accepted and emitted tokens of each batch, by request.
 
-A batch of decoding sequences is a round: SGLang drafts and verifies in one go, so it needs no
-other's times. A batch of prompts is none; its time is the prefill time of the round after it.
-With overlap a batch's results are read while the next one runs, so what is known of its launch
-rides on its result, as attribute `_specscope`.
+A batch of decoding sequences is a round, because SGLang drafts and verifies in one batch. A prefill
+batch is no round; its time becomes the prefill time of the next round. In the overlap schedule, a
+batch's results are read while the next batch runs. So the facts of its launch travel with its
+result, as attribute `_specscope`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ log = logging.getLogger("sglang.specscope")
 
 
 class SchedulerProbe:
-    """Records one scheduler's rounds and requests. Nothing escapes from its methods."""
+    """Record one scheduler's rounds and requests. Its methods never raise."""
 
     def __init__(self, scheduler: Any, settings: HookSettings, boot: Boot, check: Check) -> None:
-        """Make the ring, and go around the workers. Raises RingError if no ring is possible."""
+        """Create the ring and wrap the workers. Raises RingError if the ring cannot be created."""
         self._ring, self._recorder = attach(settings, boot)
         self._scheduler = scheduler
         rules = ClassRules(settings.classes)
@@ -56,7 +56,7 @@ class SchedulerProbe:
         log.info("specscope records to %s", self._ring.path)
 
     def _time(self, scheduler: Any, check: Check, version: str) -> WorkerProbe | None:
-        """Clocks at the workers, or a line that says why the rounds have no parts."""
+        """Timers at the workers, or a log line with the reason for missing times."""
         try:
             worker = WorkerProbe(scheduler, self._guarded)
             worker.hook(check, version)
@@ -67,7 +67,7 @@ class SchedulerProbe:
         return worker
 
     def _forget(self) -> None:
-        """Requests and batches of SGLang's are not held once nothing is recorded."""
+        """Drop references to SGLang's requests and batches after recording has ended."""
         self._rows = None
         self._requests.running.clear()
         self._reader.forget()
@@ -87,43 +87,43 @@ class SchedulerProbe:
     # --- what SGLang's scheduler does, as `sglang.py` tells it ---------------------------
 
     def queued(self, req: Any) -> None:
-        """A request joins the queue, or is put back into it."""
+        """A request joins the queue, or is preempted into it."""
         self._guarded("admission", self._queued, req)
 
     def aborted(self, req: Any) -> None:
-        """A request that no batch holds was ended: aborted while it waited, or rejected."""
+        """A request outside all batches ended: aborted in the queue, or rejected."""
         self._guarded("abort", self._requests.end, req, End.ABORT)
 
     def before_launch(self, batch: Any) -> None:
-        """A batch is about to run."""
+        """Called before a batch's launch."""
         self._guarded("launch", self._launch, batch)
 
     def after_launch(self, batch: Any, result: Any) -> None:
-        """It has been given to the device; its tokens are not here yet."""
+        """Called after a batch's launch, before its tokens are known."""
         self._guarded("launched", self._launched, batch, result)
 
     def before_results(self, batch: Any, result: Any) -> None:
-        """A batch's tokens are about to be given to its requests."""
+        """Called before requests receive a batch's tokens."""
         self._guarded("tokens", self._read, batch, result)
 
     def after_results(self, result: Any) -> None:
-        """They have been: some requests may have ended."""
+        """Called after requests received a batch's tokens; some may have ended."""
         self._guarded("round", self._end, result)
 
     def idle(self) -> None:
-        """No batch runs and no result is due; SGLang says so again and again until one does."""
+        """Called repeatedly while no batch runs and no result is due."""
         if not self._flushed:
             self._guarded("idle", self._flush)
 
     def close(self) -> None:
-        """The engine ends: write what still waits, and end the ring."""
+        """Write all waiting records and close the ring at the end of the engine."""
         self._guarded("close", self._writer.flush)
         self._guarded("close", self._recorder.close)
 
     # --- in a step -----------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """The sidecar sees every round, also while requests wait and none can run."""
+        """Flush all rounds to the sidecar, also if requests wait and none can run."""
         self._flushed = True
         self._writer.flush()
         self._recorder.flush()

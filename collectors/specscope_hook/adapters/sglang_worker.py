@@ -1,9 +1,8 @@
-"""SGLang, at the worker: how long drafting, the target's forward pass and acceptance took.
+"""SGLang, at the worker: times of drafting, the target's forward pass and acceptance.
 
-A round of SGLang drafts, verifies, and brings the draft model up to date for the next one;
-both halves of the draft model's work are its draft time. Hooks sit on the classes of the
-workers that a scheduler was built with, whatever the algorithm; on their own thread, so a
-fault of theirs is the scheduler's.
+A round of SGLang drafts, verifies, and updates the draft model for the next round. Both parts of
+the draft model's work are draft time. Wrappers sit on the worker classes of a scheduler, for every
+algorithm. They run in the scheduler's thread, so the scheduler's probe handles their faults.
 """
 
 from __future__ import annotations
@@ -27,10 +26,11 @@ _LOOKUP = {"_prepare_for_speculative_decoding": ("batch",)}
 
 
 class WorkerProbe:
-    """Times the workers of one scheduler between `begin` and `end` of a step."""
+    """Time the workers of one scheduler between `begin` and `end` of a step."""
 
     def __init__(self, scheduler: Any, guard: Guard) -> None:
-        """guard: calls what may not reach the engine. Raises NotSupported for a device."""
+        """guard: calls code whose exceptions must not reach the engine. Raises NotSupported for a
+        device."""
         self.timer = _timer_for(str(scheduler.device))
         self._guard = guard
         self._target = scheduler.tp_worker
@@ -40,18 +40,18 @@ class WorkerProbe:
         self._verifying = False
 
     def begin(self, decoding: bool) -> None:
-        """A step is launched: of sequences that decode, or of prompts."""
+        """Begin a step, of decoding sequences or of prefill."""
         self._stepping, self._decoding, self._verifying = True, decoding, False
 
     def end(self, tag: int) -> None:
-        """It has been; `tag` comes back from the timer with its times."""
+        """End the step; the timer returns its times with `tag`."""
         self._stepping = False
         self.timer.seal(tag)
 
     def hook(self, check: Check, version: str) -> None:
-        """Go around the workers' methods.
+        """Wrap the workers' methods.
 
-        Raises NotSupported where they are not as we know them, or not to be had.
+        Raises NotSupported if they are missing or unknown.
         """
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
@@ -99,7 +99,7 @@ class WorkerProbe:
         return result
 
     def _around_verify(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """Planning and the target's forward pass, then acceptance and what follows from it."""
+        """Time planning and the target's forward pass, then acceptance and its follow-up work."""
         if not (self._stepping and self._decoding):
             return original(*args, **kwargs)
         self._verifying = True
@@ -110,7 +110,7 @@ class WorkerProbe:
         return result
 
     def _around_target(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """The forward pass itself. The draft model has a worker of the same class: not ours."""
+        """Time the target's forward pass, and ignore the draft model's worker of the same class."""
         if not (self._stepping and self._decoding) or args[0] is not self._target:
             return original(*args, **kwargs)
         if not self._verifying:
@@ -120,7 +120,7 @@ class WorkerProbe:
         return result
 
     def _around_whole(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        """A step's work. Without speculation, and on prompts, all of it is the target's."""
+        """Time a whole step. Without speculation and in prefill all of it is the target's."""
         if not self._stepping or args[0] is not (self._worker or self._target):
             return original(*args, **kwargs)
         if self._worker is None or not self._decoding:
@@ -134,7 +134,7 @@ class WorkerProbe:
         self.timer.open(Part.SAMPLE)
 
     def _close_both(self) -> None:
-        """Whichever is open; the other is not touched."""
+        """Close the open part, whichever it is."""
         self.timer.close(Part.VERIFY)
         self.timer.close(Part.SAMPLE)
 

@@ -1,9 +1,8 @@
 """Hugging Face transformers: `generate`, assisted or plain, one sequence at a time.
 
-Wraps methods of one model's instance, of each candidate generator the two that a round passes
-through, and listens to the model's forward pass. What the wrapped methods are given and give
-back is what would be without us. Several threads may generate with one model: each has its own
-call, and one at a time writes to the ring.
+It wraps methods of one model's instance and two methods of each candidate generator, and listens to
+the model's forward pass. Arguments and results of the wrapped methods do not change. Several
+threads may generate with one model. Each has its own call, and one at a time writes to the ring.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ log = logging.getLogger("specscope")
 
 
 class _Thread(threading.local):
-    """What a thread that generates has of its own."""
+    """The state of one generating thread."""
 
     def __init__(self) -> None:
         self.inside = False  # an assistant may be the same model, and calls `generate` within
@@ -47,14 +46,14 @@ class _Thread(threading.local):
 
 
 class TransformersHook:
-    """Records one model's generation.
+    """Record one model's generation.
 
-    label: class of the calls that come, in all threads, unless `request` says another.
+    label: class of the calls in all threads, unless `request` sets another.
     """
 
     def __init__(self, model: Any, recorder: Recorder) -> None:
-        """Wrap a model; a recorder serves one model. Raises NotSupported where it is not as we
-        know it."""
+        """Wrap a model; a recorder serves one model. Raises NotSupported for an unknown kind of
+        model."""
         check(model)
         self.label = ""
         self._model = model
@@ -80,7 +79,7 @@ class TransformersHook:
         )
 
     def remove(self) -> None:
-        """Leave the model as it was."""
+        """Remove all wrappers from the model."""
         for name, before in self._before.items():
             delattr(self._model, name)
             if before is not None:
@@ -90,7 +89,8 @@ class TransformersHook:
 
     @contextmanager
     def request(self, label: str = "", id: str = "") -> Iterator[None]:
-        """Class of this thread's calls within, and the id of the first of them."""
+        """Set the class of this thread's calls inside a `with` block, and the id of the first
+        one."""
         thread, before = self._thread, (self._thread.label, self._thread.request_id)
         thread.label, thread.request_id = label, id
         try:
@@ -99,7 +99,8 @@ class TransformersHook:
             thread.label, thread.request_id = before
 
     def _do(self, call: Callable[..., None], *args: Any) -> None:
-        """Nothing escapes; nor does a child of this process, which has no ring, wait for a lock."""
+        """Run a hook without letting exceptions escape. A forked child, which has no ring, never
+        waits for the lock."""
         if not self._recorder.on or os.getpid() != self._process:
             return
         with self._lock:
@@ -112,7 +113,7 @@ class TransformersHook:
                 self._recorder.detach(f"transformers: {error!r}")
 
     def _on_call(self, what: Callable[..., None], *args: Any) -> None:
-        """Pass an event on to this thread's call, if it is recorded."""
+        """Pass an event to this thread's call, if it is recorded."""
         if self._thread.call is not None:
             self._do(what, self._thread.call, *args)
 
@@ -196,7 +197,7 @@ class TransformersHook:
             self._thread.call.prefill_begins()
 
     def _begin(self, config: Any, input_ids: Any, model_kwargs: Mapping[str, Any]) -> None:
-        """A call that is recorded begins: one sequence, on ranks that do not wait for others."""
+        """Begin a recorded call: one sequence, on ranks that do not wait for others."""
         thread, recorder = self._thread, self._recorder
         if input_ids.shape[0] != 1 or thread.asked.get("synced_gpus"):
             return

@@ -1,7 +1,7 @@
-"""transformers: the rounds of one call of `generate`, and its request's record.
+"""transformers: the rounds and the request of one call of `generate`.
 
-An assisted call drafts, verifies and accepts; a plain one is target-only, so each of its
-forward passes is a round with k = 0. A call belongs to the thread that runs it.
+An assisted call drafts, verifies and accepts. A plain call is target-only, so each of its forward
+passes is a round with k = 0. A call belongs to its thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ K_MOST = 254  # emitted is one more, and fits a byte
 
 
 class _Phase(Enum):
-    """Where a round is: which of the model's forward passes verifies, and which are others'."""
+    """The phase of a round, which tells verifying forward passes from others."""
 
     IDLE = 0  # also while candidates are made, with the same model or another
     READY = 1  # the next forward pass is the one
@@ -34,7 +34,7 @@ class _Phase(Enum):
 
 
 class Call:
-    """What is kept of a call while it runs; its callers see to it that nothing escapes."""
+    """A running call; its callers catch all exceptions."""
 
     def __init__(
         self,
@@ -44,7 +44,8 @@ class Call:
         prompt: Prompt,
         arrived: int,
     ) -> None:
-        """timer: its thread's. arrived: when `generate` was entered, monotonic ns."""
+        """timer: the thread's timer. arrived: time at which `generate` was entered, monotonic
+        ns."""
         self._recorder = recorder
         self._timer = timer
         self._admission = admission
@@ -68,15 +69,16 @@ class Call:
     # --- what an assisted call does ------------------------------------------------------
 
     def round_begins(self) -> None:
-        """Candidates are asked for."""
+        """A round begins: candidates are requested."""
         self._write(keep=0)
         self._phase = _Phase.IDLE
         self._timer.open(Part.DRAFT)
 
     def drafted(self, result: Any, input_ids: Any) -> None:
-        """They are there: of `result` the first, the text so far with them behind it.
+        """The candidates are known: the first item of `result` is the text so far, followed by
+        them.
 
-        Raises NotSupported for more of them than a record can say.
+        Raises NotSupported for more candidates than a record can hold.
         """
         self._timer.close(Part.DRAFT)
         candidates, length = result[0], int(input_ids.shape[1])
@@ -88,7 +90,7 @@ class Call:
         self._phase = _Phase.READY
 
     def round_ends(self, matches: Any) -> None:
-        """Accepted and sampled: `matches` candidates and one more token came out."""
+        """The round ends with `matches` accepted candidates and one more token."""
         self._timer.close(Part.SAMPLE)
         matches = int(matches)
         self._phase = _Phase.IDLE
@@ -97,17 +99,17 @@ class Call:
     # --- what a plain call does ----------------------------------------------------------
 
     def prefill_begins(self) -> None:
-        """The prompt's forward passes begin, of which there are several with chunks."""
+        """Prefill begins; chunks make several forward passes."""
         self._timer.open(Part.VERIFY)
 
     def prefill_ends(self) -> None:
-        """The first token's logits are there."""
+        """The first token's logits are known."""
         self._timer.close(Part.VERIFY)
         self._timer.open(Part.SAMPLE)
         self._phase = _Phase.SAMPLING
 
     def step_begins(self) -> None:
-        """The inputs of a forward pass are asked for; in a plain call a round ends there."""
+        """The inputs of a forward pass are requested; in a plain call a round ends here."""
         if self._phase is _Phase.SAMPLING and self._candidates is None:
             self._end_plain_round()
             self._write(keep=1)
@@ -121,13 +123,13 @@ class Call:
     # --- in both -------------------------------------------------------------------------
 
     def forward_begins(self) -> None:
-        """A forward pass of the model; not all are rounds'."""
+        """A forward pass of the model begins; not every one belongs to a round."""
         if self._phase is _Phase.READY:
             self._phase = _Phase.VERIFYING
             self._timer.open(Part.VERIFY)
 
     def forward_ends(self) -> None:
-        """It is done, as far as the host is concerned."""
+        """The forward pass has ended on the host."""
         if self._phase is _Phase.VERIFYING:
             self._phase = _Phase.SAMPLING
             self._timer.close(Part.VERIFY)
@@ -163,7 +165,7 @@ class Call:
         return End.LENGTH if limit is not None and len(tokens) >= limit else End.STOP
 
     def _correct(self, tokens: list[int], reason: End) -> None:
-        """Set right what only the whole text tells about the last round."""
+        """Correct the last round from the whole text."""
         if not self._waiting:
             return
         values = self._waiting[-1][1]
@@ -222,7 +224,7 @@ class Call:
 
 
 def _parts(step: Step | None, wall_us: float) -> dict[str, float]:
-    """A round's parts; what is in none of them, and in its wall, is idle."""
+    """A round's parts; wall time outside all parts is idle."""
     if step is None or math.isnan(step.verify_us):
         return {}
     draft = 0.0 if math.isnan(step.draft_us) else step.draft_us  # plain calls draft nothing

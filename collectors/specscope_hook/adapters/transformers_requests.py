@@ -1,4 +1,4 @@
-"""transformers: what a call of `generate` asks for, as its request's record says it."""
+"""transformers: the request record of a call of `generate`."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _TEXT = {"attention_mask", "position_ids", "cache", "past_key_values", "use_cach
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a call begins with. [tokens]
+    """The prompt of a call. [tokens]
 
-    tokens: the whole prompt; past: those of it that are in the given cache and not in the input
-    ids; cached: those in the given cache; limit: of the output; None if there is none.
+    tokens: the whole prompt. past: tokens in the given cache but not in the input ids. cached:
+    tokens in the given cache. limit: maximum output; None if there is none.
     """
 
     tokens: int
@@ -51,7 +51,7 @@ class Prompt:
 class Asked:
     """A call of `generate` before its first round.
 
-    by: its arguments, by name; inputs: the model's, by name, as `generate` has prepared them.
+    by: its arguments, by name. inputs: the model's inputs, by name, as `generate` prepared them.
     """
 
     model: Any
@@ -81,7 +81,8 @@ class Asked:
         )
 
     def _content(self, recorder: Recorder, adapter: str) -> int:
-        """Of a greedy call whose output its token ids and configuration decide; 0 for others."""
+        """Content hash of a greedy call whose output depends only on token ids and configuration; 0
+        for others."""
         values = self.config.to_dict()
         if (
             self.config.do_sample
@@ -121,12 +122,12 @@ def prompt_of(asked: Asked) -> Prompt:
 
 
 def _given(value: Any) -> bool:
-    """Whether an argument is there; an empty list of processors is not."""
+    """Whether an argument is given; an empty list of processors counts as missing."""
     return value is not None and not (isinstance(value, list) and not value)
 
 
 def adapter_of(model: Any) -> str:
-    """The LoRA adapters that transformers itself has put into the model and that are active."""
+    """The active LoRA adapters that transformers itself added to the model."""
     if not getattr(model, "_hf_peft_config_loaded", False):
         return ""
     return "+".join(model.active_adapters())

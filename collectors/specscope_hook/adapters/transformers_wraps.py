@@ -1,4 +1,4 @@
-"""What a hooked model carries; a copy of it, or one read back from a file, does not."""
+"""Wrappers on a hooked model, which its copies and pickles do not have."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ METHODS = {
 
 
 class Wrapped:
-    """Stands on a model's instance before a method of its class."""
+    """A wrapper on a model's instance that shadows a method of its class."""
 
     def __init__(self, model: Any, name: str, original: Any, call: Callable[..., Any]) -> None:
         functools.update_wrapper(self, original)  # generate asks some for their signature
@@ -31,12 +31,12 @@ class Wrapped:
         return self._call(*args, **kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copied or pickled, the method of the copy's own class."""
+        """In a copy or pickle, become the method of the copy's own class."""
         return getattr, (self._model, self._name)
 
 
 class Listener:
-    """Calls a function without arguments before or after a module's forward pass."""
+    """Call a function without arguments before or after a module's forward pass."""
 
     def __init__(self, call: Callable[[], None]) -> None:
         import torch
@@ -60,7 +60,7 @@ class Deaf:
 
 
 def check(model: Any) -> None:
-    """Raises NotSupported that names what is missing."""
+    """Raise NotSupported with the name of a missing method."""
     for name, parameters in METHODS.items():
         if not callable(getattr(type(model), name, None)):
             raise NotSupported(

@@ -42,14 +42,14 @@ check = functools.partial(check_methods, engine="vLLM", tested=TESTED + "x")
 
 
 def register() -> None:
-    """What vLLM calls, once per process; nothing escapes from it."""
+    """Entry point, which vLLM calls once per process; never raises."""
     load(install, log)
 
 
 def install(settings: HookSettings) -> None:
     """Wrap vLLM's classes in this process.
 
-    Raises NotSupported where this vLLM does not have what we wrap.
+    Raises NotSupported if this vLLM lacks a wrapped method.
     """
     import vllm
     from vllm.v1.core.sched.scheduler import Scheduler
@@ -81,7 +81,7 @@ def _after_init(owner: type[Any], then: Callable[[Any], object]) -> None:
 
 
 def _attach(scheduler: Any, settings: HookSettings) -> None:
-    """A probe for a scheduler that has just been built, or a line that says why not."""
+    """Attach a probe to a new scheduler, or log the reason for none."""
     for line in complaints(os.environ):
         log.warning("specscope: %s", line)
     import vllm
@@ -93,9 +93,10 @@ def _attach(scheduler: Any, settings: HookSettings) -> None:
 
 
 def _close_first() -> None:
-    """Have engines end their ring before they wait for their workers, which they may not survive.
+    """Make engines close their ring before they wait for their workers, because they may not
+    survive that.
 
-    As late as this, since the plug-in is loaded before vLLM's engine can be imported.
+    It runs this late because vLLM loads plug-ins before its engine can be imported.
     """
     from vllm.v1.engine.core import EngineCore
 
@@ -115,9 +116,9 @@ def _close_first() -> None:
 
 
 def _wrap_scheduler(owner: type[Any]) -> None:
-    """Tell the probe, if there is one, what happens; the probe never raises.
+    """Report events to the probe, if there is one; the probe never raises.
 
-    Each wrapper passes on all that it gets, so a parameter more is none of its business.
+    Each wrapper passes on all of its arguments, so a new parameter does no harm.
     """
     update, schedule = owner.update_from_output, owner.schedule
     add, finish, bitmask = owner.add_request, owner.finish_requests, owner.get_grammar_bitmask
@@ -180,7 +181,7 @@ def _wrap_scheduler(owner: type[Any]) -> None:
 
 
 def _wrap_worker(owner: type[Any], settings: HookSettings) -> None:
-    """Once a worker has its model, wrap its runner."""
+    """Wrap a worker's runner after the worker has loaded its model."""
     original = owner.initialize_from_config
 
     @functools.wraps(original)
@@ -193,7 +194,7 @@ def _wrap_worker(owner: type[Any], settings: HookSettings) -> None:
 
 
 def _copy_to_ray() -> None:
-    """Have vLLM copy our settings to Ray workers, which it starts after it has loaded us."""
+    """Make vLLM copy our settings to Ray workers, which it starts after the plug-in."""
     prefixes = os.environ.get(_RAY_PREFIXES, "")
     if PREFIX not in prefixes.split(","):
         os.environ[_RAY_PREFIXES] = f"{prefixes},{PREFIX}" if prefixes else PREFIX

@@ -1,9 +1,9 @@
-"""vLLM's adaptive verification: how much of each draft the target checks.
+"""vLLM's adaptive verification: the verified length of each draft.
 
 The scheduler plans the whole draft of each sequence. The V2 runner's worker then gives the batch a
-budget and admits the drafts that are likeliest to be kept; how many of each, only the device knows.
-The counts are copied behind the step's own work, and read when its tokens are here: nothing waits.
-Never run on a GPU: exercised with a stand-in for the manager, and held against its source.
+budget and admits the likeliest drafts; only the device knows the admitted lengths. The counts are
+copied after the step's own work and read with its tokens, so nothing waits. It never ran on a GPU,
+only with a stand-in for vLLM's manager.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ METHODS: dict[str, tuple[str, ...]] = {"reallocate_drafts": ("req_ids",)}
 
 
 class AdmittedDrafts:
-    """Counts of the steps that one worker has begun, until their tokens are here."""
+    """Admitted draft lengths of the steps that one worker has begun, until their tokens are
+    known."""
 
     def __init__(self, manager: Any, event: Callable[[], Any]) -> None:
         """Wrap a manager's method.
 
-        event: makes what is recorded on the device and asked whether it has happened.
-        Raises NotSupported or AttributeError if the manager is not the one that is known.
+        event: creates a device event. Raises NotSupported or AttributeError for an unknown manager.
         """
         self._bonus = int(manager.num_bonus_tokens)
         self._event = event
@@ -44,17 +44,17 @@ class AdmittedDrafts:
         manager.reallocate_drafts = reallocate_drafts
 
     def _note(self, ids: Sequence[str], result: Any) -> None:
-        """Copy the step's counts off the device; the first of the result is how many logits of
-        all sequences lie before each one's."""
+        """Copy the step's counts off the device. The first item of the result is the offset of each
+        sequence's logits."""
         counts, happened = result[0].to("cpu", non_blocking=True), self._event()
         happened.record()
         self._step = list(ids), counts, happened
 
     def take(self) -> Callable[[], dict[str, int] | None]:
-        """The step that has just begun; what it returns is asked for once its tokens are here.
+        """Take the begun step. Call the returned function after its tokens are known.
 
-        Drafts that the target checks by request id; None if no draft was planned or the copy has
-        not happened yet.
+        It gives the verified draft lengths by request id; None if no draft was planned or the copy
+        is not complete.
         """
         step, self._step = self._step, None
 

@@ -1,4 +1,4 @@
-"""vLLM: the Boot record, from its configuration and the headers of the models' files."""
+"""vLLM: the boot record, from its configuration and the headers of the models' files."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def vllm_boot(config: Any, kv_cache: Any, settings: HookSettings, version: str) 
 
 
 def configuration(config: Any, version: str) -> dict[str, Any]:
-    """Everything that defines how this vLLM speculates, as plain values.
+    """Everything that defines this vLLM's speculation, as plain values.
 
-    config: VllmConfig. Of the speculative part every field that is set and can be written down,
-    whatever its name, so that a controller of a newer version is in it too.
+    config: VllmConfig. It includes every set and serialisable field of the speculative part, so
+    that controllers of newer versions are included.
     """
     spec, parallel = config.speculative_config, config.parallel_config
     scheduler = getattr(config, "scheduler_config", None)
@@ -101,7 +101,7 @@ def _plain(value: Any) -> bool:
 
 
 def _card(prefix: str, model: Any, path: str) -> dict[str, Any]:
-    """Sizes of a model as it is loaded; files may hold its weights in another type."""
+    """Sizes of a model as loaded; its files may have another type."""
     card = sizes_on_disk(prefix, path)
     if card:
         card[f"{prefix}bytes_per_weight"] = loaded_bytes_per_weight(
@@ -111,11 +111,11 @@ def _card(prefix: str, model: Any, path: str) -> dict[str, Any]:
 
 
 def loaded_bytes_per_weight(model: Any, on_disk: float) -> float | None:
-    """Bytes that a weight takes on the device, or None if this cannot be told.
+    """Bytes per weight on the device; None if unknown.
 
-    model: ModelConfig. on_disk: mean over the model's files; it holds for a checkpoint that is
-    quantised already. Weights that vLLM quantises as it loads them have their type's size; its
-    layers that stay as they are (embeddings, norms) are not counted apart.
+    model: ModelConfig. on_disk: mean over the model's files, which is valid for a quantised
+    checkpoint. Weights that vLLM quantises on loading have the size of their type. Layers without
+    quantisation (embeddings, norms) are not distinguished.
     """
     if getattr(model, "quantization", None) is None:
         size = getattr(getattr(model, "dtype", None), "itemsize", None)
@@ -134,7 +134,7 @@ _ONLINE = (
 
 
 def served_name(scheduler: Any) -> str:
-    """The name that clients ask for, the first of several; empty if it is not known."""
+    """The first served model name; empty if unknown."""
     model = getattr(scheduler.vllm_config, "model_config", None)
     name = getattr(model, "served_model_name", None) or ""
     return str(name if isinstance(name, str) else name[0])
@@ -155,8 +155,8 @@ def _role(transfer: Any) -> str:
 
 
 def _kv_bytes(kv_cache: Any, ranks: int) -> dict[bool, int]:
-    """Of one token over all layers and tensor-parallel ranks: of the target (False), of the
-    draft model (True). Empty if groups of layers differ in block size."""
+    """KV-cache bytes per token over all layers and tensor-parallel ranks: target (False) and draft
+    model (True). Empty if groups of layers differ in block size."""
     total: dict[bool, int] = {}
     sizes = {group.kv_cache_spec.block_size for group in kv_cache.kv_cache_groups}
     if len(sizes) != 1:

@@ -1,12 +1,11 @@
-"""vLLM: the policy's draft lengths, where SPECSCOPE_REQUEST_K is on.
+"""vLLM: apply the policy's draft lengths, if SPECSCOPE_REQUEST_K is on.
 
-Two levers, both vLLM's own. A step says how many tokens are to be drafted in it, for all its
-sequences alike: it is lowered to the longest that any of them may have, which saves drafting
-and verification. What is drafted beyond a sequence's own length is cut before it is planned,
-which saves its verification.
+Two features of vLLM are used. First, a step has one draft length for all sequences. The hook lowers
+it to the longest allowed one, which saves drafting and verification. Second, the hook trims each
+sequence's draft to its own length before planning, which saves verification.
 
-Both are methods of the scheduler. They are wrapped on the instance, and only while a policy is in
-force: without one, nothing of ours runs there.
+Both are methods of the scheduler. They are wrapped on the instance, only while a policy is in
+force.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Guarded = Callable[[str, Callable[..., None], Any], None]
 
 
 class Lengths:
-    """The draft length of each sequence of a step, while a policy is followed."""
+    """The draft length of each sequence of a step under a policy."""
 
     def __init__(
         self, scheduler: Any, requests: Requests, blocks: Blocks, guarded: Guarded
@@ -51,7 +50,7 @@ class Lengths:
             log.warning("specscope cuts drafts and does not save their drafting: %s", reason)
 
     def follow(self, following: bool) -> None:
-        """Follow the policy in force from the next step on, or touch nothing any more."""
+        """Apply the policy in force from the next step, or remove all wrappers."""
         if following == self._following:
             return
         self._following = following
@@ -65,7 +64,7 @@ class Lengths:
                 vars(self._scheduler).pop(name, None)
 
     def _before(self, name: str, what: str, call: Callable[..., None]) -> None:
-        """Have a method of this scheduler tell `call` what it was given, first."""
+        """Wrap a method of this scheduler so that it first passes its arguments to `call`."""
         original, guarded = getattr(self._scheduler, name), self._guarded
         read = read_arguments(original, LEVERS[name])
 
@@ -76,7 +75,7 @@ class Lengths:
         setattr(self._scheduler, name, wrapper)
 
     def plan(self, output: Any) -> None:
-        """Decide for the sequences of a step that is being planned, and lower what it drafts."""
+        """Decide the lengths of a step in planning, and lower its draft length."""
         self._of = lengths = {}
         if self._blocks.gate is None:
             return
@@ -95,7 +94,7 @@ class Lengths:
                 output.num_spec_tokens_to_schedule = longest
 
     def trim(self, drafts: Any) -> None:
-        """Cut drafts that have come back to each sequence's own length."""
+        """Trim returned drafts to each sequence's own length."""
         if not self._of:
             return
         for id_, tokens in zip(drafts.req_ids, drafts.draft_token_ids, strict=True):
@@ -105,9 +104,9 @@ class Lengths:
 
 
 def why_not_followed(config: Any) -> str:
-    """Why no policy can be followed in this engine; empty if one can be.
+    """The reason that this engine cannot follow a policy; empty if it can.
 
-    config: VllmConfig. Data-parallel ranks of a dense model are engines of their own, of size 1.
+    config: VllmConfig. Data-parallel ranks of a dense model are separate engines of size 1.
     """
     parallel = getattr(config, "parallel_config", None)
     if getattr(parallel, "data_parallel_size", 1) > 1:
@@ -116,9 +115,9 @@ def why_not_followed(config: Any) -> str:
 
 
 def why_not_whole(config: Any) -> str:
-    """Why a step's draft length may not be lowered in this engine; empty if it may.
+    """The reason that this engine cannot lower a step's draft length; empty if it can.
 
-    config: VllmConfig. These are vLLM's own limits on its batch-size schedule.
+    config: VllmConfig. The limits are those of vLLM's own batch-size schedule.
     """
     spec = config.speculative_config
     if spec is None:
@@ -132,12 +131,11 @@ def why_not_whole(config: Any) -> str:
 
 
 def skip_at_zero(runner: Any, propose: Callable[..., Any]) -> Callable[..., Any]:
-    """A V1 runner's drafting, but n-gram lookup not called in a step that is to draft nothing.
+    """Skip a V1 runner's n-gram lookup in steps with draft length 0.
 
-    vLLM calls it all the same, and the call alone takes longer than a small step's sampling: k = 0
-    would not be target-only. Lookup keeps nothing from step to step, so nothing is missed by it.
-    Other methods are left alone: a draft model's pass keeps its cache whole, and suffix decoding
-    learns from each step.
+    vLLM calls the lookup anyway, which takes longer than a small step's sampling; then k = 0 would
+    not be target-only. Lookup has no state between steps, so skipping is safe. Other methods run: a
+    draft model must keep its cache complete, and suffix decoding learns from each step.
     """
     if getattr(getattr(runner, "speculative_config", None), "method", None) != "ngram":
         return propose

@@ -1,7 +1,6 @@
-"""vLLM: rounds whose tokens are known, until their times are.
+"""vLLM: rounds with known tokens that wait for their times.
 
-Times come with the step's own output where the host measures them, and later where the device
-does.
+Host times come with the step's output, device times later.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _NO_BLOCK: Mark = (0, 0, 255, 0)
 
 @dataclass(slots=True)
 class Pending:
-    """A round but for its times."""
+    """A round without its times."""
 
     tag: int  # of the step whose times it waits for; -1: none will come
     source: int
@@ -34,7 +33,7 @@ class Pending:
 
 
 class PendingRounds:
-    """One scheduler's rounds that are not on the ring yet, oldest first."""
+    """One scheduler's unwritten rounds, oldest first."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -44,20 +43,20 @@ class PendingRounds:
         self._draft_us = 0.0  # of the step before the first of them
 
     def know(self, steps: list[Sealed]) -> None:
-        """Times of these steps have come."""
+        """Add times of steps."""
         for sealed in steps:
             step = self._read(sealed)
             self._times[step.tag] = step
 
     def add(self, step: Taken, rows: Rows) -> None:
-        """A round more, which `write` writes."""
+        """Add a round for `write`."""
         tag, source = (
             (-1, TimingSource.HOST) if step.carried is None else (step.carried[0], step.carried[2])
         )
         self._rounds.append(Pending(tag, source, step, rows))
 
     def write(self, unknown: bool = False) -> None:
-        """Write the rounds whose times are known; all of them where `unknown` ones may be, too."""
+        """Write rounds with known times; with `unknown`, write all."""
         times, rounds = self._times, self._rounds
         offset = SystemClock.unix_ns() - SystemClock.monotonic_ns()
         while rounds:
@@ -69,14 +68,15 @@ class PendingRounds:
             times.clear()
 
     def forget(self) -> None:
-        """Nothing will be written any more."""
+        """Drop all rounds."""
         self._rounds.clear()
         self._times.clear()
 
     def _write(self, one: Pending, step: Step | None, offset: int) -> None:
-        """Give the round the draft time of the step before, and keep its own for the next.
+        """Give the round the draft time of the step before, and keep its own draft time for the
+        next.
 
-        offset: of the wall's clock over the monotonic one, ns.
+        offset: wall clock minus monotonic clock, ns.
         """
         rows, taken = one.rows, one.step
         wall = (taken.ended - taken.began) / 1e3

@@ -33,7 +33,7 @@ _AROUND_CLIENT_ID = re.compile(
 
 @dataclass(slots=True)
 class Running:
-    """What is kept of a request between its admission and its end; times in ns, monotonic."""
+    """A request between its admission and its end; times in ns, monotonic."""
 
     id: str
     request: Any
@@ -50,7 +50,7 @@ class Running:
 
 
 class Requests:
-    """The requests of one scheduler; its callers see to it that nothing escapes."""
+    """The requests of one scheduler; its callers catch all exceptions."""
 
     def __init__(self, recorder: Recorder, rules: ClassRules, model: str) -> None:
         self._recorder = recorder
@@ -64,9 +64,9 @@ class Requests:
         """How many are being worked on and have no token yet."""
 
     def admit(self, request: Any, now: int, unix: int) -> None:
-        """A request has joined the queue at this time (ns, monotonic and since 1970).
+        """Admit a request that joined the queue at this time (ns, monotonic and since 1970).
 
-        Pooling requests give out no tokens: not ours.
+        Pooling requests emit no tokens and are ignored.
         """
         id_ = request.request_id
         if id_ in self.running or request.sampling_params is None:
@@ -123,7 +123,8 @@ class Requests:
         )
 
     def _content(self, request: Any, adapter: str) -> int:
-        """Of a greedy request; 0 for others, and where more than token ids make the prompt."""
+        """Content hash of a greedy request; 0 for others, and for prompts with more than token
+        ids."""
         prompt = getattr(request, "prompt_token_ids", None)
         sampling = request.sampling_params
         if not prompt or sampling.temperature > 0 or getattr(request, "mm_features", None):
@@ -135,7 +136,7 @@ class Requests:
         return self._recorder.content_hash(prompt, adapter, request.max_tokens, shape)
 
     def scheduled(self, ids: Iterable[str], now: int) -> None:
-        """Work on these begins at this time (monotonic ns)."""
+        """Note the begin of prefill (monotonic ns)."""
         for id_ in ids:
             state = self.running.get(id_)
             if state is not None and not state.scheduled:
@@ -143,7 +144,7 @@ class Requests:
                 self.prompts += 1
 
     def given(self, outputs: Iterable[Any], now: int) -> None:
-        """These outputs ended a prompt's work, or the request, at this time (monotonic ns)."""
+        """Note outputs that ended a prefill or a request at this time (monotonic ns)."""
         for each in outputs:
             state = self.running.get(each.request_id)
             if state is None:
@@ -157,7 +158,7 @@ class Requests:
                 self._end(state, end_of(each), now)
 
     def abort(self, requests: Iterable[Any] | None, now: int) -> None:
-        """These were ended from outside at this time (monotonic ns)."""
+        """Note requests that were aborted at this time (monotonic ns)."""
         for request in requests or ():
             state = self.running.get(request.request_id)
             if state is not None:
@@ -194,9 +195,9 @@ class Requests:
 def client_id(id_: str) -> str:
     """Return the part of a request's id that the client chose (`X-Request-Id`).
 
-    vLLM's front end puts the route before it and a unique ending behind it, the prompt's number
-    between them on /v1/completions, and for n > 1 the sample's number before all:
-    `0_cmpl-sql-7-0-1f2e3d4c` has `sql-7`.
+    vLLM's front end adds the route before it and a unique ending after it. On /v1/completions the
+    prompt's number comes between id and ending, and for n > 1 the sample's number comes first:
+    `0_cmpl-sql-7-0-1f2e3d4c` contains `sql-7`.
     """
     match = _AROUND_CLIENT_ID.fullmatch(id_)
     return (match["completion"] or match["other"]) if match else id_

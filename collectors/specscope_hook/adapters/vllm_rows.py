@@ -1,10 +1,10 @@
-"""vLLM: the sequences of one step, read from its scheduler's plan and its runner's output.
+"""vLLM: read the sequences of one step from its scheduler's plan and its runner's output.
 
-A step over the same sequences as the step before, all decoding, is the rule; then lists are
-built whole, from what is kept of the step before. Everything else goes sequence by sequence.
+Usually a step has the same decoding sequences as the step before; then lists are built at once from
+the values of that step. All other steps are read sequence by sequence.
 
-Steps are read in their order and later than they ran, so nothing that vLLM goes on to change is
-looked at: what a sequence holds is counted here, from its prompt and all that it was given.
+Steps are read in order, after they ran. So the reader never uses state that vLLM changes later: it
+counts each sequence's tokens from its prompt and its outputs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WIDE = 24 if sys.byteorder == "little" else sys.maxsize
 
 @dataclass(slots=True)
 class Rows:
-    """One value a sequence, and what else the step worked on."""
+    """One value per sequence, and the step's prefill and padding."""
 
     requests: Sequence[int]
     classes: Sequence[int]
@@ -46,7 +46,7 @@ class Rows:
 
 
 class RowReader:
-    """Reads steps; keeps the sequences of the last one."""
+    """Read steps, and keep the sequences of the last one."""
 
     def __init__(self, requests: Requests) -> None:
         self._known = requests
@@ -60,7 +60,7 @@ class RowReader:
 
     # HOT PATH. Once a step over all its sequences.
     def read(self, step: Taken) -> Rows:
-        """The step's rows. Steps must come in the order in which they ran."""
+        """Read the step's rows. Steps must come in the order of execution."""
         ids, lengths, k = self._ids, step.lengths, step.k
         if (
             step.given is not None
@@ -91,7 +91,7 @@ class RowReader:
         self._ids, self._states = [], []
 
     def _any(self, step: Taken) -> Rows:
-        """Sequence by sequence: prompts are counted, what gave out nothing is left out."""
+        """Read sequence by sequence: count prefill tokens, and skip sequences without output."""
         self._settle()
         lengths, anew, refused = step.lengths or bytes(len(step.ids)), step.anew, step.refused
         running = self._known.running
@@ -142,7 +142,7 @@ class RowReader:
         return rows
 
     def _settle(self) -> None:
-        """Give back to the requests what was counted for them."""
+        """Write the counts back to the requests."""
         for state, context in zip(self._states, self._contexts, strict=True):
             state.held = context + 1
 
@@ -155,7 +155,7 @@ class RowReader:
 
 
 def _sums(contexts: Sequence[int], lengths: bytes) -> Sequence[int]:
-    """Contexts, each longer by its sequence's length."""
+    """Contexts, each increased by its sequence's length."""
     if len(lengths) < _WIDE:
         return list(map(add, contexts, lengths))
     # All of them at once, as one number of 32-bit digits.
@@ -167,5 +167,5 @@ def _sums(contexts: Sequence[int], lengths: bytes) -> Sequence[int]:
 
 
 def _verified(ids: list[str], admitted: dict[str, int]) -> bytes:
-    """Of each sequence's draft what the target checked; all of it if nothing else is known."""
+    """Verified length of each sequence's draft; the whole draft if unknown."""
     return bytes([admitted.get(id_, ALL_VERIFIED) for id_ in ids])

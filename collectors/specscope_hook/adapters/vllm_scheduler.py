@@ -1,16 +1,15 @@
-"""vLLM, at the scheduler: which tokens each step proposed, kept and gave out, and to whom.
+"""vLLM, at the scheduler: proposed, accepted and emitted tokens of each step, by request.
 
-A step of vLLM verifies what the step before drafted, then drafts for the next. A round here
-is a draft with its own verification, so a step's draft time waits for the step that
-verifies it, and a step's record for its times.
+A step of vLLM verifies the drafts of the step before, then drafts for the next. A round is a draft
+with its own verification. So a step's draft time waits for the step that verifies it, and a step's
+record waits for its times.
 
-Prompt work is no round of a sequence: the step that ends a prompt gives out its first token
-without appearing in that sequence's rounds. So a request's output is one more than the sum
-of what its rounds emitted.
+Prefill is no round of a sequence: the prefill step emits the first token outside the sequence's
+rounds. So a request's output is one token more than the sum of its rounds.
 
-While tokens wait to be given out, a step or a new request is only put on a list. `catch_up` records
-what is on it; vLLM's scheduler is asked for a grammar's bitmask right after its worker was started
-on the next step, and `catch_up` is called then.
+On the critical path, a step or a new request is only added to a list. `catch_up` records the list.
+It runs when vLLM asks its scheduler for a grammar's bitmask, right after the worker has started the
+next step.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ _PLANNED_STEPS = 64  # planned and not read yet; vLLM has 2 in flight
 
 
 class SchedulerProbe:
-    """Records one scheduler's rounds and requests. Nothing escapes from its methods."""
+    """Record one scheduler's rounds and requests. Its methods never raise."""
 
     def __init__(self, scheduler: Any, settings: HookSettings, boot: Boot) -> None:
-        """Make the ring. Raises RingError where there is no space for one."""
+        """Create the ring. Raises RingError if there is no space."""
         self._ring, self._recorder = attach(settings, boot)
         self._scheduler = scheduler
         rules, name = ClassRules(settings.classes), served_name(scheduler) or boot.target
@@ -98,7 +97,7 @@ class SchedulerProbe:
             self._fail(f"vLLM, {what}: {error!r}")
 
     def _fail(self, reason: str) -> None:
-        """Be off from here on; what was recorded until here is written."""
+        """Turn the hook off, after writing all recorded rounds."""
         with suppress(Exception):
             self._read_arrivals()
             self._read_steps()
@@ -107,7 +106,7 @@ class SchedulerProbe:
         self._recorder.detach(reason)
 
     def _forget(self) -> None:
-        """Nobody says any more what ends: keep nothing of vLLM's for the rest of its life."""
+        """Drop all references to vLLM's objects, because their ends are no longer reported."""
         self.on = self.watching = self.due = False
         for kept in (self._rounds, self._requests, self._reader):
             kept.forget()
@@ -129,7 +128,7 @@ class SchedulerProbe:
             self._fail(f"vLLM, admission: {error!r}")
 
     def before_schedule(self) -> None:
-        """A step is about to be planned while `watching`; a block may begin with it."""
+        """Called before a step is planned, while `watching`; a block may begin with it."""
         try:
             now = self._now()
             if not self._last_end:
@@ -147,7 +146,7 @@ class SchedulerProbe:
             self._fail(f"vLLM, block: {error!r}")
 
     def after_schedule(self, output: Any) -> None:
-        """A step is planned; with one in flight, before the tokens of that one are here."""
+        """Called after a step is planned; a step in flight may not have its tokens yet."""
         try:
             if self._blocks.gate is not None:
                 if len(self._marks) > _PLANNED_STEPS:
@@ -159,14 +158,14 @@ class SchedulerProbe:
             self._fail(f"vLLM, schedule: {error!r}")
 
     def before_update(self, made: Any) -> None:
-        """The step's tokens are here; vLLM will cut those behind a stop off the same lists."""
+        """Called with the step's tokens, before vLLM truncates the lists after a stop."""
         try:
             self._lengths_out = bytes(map(len, made.sampled_token_ids))
         except Exception as error:
             self._fail(f"vLLM, tokens: {error!r}")
 
     def after_update(self, planned: Any, made: Any, outputs: dict[int, Any]) -> None:
-        """They have been given to its requests, some of which may have ended."""
+        """Called after requests received the tokens; some may have ended."""
         if not self.on:
             return  # since `before_update`
         try:
@@ -228,7 +227,7 @@ class SchedulerProbe:
             self._fail(f"vLLM, round: {error!r}")
 
     def catch_up(self) -> None:
-        """Record the requests that have come, and all steps if it is time."""
+        """Record new requests, and all steps if they are due."""
         self.due = False
         if self._steps_due:
             self.flush()
@@ -239,7 +238,7 @@ class SchedulerProbe:
             self._fail(f"vLLM, admission: {error!r}")
 
     def flush(self) -> None:
-        """Record all that is on the lists, and look for a policy."""
+        """Record all lists, and check for a policy."""
         self.due = self._steps_due = False
         try:
             self._read_arrivals()
@@ -252,11 +251,11 @@ class SchedulerProbe:
             self._fail(f"vLLM, writing: {error!r}")
 
     def finished(self, requests: Iterable[Any]) -> None:
-        """Requests were ended from outside: aborted, or failed."""
+        """Requests were aborted or failed."""
         self._guarded("abort", self._abort, requests)
 
     def close(self) -> None:
-        """The engine ends: write what still waits, and end the ring. A second call does nothing."""
+        """Write all waiting records and close the ring. A second call does nothing."""
         atexit.unregister(self.close)
         if self._recorder.on:
             self._guarded("close", self._read_arrivals)
@@ -268,7 +267,7 @@ class SchedulerProbe:
     # --- steps ---------------------------------------------------------------------------
 
     def _read_arrivals(self) -> None:
-        """Requests on the list are admitted."""
+        """Admit the requests on the list."""
         if self._arrivals:
             arrivals, self._arrivals = self._arrivals, []
             requests, offset = self._requests, SystemClock.unix_ns() - self._now()
@@ -282,8 +281,8 @@ class SchedulerProbe:
                 self._requests.scheduled((each.req_id for each in new), at)
 
     def _read_steps(self, count: int | None = None) -> None:
-        """The first so many steps on the list, or all, become rounds that wait for their times;
-        requests end in between."""
+        """Turn the first steps on the list, or all, into rounds that wait for their times; requests
+        may end in between."""
         steps = self._steps if count is None else self._steps[:count]
         self._steps = [] if count is None else self._steps[count:]
         for kept in steps:
@@ -309,7 +308,7 @@ class SchedulerProbe:
         self._recorder.flush()
 
     def _follow(self) -> None:
-        """Draft lengths are only touched, and plans only looked at, while there is a policy."""
+        """Wrap draft lengths and plans only while there is a policy."""
         blocks = self._blocks
         self.watching = self.on and (not self._last_end or blocks.active)
         if self._lengths is not None:

@@ -1,8 +1,8 @@
-"""vLLM: a step as it is kept until the worker computes the next one, and read from then on.
+"""vLLM: a step on the list, until it is read while the worker computes the next one.
 
-On vLLM's critical path a step is only put on a list: its plan, who was computed and how much came
-out, and the time. All else is done for several steps at once while the worker computes: between
-two steps the model has emptied the processor's caches, and code that is warm costs a fifth.
+On vLLM's critical path a step is only added to a list: its plan, its sequences, its output counts
+and the time. All other work handles several steps at once while the worker computes. The model
+evicts the processor's caches between steps, and warm code costs a fifth.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ a process each step."""
 
 
 class Taken(NamedTuple):
-    """A step that is over. Clock readings in ns, monotonic."""
+    """A finished step. Clock readings in ns, monotonic."""
 
     ids: list[str]
     """Of the requests that were scheduled."""
@@ -68,12 +68,12 @@ scheduled request got all of its tokens and goes on; and the last five values of
 
 
 def all_of(outputs: dict[int, Any]) -> list[Any]:
-    """What a step gave out, over vLLM's front ends."""
+    """The outputs of a step, over vLLM's front ends."""
     return [each for some in outputs.values() for each in some.outputs]
 
 
 def taken(kept: Kept) -> Taken:
-    """Read what was noted of a step."""
+    """Read the noted values of a step."""
     planned, order, place, carried, lengths, given, *times = kept
     ids, drafts = list(planned.num_scheduled_tokens), planned.scheduled_spec_decode_tokens
     if list(drafts) == ids:

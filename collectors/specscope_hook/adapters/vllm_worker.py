@@ -1,9 +1,8 @@
-"""vLLM, in a worker: how long the parts of each step took.
+"""vLLM, in a worker: times of the parts of each step.
 
-Wraps methods of one model runner's instance. Which step a time belongs to is counted here; the
-clock's readings ride on the runner's output, as attribute `_specscope`, to the scheduler, which
-takes their differences while the worker computes. Both runners were run on a CPU, neither on a
-GPU.
+It wraps methods of one model runner's instance and numbers the steps. Clock readings travel to the
+scheduler as attribute `_specscope` of the runner's output. The scheduler computes their differences
+while the worker computes. Both runners were tested on a CPU, neither on a GPU.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _NOTHING = (*(None,) * MOMENTS, False)
 
 
 class WorkerProbe:
-    """Times one model runner; any fault turns it off and is carried to the scheduler once."""
+    """Time one model runner; a fault turns it off and is reported to the scheduler once."""
 
     def __init__(self, runner: Any, timer: Timer, *, follows: bool = False) -> None:
         self._runner = runner
@@ -54,9 +53,9 @@ class WorkerProbe:
 
     @classmethod
     def attach(cls, worker: Any, *, follows: bool = False) -> None:
-        """Wrap a worker's runner; where it has not what we wrap, one line says so.
+        """Wrap a worker's runner; if a method is missing, log one line.
 
-        follows: whether policies are followed; a step at k = 0 then drafts nothing if it can.
+        follows: whether policies are followed; then a step at k = 0 drafts nothing, if possible.
         """
         try:
             runner = worker.model_runner
@@ -133,7 +132,8 @@ class WorkerProbe:
         return timed
 
     def _around_execute(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """V1: verification runs from the forward pass to the logits, where this returns."""
+        """V1: verification lasts from the forward pass to the logits, at the return of this
+        method."""
         read = read_arguments(original, "scheduler_output")
         moment, moments = self._timer.moment, self._moments
 
@@ -153,7 +153,7 @@ class WorkerProbe:
         return timed
 
     def _around_execute_v2(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """V2: the whole of it, since its forward pass has no method of its own."""
+        """V2: verification is the whole method, because its forward pass has no separate method."""
         read = read_arguments(original, "scheduler_output", "dummy_run")
         moment, moments = self._timer.moment, self._moments
 
@@ -209,7 +209,7 @@ class WorkerProbe:
         return timed
 
     def _carry(self, output: Any) -> None:
-        """Put the numbers on the output, or where it is not here yet, on it when it comes."""
+        """Attach the readings to the output, or to a later output when it arrives."""
         tag, moments = self._tag, self._moments
         if self.on:
             self._timer.seal(tag, moments[:MOMENTS])
@@ -244,13 +244,13 @@ class WorkerProbe:
         self._fault = ""
 
     def _keep(self) -> None:
-        """Times wait for the next output, but not for ever."""
+        """Keep times for the next output, up to a limit."""
         self._kept += 1
         if self._kept > _KEPT_STEPS:
             self._timer.taken()
 
     def _fail(self, error: Exception) -> None:
-        """Time nothing from here on; the first fault is the last."""
+        """Turn the timing off after the first fault."""
         if self.on:
             log.error("specscope times nothing from here on, serving goes on: %r", error)
             self._fault = f"worker: {error!r}"
