@@ -11,7 +11,7 @@ PERIOD = "7d"
 
 
 def positive(text: str) -> float:
-    """A number above 0, below a thousand million. Raises ArgumentTypeError for another text."""
+    """A number above 0 and below 10^9. Raises ArgumentTypeError for other text."""
     try:
         value = float(text)
     except ValueError:
@@ -22,26 +22,26 @@ def positive(text: str) -> float:
 
 
 def count(text: str) -> int:
-    """A whole number from 1 on. Raises ArgumentTypeError for another text."""
+    """A whole number of at least 1. Raises ArgumentTypeError for other text."""
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) < MOST:
         raise ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 
 def whole(text: str) -> int:
-    """A whole number from 0 on. Raises ArgumentTypeError for another text."""
+    """A whole number of at least 0. Raises ArgumentTypeError for other text."""
     return 0 if text == "0" else count(text)
 
 
 def draft_length(text: str) -> int:
-    """Tokens that are proposed, 0..255. Raises ArgumentTypeError for another text."""
+    """A draft length, 0..255. Raises ArgumentTypeError for other text."""
     if not text.isascii() or not text.isdigit() or int(text) > 255:
         raise ArgumentTypeError(f"{text!r} is not a draft length, 0 to 255")
     return int(text)
 
 
 def period(text: str) -> int:
-    """A length of time such as 24h, 7d or 4w. [ns] Raises ArgumentTypeError for another text."""
+    """A length of time such as 24h, 7d or 4w. [ns] Raises ArgumentTypeError for other text."""
     match = re.fullmatch(r"([1-9]\d*)([hdw])", text)
     if not match:
         raise ArgumentTypeError(f"{text!r} is not a period such as 24h, 7d or 4w")
@@ -49,7 +49,7 @@ def period(text: str) -> int:
 
 
 def allowance(text: str) -> tuple[str, float]:
-    """A class and its allowed time per output token, such as chat=50. [ms]"""
+    """A class and its limit of time per output token, such as chat=50. [ms]"""
     name, equals, value = text.partition("=")
     if not name or not equals:
         raise ArgumentTypeError(f"{text!r} is not a latency limit such as chat=50")
@@ -57,7 +57,7 @@ def allowance(text: str) -> tuple[str, float]:
 
 
 def add_judgement(parser: ArgumentParser) -> None:
-    """The options that decide what a verdict is: every command that judges takes all of them."""
+    """Add the options that affect verdicts, equal for every command that judges."""
     parser.add_argument(
         "--since",
         type=period,

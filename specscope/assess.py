@@ -1,4 +1,4 @@
-"""The judgement of a store's evidence, made once: every screen shows the same `Assessment`.
+"""Judge a store's evidence once, so that every screen shows the same `Assessment`.
 
 This is the only caller of the judge. The report, the gate, the dashboards, the demo and the
 terminal show what `assess` returns and decide nothing by themselves.
@@ -46,9 +46,9 @@ MIXED, UNKNOWN = "mixed", "unknown"
 class JudgedExperiment:
     """One kind of experiment with its verdicts.
 
-    paired: the blocks that were judged. begun: beginnings of the pairs with a target-only block,
-    by epoch and segment, ns since 1970. policies: the newest policy, and blocks: how many blocks,
-    by epoch. tables: that the arms of tables ran, by epoch and arm.
+    paired: the judged blocks. begun: begins of the pairs with a target-only block, by epoch and
+    segment, ns since 1970. policies: the newest policy, by epoch. blocks: number of blocks, by
+    epoch. tables: tables of the arms, by epoch and arm.
     """
 
     kind: str
@@ -65,11 +65,11 @@ class JudgedExperiment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentAnswer:
-    """What every screen says about one segment, under the names that all of them use.
+    """The answer on one segment, with the names that all screens use.
 
-    arm: that should run; None where none does. current: the draft length in force; None if
-    unknown. primary: the cause of the least loss; None
-    if speculation pays, or if several may be it. cause_odds: all that may be.
+    arm: the arm to run; None without one. current: the draft length in force; None if unknown.
+    primary: the cause of the smallest loss; None if speculation pays, or if several causes compete.
+    cause_odds: all competing causes.
     """
 
     epoch: str
@@ -91,12 +91,12 @@ class SegmentAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """Everything that was judged from one reading of the evidence.
+    """All judgements from one reading of the evidence.
 
-    table: in force; None if unknown. epochs: the one that ran last at the end. delays: of the
-    classes that have an allowance, in batches shared under the table in force; class_times: of all
-    classes there. ratios: of arms
-    over all segments together. of_hour: price of an hour of a replica, by epoch.
+    table: the table in force; None if unknown. epochs: epochs, the latest last. delays: verdicts on
+    classes with a latency limit, in batches shared under the table in force; class_times: times of
+    all classes there. ratios: ratios of arms over all segments. of_hour: price per replica hour, by
+    epoch.
     """
 
     table: GateTable | None
@@ -114,7 +114,7 @@ class Assessment:
 
     @property
     def verdicts(self) -> list[Verdict]:
-        """One a segment: of every experiment, then of crossovers by router."""
+        """One verdict per segment: of every experiment, then of crossovers by router."""
         judged = [verdict for one in self.experiments for verdict in one.verdicts]
         return [*judged, *self.crossovers]
 
@@ -126,12 +126,12 @@ class Assessment:
 
     @property
     def stories(self) -> list[SwitchComparison]:
-        """One switch for all traffic against a gate, at each load."""
+        """Comparisons of one switch for all traffic with a gate, at each load."""
         return [story for one in self.experiments for story in one.stories]
 
     @property
     def untried(self) -> list[Untried]:
-        """Draft lengths that no arm ran. Nothing recommends them."""
+        """Draft lengths that no arm ran; they are never recommended."""
         return [length for one in self.experiments for length in one.untried]
 
     @property
@@ -140,7 +140,7 @@ class Assessment:
         return [answer(verdict) for verdict in self.verdicts]
 
     def newest(self, epoch: str) -> JudgedExperiment | None:
-        """The experiment whose policy is the newest that ran blocks in an epoch."""
+        """The experiment with the newest policy that ran blocks in an epoch."""
         ran = [one for one in self.experiments if epoch in one.policies]
         return max(ran, key=lambda one: one.policies[epoch], default=None)
 
@@ -156,10 +156,10 @@ def assess(
 ) -> Assessment:
     """Judge evidence under the table in force.
 
-    allowances: by class, the allowed 95th percentile of time per output token [ms]; those that
-    the table's cells name hold beside them. closed_loop: clients wait for their answers,
-    in every experiment; else those do whose policy says so. explained: with causes of losses and
-    switches for all traffic beside a gate, which take most of the time and change no verdict.
+    allowances: limits of the 95th percentile of time per output token by class [ms]; the limits in
+    the table's cells apply too. closed_loop: in every experiment the clients wait for their
+    answers; otherwise each policy decides. explained: include causes of losses and the comparison
+    of switch and gate, which take most of the time and change no verdict.
     """
     allowed = {**_allowances_of(table), **(allowances or {})}
     rules = rules or Rules()
@@ -215,7 +215,7 @@ def assess_in_force(
 
 
 def state_of(segment: Segment, batch: float) -> State:
-    """A typical state of a segment, for a look into a table. batch: mean sequences a round."""
+    """A typical state of a segment, to look up in a table. batch: mean sequences per round."""
     context, output = range_of(CONTEXT, segment.context), range_of(OUTPUT, segment.output)
     return State(
         class_=segment.class_ or "",
@@ -247,7 +247,7 @@ def answer(verdict: Verdict) -> SegmentAnswer:
 
 
 class OfArm(Protocol):
-    """What is known of one arm."""
+    """One arm's speedup, diagnosis and other results."""
 
     @property
     def arm(self) -> str: ...
@@ -260,21 +260,21 @@ T = TypeVar("T", bound=OfArm)
 
 
 def deciding(verdict: Verdict) -> Estimate | None:
-    """The speedup that a verdict is based on."""
+    """The deciding speedup of a verdict."""
     return decisive(verdict.speedups, verdict.arm, verdict.k, lambda one: one.value)
 
 
 def decisive(
     arms: Sequence[T], chosen: str | None, k: int | None, speedup: Callable[[T], float]
 ) -> T | None:
-    """What is known of the arm that a verdict is based on: the one it chose, else the best that
-    ran. chosen, k: of the verdict."""
+    """The results of a verdict's arm: the chosen one, else the best that ran. chosen, k: from the
+    verdict."""
     named = [one for one in arms if one.arm == chosen or (k and one.k == k)]
     return max(named or arms, key=speedup, default=None)
 
 
 def verdict_row(verdict: Verdict, design: str) -> dict[str, Any]:
-    """The columns of `assessment` that a verdict decides."""
+    """The columns of `assessment` from a verdict."""
     one, segment = deciding(verdict), verdict.segment
     return {
         "epoch": verdict.epoch,
@@ -347,7 +347,7 @@ def _judged(
 
 
 def _allowances_of(table: GateTable | None) -> dict[str, float]:
-    """The delay that each class is allowed by the cells of a table."""
+    """The latency limits of classes in a table's cells."""
     return {
         cell.class_: cell.basis.tpot_ms
         for cell in (table.cells if table else ())
@@ -356,7 +356,7 @@ def _allowances_of(table: GateTable | None) -> dict[str, float]:
 
 
 def _never_served(evidence: Evidence, allowances: Mapping[str, float]) -> list[str]:
-    """A note for each allowance of a class that no block served, such as a misspelt one."""
+    """A note for each limit of a class that no block served, such as a misspelt class."""
     served = {name for block in evidence.blocks for name in block.classes}
     served |= {row.class_ for row in evidence.classes}
     return [

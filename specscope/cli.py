@@ -1,4 +1,4 @@
-"""The command line: find the verb, load its room alone, call it, print an error in one line."""
+"""The command line: find the verb, import only its module, call it, print an error in one line."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 class ProgressLine:
-    """How far long work is: one line on standard error, if that is a terminal. Else silent."""
+    """Progress of long work: one line on standard error, if that is a terminal."""
 
     def __init__(
         self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
@@ -67,9 +67,9 @@ class ProgressLine:
         self._shown = False
 
     def __call__(self, name: str, done: int, of: int) -> None:
-        """So many of so many are done. Call it with those done before the first one, too.
+        """Report progress. Call it once before the first step too.
 
-        The time left assumes that each takes as long as those since the first call of this name.
+        The time left assumes equal time per step, measured since the first call with this name.
         """
         if name != self._name:
             self._name, self._began, self._done_before = name, self._clock(), done
@@ -81,7 +81,7 @@ class ProgressLine:
         self.stage(f"{name}: {done} of {of}{left}" if done < of else "")
 
     def stage(self, text: str) -> None:
-        """What goes on now; an empty text removes the line."""
+        """Show the current stage; an empty text removes the line."""
         if (text or self._shown) and self._stream.isatty():
             self._stream.write(CLEAR_LINE + text)
             self._stream.flush()
@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(verb: str | None) -> ArgumentParser:
-    """The parser, with the arguments of one verb; the others only show in the list."""
+    """The parser with the arguments of one verb; other verbs only appear in the list."""
     parser = ArgumentParser(
         prog="specscope",
         description="Does speculative decoding pay here, and if not, why not?",

@@ -1,20 +1,20 @@
-"""What can go wrong outside the serving process, and the exit codes of the command line.
+"""Exceptions outside the serving process, and the exit codes of the command line.
 
 SpecscopeError
-├── UsageError          an argument or setting that means nothing
-├── MissingExtra        a verb whose optional packages are not installed
+├── UsageError          an invalid argument or setting
+├── MissingExtra        the optional packages of a verb are not installed
 ├── StoreError          the store cannot be opened, read or written
 │   ├── StoreBusy       an embedded store that another process owns
-│   ├── StoreFull       the disk of an embedded store has less room than its floor
+│   ├── StoreFull       the disk of an embedded store is too full
 │   └── SchemaDrift     a table that differs from its record by more than missing columns
-├── ServiceError        the service cannot start or be reached, or refuses what it is asked
+├── ServiceError        the service cannot start, is unreachable, or refuses a call
 │   └── NumberTaken     a policy whose number is not the next one
 ├── QueryRefused        SQL that the read endpoint does not run
-├── InputError          a file that cannot be read as what it should be
+├── InputError          a file is not readable in its expected format
 └── DemoError           a part of the demonstration ended early
 
-`cli.main` turns each, and what the system refuses (OSError), into one line and an exit code;
-anything else is a bug.
+`cli.main` turns each of them, and OSError, into one line and an exit code; any other exception is a
+bug.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """How every command ends."""
+    """The exit code of every command."""
 
     DONE = 0
     """It did what it was asked, and its answer, if it has one, is settled."""
@@ -36,24 +36,24 @@ class ExitCode(IntEnum):
 
     @classmethod
     def of_answer(cls, settled: bool) -> ExitCode:
-        """DONE when an answer is settled, UNSETTLED when it is not."""
+        """DONE for a settled answer, otherwise UNSETTLED."""
         return cls.DONE if settled else cls.UNSETTLED
 
 
 class SpecscopeError(Exception):
-    """Root of everything that is said in one line."""
+    """Root of all errors that are reported in one line."""
 
     exit_code = ExitCode.FAILED
 
 
 class UsageError(SpecscopeError):
-    """An argument or setting that means nothing."""
+    """An invalid argument or setting."""
 
     exit_code = ExitCode.USAGE
 
 
 class MissingExtra(SpecscopeError):
-    """A verb whose optional packages are not installed."""
+    """The optional packages of a verb are not installed."""
 
 
 class StoreError(SpecscopeError):
@@ -65,7 +65,7 @@ class StoreBusy(StoreError):
 
 
 class StoreFull(StoreError):
-    """The disk of an embedded store has less room than its floor."""
+    """The disk of an embedded store has less free space than its minimum."""
 
 
 class SchemaDrift(StoreError):
@@ -73,11 +73,11 @@ class SchemaDrift(StoreError):
 
 
 class ServiceError(SpecscopeError):
-    """The service cannot start or be reached, or refuses what it is asked."""
+    """The service cannot start, is unreachable, or refuses a call."""
 
 
 class NumberTaken(ServiceError):
-    """A policy whose number is not the next one: another came first."""
+    """A policy's number is not the next one, because another policy was first."""
 
 
 class QueryRefused(SpecscopeError):
@@ -85,7 +85,7 @@ class QueryRefused(SpecscopeError):
 
 
 class InputError(SpecscopeError):
-    """A file that cannot be read as what it should be."""
+    """A file is not readable in its expected format."""
 
 
 class DemoError(SpecscopeError):
@@ -104,9 +104,9 @@ def version() -> str | None:
 
 
 def install_command(extra: str) -> str:
-    """The command that brings an extra's packages.
+    """The command that installs an extra's packages.
 
-    No package index carries specscope, so its name may be asked for only if it is installed: pip
+    No package index has specscope. So pip may get its name only if it is installed, because pip
     then keeps it. A source tree is installed by its path.
     """
     return f"pip install 'specscope[{extra}]'" if version() else f"pip install -e '.[{extra}]'"

@@ -1,4 +1,4 @@
-"""Prompts to ask a server: of a file, or those that come with the reference engine."""
+"""Prompts for a server: from a file, or the bundled ones of the reference engine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specscope.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One question. body: `prompt` or `messages` of a request."""
+    """One prompt. body: `prompt` or `messages` of a request."""
 
     number: int
     label: str
@@ -22,16 +22,17 @@ class Prompt:
 
     @property
     def chat(self) -> bool:
-        """Whether it goes to the chat route."""
+        """Whether it uses the chat route."""
         return "messages" in self.body
 
 
 def read_prompts(path: Path | None, most: int | None = None) -> list[Prompt]:
-    """Prompts of a file, or the bundled ones; of those `most`, evenly spread.
+    """Prompts of a file, or the bundled ones; at most `most`, evenly spread.
 
-    The file is JSON lines or, as ShareGPT is, one list of JSON objects. Each object has `prompt`
-    (text or token ids), `text`, `messages` or `conversations`, and perhaps a `label`. Of
-    `conversations`, the turns before the first answer are asked; one without such is left out.
+    The file is JSON lines or, as in ShareGPT, one list of JSON objects. Each object has `prompt`
+    (text or token ids), `text`, `messages` or `conversations`, and optionally a `label`. For
+    `conversations`, the prompt is the turns before the first answer; an object without such turns
+    is skipped.
 
     Raises InputError, which names the line.
     """
@@ -83,7 +84,7 @@ _ROLES = {"human": "user", "user": "user", "system": "system"}
 
 
 def _asked(conversation: list[Any], where: str) -> list[dict[str, str]]:
-    """The turns before the first answer; none where nobody asks anything."""
+    """The turns before the first answer; none without a question."""
     turns = []
     for turn in conversation:
         if not isinstance(turn, dict) or not isinstance(turn.get("value"), str):

@@ -1,4 +1,4 @@
-"""What OpenAI-compatible servers say of themselves, for the commands that ask them."""
+"""Connect to OpenAI-compatible servers and read their models."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from specscope.errors import InputError
 
 
 def asking(timeout_s: float) -> httpx.AsyncClient:
-    """A client for measurements: no limit on requests at once, no proxy, no connection used twice.
+    """A client for measurements: unlimited concurrency, no proxy, a new connection per request.
 
-    Servers close a connection without a word: idle ones after a few seconds, and llama.cpp at
-    times right after an answer. A request that is on its way then is lost.
-    timeout_s: without a byte
+    Servers close idle connections silently, and llama.cpp sometimes right after an answer. A
+    request on such a connection would be lost. timeout_s: longest time without a byte
     """
     return httpx.AsyncClient(
         timeout=httpx.Timeout(timeout_s, connect=10.0),
@@ -25,21 +24,21 @@ class Served:
     """An OpenAI-compatible server under one base address."""
 
     def __init__(self, url: str, client: httpx.AsyncClient, model: str | None) -> None:
-        """model: what to ask for; None: the first that it serves, once `check` has asked."""
+        """model: model to request; None for the first served one, which `check` reads."""
         self.url, self.model = base_address(url), model
         self._client = client
 
     async def check(self) -> None:
-        """Ask what it serves, and take its model's name. Raises InputError in one line."""
+        """Read the served model's name. Raises InputError in one line."""
         served = await first_model(self._client, self.url)
         if self.model is None:
             self.model = served
 
 
 async def first_model(client: httpx.AsyncClient, url: str) -> str | None:
-    """Name of the first model under a base address; None where the server names none.
+    """Name of the first model under a base address; None if the server names none.
 
-    Raises InputError in one line where nothing answers there, or something else does.
+    Raises InputError in one line if no server answers, or another kind of server does.
     """
     try:
         answer = await client.get(f"{url}/v1/models")

@@ -1,4 +1,4 @@
-"""What the service is told: arguments over environment over defaults, checked once."""
+"""Settings of the service: arguments over environment over defaults, checked once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HTTP = "127.0.0.1:8123"
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """Where the service keeps rows, takes them, and lets them be read."""
+    """The store, the addresses and the limits of the service."""
 
     store: str
     listen: str = LISTEN
@@ -42,7 +42,7 @@ class ServiceSettings:
     """Listen beyond this machine without tokens or TLS."""
 
     def __post_init__(self) -> None:
-        """Raises UsageError for an address beyond this machine that anybody could use."""
+        """Raises UsageError for an unprotected address beyond this machine."""
         if (self.tls_cert is None) != (self.tls_key is None):
             raise UsageError("SPECSCOPE_TLS_CERT and SPECSCOPE_TLS_KEY go together")
         if self.tls_client_ca and not self.tls_cert:
@@ -67,9 +67,8 @@ class ServiceSettings:
         http: str | None = None,
         insecure: bool = False,
     ) -> ServiceSettings:
-        """Raises UsageError for a SPECSCOPE_* name that nobody knows, a missing store or
-        one that can only be read from, an address that is none or that anybody could use, a
-        token that cannot be sent, or a size that is no number of bytes."""
+        """Raises UsageError for an unknown SPECSCOPE_* name, a missing or read-only store, an
+        invalid or unprotected address, an invalid token, or an invalid number of bytes."""
         insecure_ = environ.get("SPECSCOPE_INSECURE", "off").lower()
         if insecure_ not in ("on", "off", ""):
             raise UsageError(f"SPECSCOPE_INSECURE={insecure_!r} is neither on nor off")
@@ -100,7 +99,7 @@ class ServiceSettings:
 def store_dsn(environ: Mapping[str, str], given: str | None = None) -> str:
     """The store's destination: the argument, or the environment's.
 
-    Raises UsageError where there is none, or for a SPECSCOPE_* name that nobody knows.
+    Raises UsageError without one, or for an unknown SPECSCOPE_* name.
     """
     try:
         check(environ)
@@ -113,9 +112,9 @@ def store_dsn(environ: Mapping[str, str], given: str | None = None) -> str:
 
 
 def apply_token(environ: Mapping[str, str]) -> str:
-    """The secret of those who may change policies; empty where none is set.
+    """The token for changes of policies; empty if none is set.
 
-    Raises UsageError, which does not repeat it, where it cannot be sent.
+    Raises UsageError for an invalid token, without repeating it.
     """
     token = environ.get("SPECSCOPE_APPLY_TOKEN", "")
     if not all("!" <= letter <= "~" for letter in token):
@@ -148,7 +147,7 @@ def _path(environ: Mapping[str, str], name: str) -> Path | None:
 def host_and_port(address: str) -> tuple[str, int]:
     """The two parts of host:port; port 0 lets the system choose.
 
-    Raises UsageError where the text is not that.
+    Raises UsageError for other text.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:

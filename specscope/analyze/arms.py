@@ -1,4 +1,4 @@
-"""Arms of benchmarks into classes: who is the baseline, who is compared with it."""
+"""Group arms of benchmarks into classes, with a baseline and compared arms."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Trials:
         return sum(values) / len(values) if values else None
 
     def values(self, metric: str) -> list[float]:
-        """A metric's positive values, one a run."""
+        """A metric's positive values, one per run."""
         return [row[metric] for row in self.rows if row.get(metric, 0) > 0]
 
 
 @dataclass(slots=True)
 class Group:
-    """The arms of one class in one table (or in all result files together)."""
+    """The arms of one class in one table, or in all result files."""
 
     scope: str
     klass: dict[str, Any]
@@ -54,7 +54,7 @@ class Group:
 
 
 def grouped(arms: Sequence[Arm]) -> tuple[list[Group], list[Finding]]:
-    """Classes with their arms, roles settled over each table as a whole."""
+    """Classes with their arms; the roles are decided over each whole table."""
     scopes: dict[str, list[Arm]] = defaultdict(list)
     for arm in arms:
         # Result files hold one arm each, so they belong together; a table holds all of its own.
@@ -88,8 +88,8 @@ def grouped(arms: Sequence[Arm]) -> tuple[list[Group], list[Finding]]:
 
 
 def _join_baselines(scopes: dict[str, list[Arm]]) -> None:
-    """Target-only runs that have a table to themselves belong to the document's one other table, if
-    that table holds none."""
+    """Move target-only runs from their own table to the document's only other table, if that one
+    has none."""
     bases = scopes.get(BLOCKS, [])
     if not bases or any(arm.role != "target_only" for arm in bases):
         return
@@ -109,8 +109,8 @@ def ratio(
 ) -> tuple[float, tuple[float, float] | None] | None:
     """(speedup, 95 % interval) of an arm over its baseline; above 1 the arm is better.
 
-    The speedup is the ratio of the means. Its interval needs two runs on both sides, which are
-    taken as independent; it is Welch's, on the logarithm by the delta method.
+    The speedup is the ratio of the means. Its interval needs two runs on each side, which count as
+    independent. It is Welch's interval of the logarithm, by the delta method.
     """
     ours, theirs = arm.values(metric), base.values(metric)
     if not ours or not theirs:
@@ -178,10 +178,10 @@ def output_tokens(trials: Trials) -> float | None:
 
 
 def _roles(arms: list[Arm]) -> tuple[list[Arm], list[Finding]]:
-    """Roles settled over one table, or over all result files together.
+    """Decide roles over one table, or over all result files.
 
-    A bare "baseline" is target-only beside arms that are shown to speculate. An arm of which
-    nothing is said stays unknown: it is compared and decides nothing.
+    A plain "baseline" is target-only if other arms are known to speculate. An arm without
+    information stays unknown: it is compared and decides nothing.
     """
     speculates = any(arm.role in ("speculative", "k0") for arm in arms)
     stated = any(arm.role == "target_only" and arm.basis == "stated" for arm in arms)

@@ -52,8 +52,8 @@ def add_parser(subparsers: _SubParsersAction[ArgumentParser]) -> None:
 def run(args: Namespace) -> ExitCode:
     """Analyse and write to standard output.
 
-    Returns UNSETTLED when no verdict settles anything, DONE otherwise.
-    Raises InputError when nothing could be read, UsageError when the arguments mean nothing.
+    Returns UNSETTLED if no verdict settles anything, DONE otherwise. Raises InputError if no input
+    could be read, UsageError for invalid arguments.
     """
     for complaint in complaints(os.environ):  # it reads none of them, so it goes on
         sys.stderr.write(f"specscope analyze: {complaint}\n")

@@ -1,4 +1,4 @@
-"""Files to records: read each, normalise, pool, in memory that does not grow with the input."""
+"""Read files into records, normalise and pool them, in constant memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NOTHING_READ = ("LONG_LINE", "TORN_LINE")
 
 
 def analyze(paths: list[str]) -> Analysis:
-    """Read files and directories. Raises InputError where nothing in them could be read."""
+    """Read files and directories. Raises InputError if none of them could be read."""
     collector = Collector()
     for path in walk(paths):
         try:
@@ -54,14 +54,14 @@ _OF_DOCUMENTS = ("text", "bench-csv")
 
 
 class Collector:
-    """Takes inputs in, one after the other."""
+    """Collect inputs one after the other."""
 
     def __init__(self) -> None:
         self._readings = Readings()
         self._scrapes = Scrapes()
 
     def read(self, source: Source) -> None:
-        """Read one file with the surest reader; a file that breaks off keeps what came before."""
+        """Read one file with the best reader; a truncated file keeps its complete records."""
         reader = reader_for(source.head)
         if (reader is None or reader.format in _OF_DOCUMENTS) and is_document(source.head):
             found = parts(source)
@@ -70,7 +70,7 @@ class Collector:
         self._read_whole(source, reader)
 
     def _read_parts(self, path: str, found: list[Part]) -> bool:
-        """Read what a document holds; False where nothing in it is known."""
+        """Read the parts of a document; False if no part is known."""
         read = [(part, *part_records(part)) for part in found]
         known = [one for one in read if _says(one[2])]
         if len(known) == 1 and not says_arm(known[0][0].label):
@@ -97,7 +97,7 @@ class Collector:
             self._not_recognised(info, source)
 
     def take(self, name: str, format: str, records: Iterable[Record]) -> None:
-        """Take in records that do not come from a file."""
+        """Add records that do not come from a file."""
         info = InputInfo(name, format)
         self._readings.inputs.append(info)
         for record in records:
@@ -109,7 +109,7 @@ class Collector:
         self._readings.findings.add(Finding("UNREADABLE", reason), name)
 
     def result(self) -> Analysis:
-        """Everything together. Raises InputError where no input gave a record."""
+        """The readings of all inputs. Raises InputError if no input gave a record."""
         inputs = self._readings.inputs
         by_path = {info.path: info for info in inputs}
         for record in self._scrapes.records():
@@ -197,7 +197,7 @@ class Collector:
 
 
 def _says(records: Iterable[Record]) -> bool:
-    """Whether a block gave anything but remarks on itself."""
+    """Whether a block gave records other than remarks about itself."""
     return any(not isinstance(record, Format | Unparsed | Finding) for record in records)
 
 

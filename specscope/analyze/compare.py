@@ -42,7 +42,7 @@ class Result:
 
     @property
     def sign(self) -> int:
-        """1 gains, -1 loses, 0 neither is shown."""
+        """1 for a proven gain, -1 for a proven loss, 0 otherwise."""
         if self.interval:
             low, high = self.interval
             return int(low > 1 and self.speedup > 1 + BAND) - int(
@@ -54,7 +54,7 @@ class Result:
 
     @property
     def even(self) -> bool:
-        """Whether the interval leaves no difference that matters."""
+        """Whether the interval excludes every relevant difference."""
         return (
             self.interval is not None
             and self.interval[0] > 1 - BAND
@@ -63,7 +63,7 @@ class Result:
 
 
 def judged(group: Group) -> tuple[list[Speedup], ClassVerdict | None, list[Finding]]:
-    """One class: every comparison that its arms allow, and what follows."""
+    """All comparisons of one class, and its verdict."""
     baselines = group.of_role("target_only")
     speculative = group.of_role("speculative")
     if not baselines and any(arm.mean(PRINTED) for arm in speculative):
@@ -140,7 +140,7 @@ def _first_metric(comparisons: list[Speedup], one: Speedup) -> str:
 
 
 def _told_apart(baselines: list[Trials], findings: list[Finding]) -> list[Trials]:
-    """The target-only runs of a class: the stated ones, where words or blanks name others."""
+    """The target-only runs of a class; stated ones take precedence over inferred ones."""
     stated = [base for base in baselines if base.basis == "stated"] or baselines
     if len(stated) > 1:
         names = ", ".join(base.name for base in stated)
@@ -151,7 +151,7 @@ def _told_apart(baselines: list[Trials], findings: list[Finding]) -> list[Trials
 
 
 def _nearest(arm: Trials, bases: list[Trials]) -> Trials:
-    """The target-only run whose name shares most with the arm's, else the fastest."""
+    """The target-only run with the most similar name, else the fastest."""
     ours = set(re.findall(r"\w+", arm.name.lower()))
 
     def rank(base: Trials) -> tuple[int, float]:
@@ -175,7 +175,8 @@ def _is_noisy(arm: Trials, base: Trials, metric: str) -> bool:
 
 
 def _is_beyond_tokens(arm: Trials, speedup: float) -> bool:
-    """Whether an arm gains more than its tokens per round: no round is cheaper than one step."""
+    """Whether an arm's speedup exceeds its tokens per round, which is impossible because a round
+    costs at least one step."""
     tokens = arm.mean("tokens_per_round")
     return tokens is not None and math.log(speedup / tokens) > NOISE
 
@@ -183,7 +184,7 @@ def _is_beyond_tokens(arm: Trials, speedup: float) -> bool:
 def _as_printed(
     group: Group, speculative: list[Trials]
 ) -> tuple[list[Speedup], ClassVerdict | None, list[Finding]]:
-    """Speedups that the table prints over a baseline that it does not show."""
+    """Speedups in the table over a baseline that the table does not show."""
     comparisons = []
     results = []
     for arm in speculative:
@@ -211,7 +212,7 @@ def _as_printed(
 
 
 def varying(verdicts: list[ClassVerdict]) -> Iterator[Finding]:
-    """Whether the verdict depends on the class, and on which dimension of it."""
+    """Findings on verdicts that depend on a dimension of the class."""
     dimensions: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for verdict in verdicts:
         for dimension, value in verdict.klass.items():
@@ -326,7 +327,7 @@ def _verdict(
 def _without_baseline(
     group: Group, speculative: list[Trials]
 ) -> tuple[list[Speedup], ClassVerdict | None, list[Finding]]:
-    """Arms against each other; no verdict on speculation follows."""
+    """Compare arms with each other, without a verdict on speculation."""
     in_engine = group.of_role("k0")
     # Arms are told apart by drafter or length; loads and outputs under one name are no arms.
     arms = in_engine + [t for t in speculative if t.k is not None or named(t.name).state == ON]

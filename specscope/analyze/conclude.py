@@ -1,4 +1,4 @@
-"""From evidence to the answer: compare what can be compared, judge the rest alone."""
+"""From readings to the answer: compare arms, and judge all other inputs alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from specscope.readers.source import SEPARATOR
 
 
 def conclude(readings: Readings) -> Analysis:
-    """The analysis of everything that was read."""
+    """The analysis of all readings."""
     comparisons, verdicts, judged_inputs = _compared(readings)
     runs = _runs(readings)
     for input, dead in dead_runs(runs):
@@ -77,7 +77,7 @@ def _totals(readings: Readings) -> Window | None:
 
 
 def _compared(readings: Readings) -> tuple[list[Speedup], list[ClassVerdict], set[str]]:
-    """(comparisons, their verdicts, the inputs that these have judged)."""
+    """(comparisons, their verdicts, the judged inputs)."""
     v0 = {info.path for info in readings.inputs if readings.cumulative_v0(info.path)}
     for path, finding in never_used(readings.inputs, readings.pools):
         readings.findings.add(finding, path)
@@ -113,7 +113,7 @@ def _runs(readings: Readings) -> list[Window]:
 
 
 def _alone(readings: Readings, judged_inputs: set[str]) -> list[ClassVerdict]:
-    """A verdict for every input that no comparison has judged."""
+    """A verdict for every input without a comparison."""
     found: list[ClassVerdict] = []
     times = readings.times.all()
     # Blocks of one document belong together: raw lines beside a table that is judged add to it.
@@ -145,7 +145,7 @@ def _alone(readings: Readings, judged_inputs: set[str]) -> list[ClassVerdict]:
 
 
 def _with_break_even(verdict: ClassVerdict, group: Group, readings: Readings) -> ClassVerdict:
-    """Phase times of arms say what a baseline would have to cost, where none was run."""
+    """Add the break-even time of a baseline from the arms' phase times, if no baseline ran."""
     found = [readings.findings.first("BREAK_EVEN", input) for input in sorted(group.inputs)]
     even = tuple(Sentence.of(finding) for finding in found if finding)
     if verdict.action is not Action.COLLECT_BASELINE or not even:
@@ -154,7 +154,7 @@ def _with_break_even(verdict: ClassVerdict, group: Group, readings: Readings) ->
 
 
 def _told_apart(groups: list[Group]) -> list[Group]:
-    """Classes of several tables that nothing tells apart are named after the line above each."""
+    """Name equal classes of several tables after the line above each table."""
     seen = Counter(str(group.klass) for group in groups)
     for group in groups:
         part = group.scope.partition(SEPARATOR)[2]
@@ -168,7 +168,7 @@ def _file(path: str) -> str:
 
 
 def _run_lines(pool: Pool | None) -> list[str]:
-    """A line for each run of an input that holds several, which have no figure in common."""
+    """A line for each run, if an input holds several without a common figure."""
     runs = pool.runs() if pool else []
     return [f"{label}: {shown(sums.window(Window('', 'unknown')))}" for label, sums in runs]
 

@@ -1,4 +1,4 @@
-"""What can be said without a baseline: coverage, break-even, what each k keeps, what stands out."""
+"""Findings without a baseline: coverage, break-even, acceptance by k, anomalies."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def of_totals(total: Window, sums: Sums, by_throughput: bool = True) -> Iterator
 
 
 def dead_runs(runs: Sequence[Window]) -> Iterator[tuple[str, Finding]]:
-    """(input, finding) for runs of which nothing was accepted, beside runs that accept."""
+    """(input, finding) for runs without accepted tokens, if other runs have some."""
     alive = [run for run in runs if (run.acceptance_rate or 0.0) >= MOSTLY_WASTED]
     for run in runs:
         if alive and run.accepted == 0 and (run.proposed or 0) >= DEAD_PROPOSALS:
@@ -79,7 +79,7 @@ def dead_runs(runs: Sequence[Window]) -> Iterator[tuple[str, Finding]]:
 
 
 def of_runs(runs: Sequence[Window]) -> Iterator[Finding]:
-    """What sets runs of one benchmark apart: acceptance, or the time of a round."""
+    """The difference between runs of one benchmark: acceptance, or the time of a round."""
     yield from _mismatch(runs)
     timed = [r for r in runs if r.round_ms and r.throughput_tok_s and r.mean_length]
     if len(timed) < 2:
@@ -110,7 +110,7 @@ def of_runs(runs: Sequence[Window]) -> Iterator[Finding]:
 
 
 def _break_even(total: Window, by_throughput: bool) -> Iterator[Finding]:
-    """What target-only decoding would have to cost, per step where the round is timed."""
+    """The break-even cost of target-only decoding, per step if the round has a time."""
     tokens = total.mean_length
     if not tokens or tokens < 1:
         return
@@ -157,7 +157,7 @@ def _no_room(total: Window) -> Iterator[Finding]:
 
 
 def _wasted(total: Window) -> Iterator[Finding]:
-    """A long draft of which little is kept, where no positions say which part of it."""
+    """A long draft with low acceptance, without acceptance by position."""
     tokens, rate = total.mean_length, total.acceptance_rate
     if tokens is None or not rate or tokens <= NO_ROOM or rate >= MOSTLY_WASTED:
         return
@@ -210,15 +210,15 @@ def _ladder(total: Window) -> Iterator[Finding]:
 
 
 def _worth_trying(tokens: Sequence[float]) -> int:
-    """The k with most tokens per unit of time if positions cost `POSITION_COST` each.
+    """The k with the most tokens per unit of time, if each position costs `POSITION_COST`.
 
-    tokens: tokens per round at k = 0, 1, ... Returns 0 when no k is faster than one step a token.
+    tokens: tokens per round at k = 0, 1, ... Returns 0 if no k is faster than target-only.
     """
     return max(range(len(tokens)), key=lambda k: (tokens[k] / (1 + POSITION_COST * k), -k))
 
 
 def _mismatch(runs: Sequence[Window]) -> Iterator[Finding]:
-    """Same k and equal rounds, but the first position is rejected far more often in one run."""
+    """Equal k and rounds, but one run rejects the first position far more often."""
     seen = [r for r in runs if r.position_rates and r.position_rates[0] is not None]
     if len(seen) < 2:
         return

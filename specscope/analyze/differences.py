@@ -1,4 +1,5 @@
-"""What sets two arms apart besides speculation: load, outputs, settings, a tax without drafting."""
+"""Differences between two arms besides speculation: load, outputs, settings, overhead without
+drafts."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ LOADS_DIFFER = math.log(1.2)
 
 
 def loads(arm: Trials, base: Trials) -> Finding | None:
-    """Inputs that nobody matched: as many requests at once, prompts and outputs as long?"""
+    """Check unmatched inputs for equal concurrency and equal prompt and output lengths."""
     differing = {}
     for quantity in ("running", "prompt_tokens"):
         ours, theirs = arm.mean(quantity), base.mean(quantity)
@@ -40,7 +41,7 @@ def loads(arm: Trials, base: Trials) -> Finding | None:
 
 
 def unlike_arms(arm: Trials, base: Trials) -> Finding | None:
-    """Another engine, precision, machine or size of model: given on both sides, or on one alone."""
+    """Differences in engine, precision, machine or model size, stated on both sides or on one."""
     ours, theirs = (
         " ".join([t.name, *(str(t.settings.get(n, "")) for n in headers.MACHINE)])
         for t in (arm, base)
@@ -61,8 +62,7 @@ def unlike_arms(arm: Trials, base: Trials) -> Finding | None:
 
 
 def adds(arm: Trials, base: Trials) -> Finding | None:
-    """Something besides speculation that an arm's name adds to its baseline's (`MTP +
-    TurboQuant`)."""
+    """An addition in an arm's name besides speculation (`MTP + TurboQuant`)."""
     commands = is_command(arm.name) and is_command(base.name)
     apart = options_apart(arm.name, base.name) if commands else []
     if apart:
@@ -90,7 +90,7 @@ def _differ(ours: object, theirs: object) -> bool:
 
 
 def tax(klass: Mapping[str, Any], comparisons: Sequence[Speedup]) -> Iterator[Finding]:
-    """What an engine pays for speculation that drafts nothing."""
+    """The overhead of speculation that drafts nothing."""
     for comparison in comparisons[:1]:
         cost = 1 / comparison.speedup - 1
         change = comparison.speedup - 1 if comparison.metric in HIGHER_IS_BETTER else cost
@@ -106,7 +106,7 @@ def tax(klass: Mapping[str, Any], comparisons: Sequence[Speedup]) -> Iterator[Fi
 def settings(
     decisive: Sequence[tuple[Trials, float, tuple[float, float] | None]],
 ) -> Iterator[Finding]:
-    """Arms on both sides of even that differ in something besides k."""
+    """Winning and losing arms that differ in a setting other than k."""
     winners = [arm for arm, value, _ in decisive if value > 1 + BAND]
     losers = [arm for arm, value, _ in decisive if value < 1 - BAND]
     names = {

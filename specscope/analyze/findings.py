@@ -1,4 +1,4 @@
-"""Findings gathered over all inputs: one entry per code and input, however often it was met."""
+"""Findings over all inputs: one entry per code and input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST_ITEMS = 16
 
 @dataclass(slots=True)
 class Entry:
-    """A code met in one input: the first text, how often, and the first pieces of evidence."""
+    """A code in one input: its first text, its count, and its first pieces of evidence."""
 
     code: str
     input: str | None
@@ -28,7 +28,7 @@ class Entry:
         return CODES[self.code].severity
 
     def as_json(self) -> dict[str, Any]:
-        """The finding of the schema; evidence of several occurrences stands under `items`."""
+        """The finding in the schema; several occurrences have their evidence under `items`."""
         evidence: dict[str, Any] = dict(self.items[0]) if self.items else {}
         if self.count > 1:
             evidence["count"] = self.count
@@ -45,7 +45,7 @@ class Entry:
 
 
 class Findings:
-    """In the order of first sight; sorted by severity when given out."""
+    """Findings in the order of first occurrence; `sorted` orders them by severity."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, str | None], Entry] = {}
@@ -60,7 +60,7 @@ class Findings:
             entry.items.append(finding.evidence)
 
     def has(self, code: str, input: str | None = None) -> bool:
-        """Whether a code was met, in one input or anywhere."""
+        """Whether a code occurred, in one input or in any."""
         return any(c == code and (input is None or i == input) for c, i in self._entries)
 
     def first(self, code: str, input: str) -> Finding | None:

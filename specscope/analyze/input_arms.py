@@ -1,9 +1,9 @@
-"""Whole inputs as arms: a log or scrape with speculation beside one without it.
+"""Whole inputs as arms: a log or scrape with speculation, and another without it.
 
-Nobody randomised these, so they are compared only where their load and their requests look alike.
-An input without drafts is target-only where something says so: its command line, its name or
-heading, or an engine that prints a figure of speculation in every line if there is any. Silence is
-no evidence.
+They are not randomised, so they are compared only if their load and requests are similar. An input
+without drafts is target-only if its command line, name or heading says so. It is also target-only
+if its engine prints speculation figures in every line whenever it speculates. Missing figures of
+other engines are no evidence.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def never_used(
 def arms_of_inputs(
     inputs: Sequence[InputInfo], pools: Mapping[str, Pool], scraped: Sequence[Arm], v0: set[str]
 ) -> tuple[list[Arm], list[Finding]]:
-    """An arm per input, if inputs of one engine differ in whether they speculate; else none.
+    """An arm per input, if some inputs of one engine speculate and others do not; else none.
 
-    scraped: arms that a scrape gave (time per token); v0: inputs whose throughput cannot be used.
+    scraped: arms from scrapes (time per token). v0: inputs with unusable throughput.
     """
     engines: dict[str, list[Arm]] = {}
     for info in inputs:
@@ -80,7 +80,7 @@ def _drafted(pool: Pool) -> bool:
 
 
 def _arms(info: InputInfo, pool: Pool) -> list[Arm]:
-    """The input's arm; two where it holds a run without speculation beside one with it."""
+    """The input's arm, or two if it has runs with and without speculation."""
     baseline = pool.baseline()
     name = Path(info.path).name.rpartition(SEPARATOR)[2]
     if baseline is None or baseline is pool.best():
@@ -116,7 +116,7 @@ def _arm(info: InputInfo, name: str, sums: Sums | None, *, stated: bool = False)
 
 
 def _role(info: InputInfo, name: str, stated: bool) -> tuple[str, str]:
-    """(role, its basis) of an input in which nothing was drafted."""
+    """(role, its basis) of an input without drafts."""
     if info.speculates:
         return "unknown", "stated"
     label = Path(name).stem if SEPARATOR not in info.path else name

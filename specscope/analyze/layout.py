@@ -15,7 +15,7 @@ LONGEST_NAME = 44
 def table(
     rows: list[tuple[str, ...]], widths: tuple[int, ...], right: bool = False
 ) -> Iterator[str]:
-    """Columns as wide as needed; if they do not fit together, at most the given widths.
+    """Columns of the necessary width; if they do not fit, at most the given widths.
 
     The first column is left-aligned.
     """
@@ -42,12 +42,12 @@ def wrapped(text: str, first: str, rest: str | None = None) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Labels come from files: nothing in them may move the cursor or colour the terminal."""
+    """Strip terminal control sequences from labels, which come from files."""
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """Short names: the part of each path that the others do not share."""
+    """Short names: the distinct part of each path."""
     shared = os.path.commonpath(list(map(os.path.dirname, paths))) if _local(paths) else ""
     names = {path: os.path.relpath(path, shared) if shared else path for path in paths}
     if len({path.partition(SEPARATOR)[0] for path in paths}) == 1 < len(paths):

@@ -1,4 +1,4 @@
-"""A live `/metrics` endpoint, polled for a while."""
+"""Poll a live `/metrics` endpoint."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ ENGINES = (
 def watch(
     url: str, seconds: float = 60.0, every: float = 5.0, sleep: Callable[[float], None] = time.sleep
 ) -> Analysis:
-    """Poll a URL and analyse what changed.
+    """Poll a URL and analyse the changes.
 
-    A poll that fails after the first is left out and counted. TensorRT-LLM answers JSON and empties
-    its queue at every read, so every answer is kept.
-    Raises InputError if the URL does not answer, or not with metrics of a known engine.
+    A failed poll after the first is dropped and counted. TensorRT-LLM returns JSON and empties its
+    queue at every read, so every answer is kept. Raises InputError if the URL does not answer with
+    metrics of a known engine.
     """
     polls = Polls(url, seconds, every, sleep)
     at, first = polls.first()
@@ -59,7 +59,7 @@ def watch(
 
 
 class Polls:
-    """Answers of one URL at even intervals from the first on."""
+    """Answers of one URL at equal intervals."""
 
     def __init__(
         self, url: str, seconds: float, every: float, sleep: Callable[[float], None]
@@ -76,7 +76,7 @@ class Polls:
         return self._start, body
 
     def _found(self) -> bytes:
-        """The body of the URL; of its `/metrics` where the URL is a server's base address."""
+        """The body of the URL, or of its `/metrics` if the URL is a server's base address."""
         bare = not urllib.parse.urlsplit(self._url).path.strip("/")
         try:
             body = _get(self._url)
@@ -92,7 +92,7 @@ class Polls:
         return body
 
     def rest(self) -> Iterator[tuple[float, bytes]]:
-        """The others, each at its own absolute time; failures are counted."""
+        """The following answers, each at its absolute time; failures are counted."""
         for poll in range(1, self._number + 1):
             wait = self._start + poll * self._every - time.monotonic()
             if wait > 0:

@@ -1,4 +1,4 @@
-"""What to measure next when no verdict settles: the thing that this input lacks."""
+"""The next measurement, if no verdict settles: the missing data of this input."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SWITCHES = {
 
 
 def next_step(analysis: Analysis) -> str | None:
-    """One instruction; None when a verdict settles and no class lacks its baseline."""
+    """One instruction; None if a verdict settles and no class lacks its baseline."""
     actions = {verdict.action for verdict in analysis.verdicts}
     if Action.COLLECT_BASELINE in actions:
         return _baseline(analysis)

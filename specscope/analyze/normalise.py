@@ -1,4 +1,4 @@
-"""Windows held to their identities: impossible values become unknown, contradictions are said.
+"""Check identities of windows: impossible values become unknown, contradictions become findings.
 
 acceptance_rate = accepted / proposed
 mean_length     = 1 + accepted / drafts = 1 + sum of position_rates
@@ -16,7 +16,7 @@ _COUNTS = ("drafts", "proposed", "accepted", "came_out", "generated", "running",
 
 
 def normalise(window: Window) -> tuple[Window, list[Finding]]:
-    """The window without impossible values, and what was wrong with it."""
+    """The window without impossible values, and its findings."""
     wrong = _impossible(window)
     if not wrong:
         return window, _disagreements(window)
@@ -53,7 +53,7 @@ def _impossible(window: Window) -> dict[str, object]:
 
 
 def _disagreements(window: Window) -> list[Finding]:
-    """Where printed figures and counts, or length and positions, contradict each other."""
+    """Contradictions between printed figures and counts, or between length and positions."""
     found: list[Finding] = []
     drafts, accepted = window.drafts, window.accepted
     if not drafts or accepted is None:

@@ -1,9 +1,9 @@
 """Totals from counts, and a bounded list of windows.
 
-Engines and ranks are summed before anything is divided. Each window is added once, to the bucket of
-its series; a closed bucket goes into the totals and is one window of the list. A bucket holds one
-window until the list grows too long, then two, four, ...: a log of any size leaves at most
-`MOST_WINDOWS` windows per input, and totals stay exact.
+Engines and ranks are summed before any division. Each window is added once, to the bucket of its
+series; a closed bucket goes into the totals and becomes one window of the list. A bucket holds one
+window, and two, four, ... if the list gets too long. So a log of any size gives at most
+`MOST_WINDOWS` windows per input, with exact totals.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Pool:
         self._number = 0
 
     def add(self, window: Window) -> None:
-        """Take in one normalised window."""
+        """Add one normalised window."""
         self._number += 1
         key = (
             window.engine,
@@ -65,15 +65,15 @@ class Pool:
             self._close(key)
 
     def windows(self) -> list[Window]:
-        """In the order read."""
+        """Windows in reading order."""
         for key in list(self._open):
             self._close(key)
         return [window for _, _, window in sorted(self._closed, key=lambda entry: entry[0])]
 
     def totals(self) -> dict[tuple[str, int], Sums]:
-        """Sums by grain and by kind: counted, excluded from totals, or target-only.
+        """Sums by grain and kind: counted, excluded from totals, or target-only.
 
-        Runs of a benchmark are arms or workloads, and have no sum over several of them.
+        Runs of a benchmark are arms or workloads, so they are not summed.
         """
         for key in list(self._open):
             self._close(key)
@@ -83,7 +83,7 @@ class Pool:
         return {key: found[0] for key, found in by_kind.items() if len(found) == 1}
 
     def runs(self) -> list[tuple[str, Sums]]:
-        """The runs of a benchmark that speculated, by their label; empty if there is one."""
+        """The speculating runs of a benchmark, by label; empty for a single run."""
         self.totals()
         found = [
             (label or "", sums)
@@ -93,12 +93,12 @@ class Pool:
         return found if len(found) > 1 else []
 
     def speculated(self) -> bool:
-        """Whether anything in the input says that speculation ran."""
+        """Whether the input shows that speculation ran."""
         self.totals()
         return any(sums.speculated for sums in self._totals.values())
 
     def best(self) -> Sums | None:
-        """The best grain's sums, preferring those that speak of speculation."""
+        """The sums of the best grain, preferring those with speculation."""
         totals = self.totals()
         for kind in (COUNTED, EXCLUDED):
             for grain in GRAINS:
@@ -110,7 +110,7 @@ class Pool:
         return next((sums for (_, kind), sums in totals.items() if kind != EXCLUDED), None)
 
     def baseline(self) -> Sums | None:
-        """What ran without speculation beside something that speculated; else None."""
+        """The target-only sums of an input that also speculated; else None."""
         totals = self.totals()
         if not self.speculated():
             return None
@@ -135,7 +135,7 @@ class Pool:
             self._coarsen()
 
     def _coarsen(self) -> None:
-        """Merge neighbours of each series; of too many series keep the latest windows."""
+        """Merge neighbours of each series; with too many series keep the latest windows."""
         self.merged = True
         self._size *= 2
         by_series: dict[tuple[object, ...], list[tuple[int, Window]]] = {}

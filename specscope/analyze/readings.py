@@ -1,4 +1,4 @@
-"""All that was read, before anything is concluded from it."""
+"""The content of all inputs, before any conclusion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specscope.readers.records import Arm, DeviceSample
 
 @dataclass(slots=True)
 class Readings:
-    """Inputs and what they hold; `scraped` are arms that whole scrapes stand for."""
+    """Inputs and their content; `scraped` holds arms from whole scrapes."""
 
     inputs: list[InputInfo] = field(default_factory=list)
     pools: dict[str, Pool] = field(default_factory=dict)
@@ -24,5 +24,5 @@ class Readings:
     findings: Findings = field(default_factory=Findings)
 
     def cumulative_v0(self, path: str) -> bool:
-        """Whether an input is a vLLM V0 log, whose printed throughput is not what came out."""
+        """Whether an input is a vLLM V0 log, whose printed throughput is not the output."""
         return self.findings.has("V0_CUMULATIVE", path)

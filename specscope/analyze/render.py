@@ -1,4 +1,4 @@
-"""The terminal page in 80 columns: the answer first, then the numbers that it is based on."""
+"""The terminal page in 80 columns: the answer first, then its numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_LINES = 40
 
 
 class Limits(NamedTuple):
-    """How much of each section is shown."""
+    """Limits for each section."""
 
     rows: int = 12
     comparisons: int = 12
@@ -128,7 +128,7 @@ MOST_FULL = 2
 def _short_verdicts(
     verdicts: Sequence[ClassVerdict], files: Collection[str], limits: Limits
 ) -> Iterator[str]:
-    """A line or two a class, then what several of them say alike."""
+    """One or two lines per class, then their common lines."""
     counts = Counter(reason for verdict in verdicts for reason in set(verdict.reasons))
     shared = [reason for reason, count in counts.items() if count > 1]
     most = 2 * MOST_LINES // 3
@@ -234,7 +234,7 @@ def _devices(analysis: Analysis) -> Iterator[str]:
 
 
 def _findings(analysis: Analysis, names: Mapping[str, str], limits: Limits) -> Iterator[str]:
-    """Those that the verdicts have not said already; `--json` holds them all."""
+    """Findings that the verdicts do not repeat; `--json` has all of them."""
     repeated = {reason for verdict in analysis.verdicts for reason in verdict.reasons}
     entries = [
         entry
@@ -255,7 +255,7 @@ def _findings(analysis: Analysis, names: Mapping[str, str], limits: Limits) -> I
 
 
 def _cut(lines: Sequence[str], most: int) -> list[str]:
-    """So many lines at most; the last one then says that there is more."""
+    """Limit the lines; the last line then states how many are missing."""
     if len(lines) <= most:
         return list(lines)
     return [*lines[: most - 1], lines[most - 1][: WIDTH - 1] + "~"]
@@ -300,7 +300,7 @@ def _window_name(window: Window, several: bool, names: Mapping[str, str]) -> str
 
 
 def _class(klass: Mapping[str, Any], files: Collection[str]) -> str:
-    """The class in words: its dimensions, then the file and the engine that it was seen in."""
+    """The class in words: its dimensions, then its file and engine."""
     file = klass.get("label") in files
     hidden = {"engine", "version"} | ({"label"} if file else set())
     own = {n: v for n, v in klass.items() if n not in hidden}

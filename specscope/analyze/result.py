@@ -26,7 +26,7 @@ TIME_FIELDS = (
 
 @dataclass(slots=True)
 class InputInfo:
-    """One file: what it is and how much of it was understood."""
+    """One file: its format and the recognised part of it."""
 
     path: str
     format: str | None = None
@@ -70,7 +70,7 @@ class Speedup:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence behind a verdict; `code` names the finding that it repeats, if it repeats one."""
+    """A sentence of a verdict; `code` names the finding that it repeats, if any."""
 
     text: str
     code: str | None = None
@@ -83,10 +83,10 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class ClassVerdict:
-    """The action for one class, the evidence behind it, and why.
+    """The action for one class, its evidence and its reasons.
 
-    klass: dimensions of the class and their values. k: draft length to run; 0 for none, None when
-    the action sets no length.
+    klass: dimensions of the class and their values. k: draft length to run; 0 for no drafts, None
+    if the action sets no length.
     """
 
     klass: Mapping[str, Any]
@@ -109,7 +109,7 @@ class ClassVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Everything that was found, before it is rendered."""
+    """The whole analysis, before rendering."""
 
     inputs: list[InputInfo]
     windows: list[Window]
@@ -122,7 +122,7 @@ class Analysis:
 
     @property
     def time(self) -> TimeParts | None:
-        """The one time that says most: most parts known, then most rounds."""
+        """The best time: the one with most known parts, then most rounds."""
         return max(
             self.times,
             key=lambda t: (

@@ -1,4 +1,5 @@
-"""Scrapes into windows: differences within one start of a process, or its sums since the start."""
+"""Convert scrapes into windows: differences within one start of a process, or sums since its
+start."""
 
 from __future__ import annotations
 
@@ -16,13 +17,14 @@ MOST_SCRAPES = 4096
 
 
 class Scrapes:
-    """All scrapes of all inputs, by the target that they show."""
+    """All scrapes of all inputs, by target."""
 
     def __init__(self) -> None:
         self._targets: dict[tuple[str, ...], list[Scrape]] = defaultdict(list)
 
     def add(self, scrape: Scrape) -> None:
-        """Keep a scrape. Of very many, every other one goes: differences still add up."""
+        """Add a scrape. If there are too many, every second one is dropped; differences still add
+        up."""
         scrapes = self._targets[_target(scrape)]
         scrapes.append(scrape)
         if len(scrapes) > MOST_SCRAPES:
@@ -44,7 +46,7 @@ class Scrapes:
 
 
 def _target(scrape: Scrape) -> tuple[str, ...]:
-    """The engine family and the model's names: ports and hosts are not in an exposition."""
+    """The engine family and the model's names; scrapes contain no hosts or ports."""
     names = {name.partition(":")[0].partition("_")[0] for name, _ in scrape.samples}
     models = {dict(labels).get("model_name", "") for _, labels in scrape.samples}
     return (
@@ -56,7 +58,7 @@ def _target(scrape: Scrape) -> tuple[str, ...]:
 
 
 def _boots(scrapes: list[Scrape]) -> Iterator[list[Scrape] | Finding]:
-    """Scrapes of one start each, in order. Files have no order of their own; counters have."""
+    """Group scrapes by start, in the order of their counters, since files have no order."""
     by_boot: dict[object, list[Scrape]] = defaultdict(list)
     for scrape in scrapes:
         by_boot[_boot(scrape)].append(scrape)

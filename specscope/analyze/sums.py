@@ -1,4 +1,4 @@
-"""Running sums over windows, and the one window that they amount to."""
+"""Running sums over windows, and their pooled window."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Mean:
 
 
 def _sum(*given: int | None) -> int | None:
-    """Of the counts that are known; None when none is."""
+    """Sum of the known counts; None if none is known."""
     known = [count for count in given if count is not None]
     return sum(known) if known else None
 
@@ -64,7 +64,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Sums:
-    """Everything that pools. `complete` windows know drafts and accepted; `partial` ones do not."""
+    """All pooled quantities. `complete` windows know drafts and accepted; `partial` ones do not."""
 
     complete: Counts = field(default_factory=Counts)
     partial: Counts = field(default_factory=Counts)
@@ -94,11 +94,11 @@ class Sums:
 
     @property
     def speculated(self) -> bool:
-        """Whether any window says something of speculation, be it that there was none."""
+        """Whether any window has information on speculation, including its absence."""
         return bool(self.complete.windows or self.partial.windows or self.length.weight)
 
     def add(self, window: Window) -> None:
-        """Take in one normalised window."""
+        """Add one normalised window."""
         self.count += 1
         drafts, accepted, generated = window.drafts, window.accepted, window.generated
         complete = drafts is not None and accepted is not None
@@ -135,7 +135,7 @@ class Sums:
             self.draft_ms.add(window.draft_ms, drafts)
 
     def merge(self, other: Sums) -> None:
-        """Take in other sums, of a series or of an input."""
+        """Add other sums, of a series or of an input."""
         for own, its in ((self.complete, other.complete), (self.partial, other.partial)):
             if its.windows:
                 own.add(its.drafts, its.proposed, its.accepted, its.emitted)
@@ -164,7 +164,7 @@ class Sums:
             getattr(self, name).add(mean.value or 0.0, mean.weight)
 
     def window(self, like: Window) -> Window:
-        """The pooled window; `like` gives the names that do not pool."""
+        """The pooled window; `like` provides the fields that do not pool."""
         complete = self.complete.windows > 0
         counts = self.complete if complete else self.partial
         known = counts.windows > 0
@@ -213,7 +213,7 @@ class Sums:
         )
 
     def _throughput(self) -> float | None:
-        """Engines of one input add up; inputs are averaged by their length."""
+        """Throughput: a sum over engines of one input, and a mean over inputs by their length."""
         by_input: dict[str, float] = defaultdict(float)
         for (input, _), mean in self.tok_s.items():
             by_input[input] += mean.value or 0.0

@@ -29,7 +29,7 @@ class Times:
         self._parts: dict[str, Counter[str]] = defaultdict(Counter)
 
     def add(self, time: TimeParts) -> None:
-        """Take in one entry; one without rounds weighs like one round."""
+        """Add one entry; an entry without rounds has the weight of one round."""
         self._first.setdefault(time.input, time)
         self._rounds[time.input] += time.rounds or 0
         weight = float(time.rounds or 1)

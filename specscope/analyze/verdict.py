@@ -1,4 +1,4 @@
-"""The verdict of an input that holds no comparison: what it shows, what is missing."""
+"""The verdict of an input without a comparison: its figures and its missing data."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def alone(
     findings: Findings,
     started: bool = False,
 ) -> ClassVerdict | None:
-    """The verdict of one input without a comparison; None for one that gave nothing.
+    """The verdict of one input without a comparison; None for an input without records.
 
-    runs: a line for each run, where the input holds several that speculated; started: a command
-    beside the input starts the engine with speculation.
+    runs: a line for each run, if several of them speculated. started: whether a command in the
+    input starts the engine with speculation.
     """
     if not info.records and not any(findings.has(code, info.path) for code in _REPEATED):
         return None
@@ -103,7 +103,7 @@ def alone(
 
 
 def _speeds(arms: list[Arm]) -> list[str]:
-    """The speeds of the arms that speculated, where no acceptance is known."""
+    """The speeds of the speculating arms, if no acceptance is known."""
     own = [arm for arm in arms if arm.role == "speculative" and "throughput_tok_s" in arm.metrics]
     lines = []
     for arm in own[:MOST_RUNS]:
@@ -120,8 +120,8 @@ def _speculates(total: Window) -> bool:
 
 
 def _nothing_seen(info: InputInfo, arms: list[Arm]) -> str:
-    """Why nothing is said of speculation: it was off, or nothing in the input says which arm is
-    which."""
+    """The reason for missing information on speculation: it was off, or the arms cannot be
+    identified."""
     if arms and not any(arm.metrics for arm in arms):
         return "no column has a known unit: write it into the header (`tok/s`, `ms per token`)"
     names = list(dict.fromkeys(arm.arm for arm in arms if arm.role == "unknown"))

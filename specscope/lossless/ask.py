@@ -1,7 +1,7 @@
 """Three runs of the same prompts: the baseline alone and crowded, the speculative server crowded.
 
-The baseline's two runs differ in nothing but the width of their batches, which is what numerics
-may depend on: the measure of what the speculative server may differ in.
+The baseline's two runs differ only in batch size, which may change rounding. Their differences are
+the reference for those of the speculative server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Say = Callable[[str, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class AskedPrompts:
-    """The prompts that both servers answered, and why others were not. detailed: whether tokens
+    """The prompts that both servers answered, and reasons for the others. detailed: whether tokens
     and log-probabilities were compared rather than texts."""
 
     compared: tuple[Compared, ...]

@@ -65,7 +65,7 @@ def address(text: str) -> str:
 
 
 def run(args: Namespace) -> int:
-    """Ask, compare, print. Unsettled when outputs differ, or the answers do not tell."""
+    """Ask, compare, print. Unsettled if outputs differ, or if the answers cannot tell."""
     from specscope.evaluate.outputs.divergence import judge
     from specscope.lossless.ask import Plan, ask
     from specscope.lossless.show import as_json, lines

@@ -20,15 +20,15 @@ _REFUSED = (400, 404, 422, 501)
 
 
 class AskedServer(Served):
-    """A server under one base address. detailed: whether it gives tokens and log-probabilities;
-    found out with the first question."""
+    """A server under one base address. detailed: whether it returns tokens and log-probabilities,
+    which the first question shows."""
 
     def __init__(self, name: str, url: str, client: httpx.AsyncClient, model: str | None) -> None:
         super().__init__(url, client, model)
         self.name, self.detailed = name, True
 
     async def ask(self, prompt: Prompt, most_tokens: int) -> Completion:
-        """Raises InputError if no whole answer comes."""
+        """Ask one question. Raises InputError without a complete answer."""
         if self.detailed:
             answer = await self._post(prompt, most_tokens, _details(prompt.chat))
             if answer.status_code not in _REFUSED:
@@ -63,7 +63,8 @@ class AskedServer(Served):
 
 
 def read_answer(body: Mapping[str, Any], chat: bool) -> Completion:
-    """An answer's text, and its tokens where it names them. Raises what a wrong body causes."""
+    """An answer's text, and its tokens if it has them. Raises the parser's exceptions for an
+    invalid body."""
     choice = body["choices"][0]
     text = choice["message"]["content"] if chat else choice["text"]
     usage = body.get("usage") or {}
@@ -86,7 +87,7 @@ def read_answer(body: Mapping[str, Any], chat: bool) -> Completion:
 
 
 def _margin(tops: list[float]) -> float | None:
-    """Of the best over the second, which a mask may have ruled out."""
+    """Margin of the best over the second-best token, which a mask may exclude."""
     best = sorted(tops, reverse=True)[:2]
     return min(best[0] - best[1], _RULED_OUT) if len(best) == 2 else None
 

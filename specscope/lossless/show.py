@@ -1,4 +1,4 @@
-"""Losslessness for a person, and for a machine."""
+"""The result of `lossless` as text and as JSON."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def lines(plan: Plan, asked: AskedPrompts, found: Losslessness, most_shown: int 
 
 
 def as_json(plan: Plan, asked: AskedPrompts, found: Losslessness) -> dict[str, Any]:
-    """Everything, under its schema."""
+    """All values, under the schema."""
     return {
         "schema": SCHEMA,
         "plan": asdict(plan),
