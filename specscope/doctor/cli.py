@@ -38,17 +38,17 @@ RING_BYTES_WANTED = 32 << 20  # the default ring of one serving process
 
 NEVER_RUN = {
     "A GPU: CUDA timers and graphs, NVML and GPM samples, the reference engine": "the same code on "
-    "a CPU; `sh bench/gpu.sh` runs all of it on a GPU",
+    "a CPU; run `sh bench/gpu.sh` to test it on your GPU",
     "vLLM on a GPU; its pipeline and expert parallelism": "vLLM on a CPU: both model runners, "
     "asynchronous scheduling, two tensor-parallel and two data-parallel ranks (`make test-vllm`)",
     "Speculation in SGLang": "SGLang's own engine on a CPU without speculation "
     "(`make test-sglang-engine`); its hook registry and classes (`make test-sglang`)",
-    "A crossover of real engines behind a real router": "two reference engines behind a router of "
-    "the tests; HAProxy swapped requests by our rules; nginx only read its rules",
-    "A ClickHouse server or cluster": "every statement on the embedded engine, which is "
-    "ClickHouse; two services on one such engine over HTTP",
-    "Docker and Kubernetes": "compose file and chart, rendered and checked against their schemas",
-    "Grafana": "dashboards, rendered; every query on a real store with known traffic",
+    "A crossover of real engines behind a real router": "two reference engines behind a test "
+    "router; HAProxy swapped requests by our rules; nginx only parsed its configuration",
+    "A ClickHouse server or cluster": "all SQL on the embedded engine, which is "
+    "ClickHouse itself; two services on one such engine over HTTP",
+    "Docker and Kubernetes": "compose file and chart: rendered, and checked against their schemas",
+    "Grafana": "dashboards: rendered; every query run on a real store with known traffic",
 }
 """What we have not run, and what we ran instead; a test compares it with the README's table."""
 
