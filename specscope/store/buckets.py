@@ -9,6 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import NamedTuple
 
+from specscope.evaluate.experiment.blocks import CONTEXT_BUCKETS
+
 
 class Buckets(NamedTuple):
     """Inclusive upper edges, and one more name than edges; `unknown` without a value."""
@@ -33,8 +35,8 @@ class Buckets(NamedTuple):
         return f"CASE WHEN {value} IS NULL THEN 'unknown'{cases} ELSE '{self.names[-1]}' END"
 
 
-CONTEXT = Buckets((1024, 4096, 16384, 65536), ("0-1k", "1-4k", "4-16k", "16-64k", "64k+"))
-"""By prompt tokens at admission; k is 1024."""
+CONTEXT = Buckets((1024, 4096, 16384, 65536), CONTEXT_BUCKETS)
+"""By prompt tokens at admission."""
 
 OUTPUT = Buckets((16, 64, 256, 1024), ("1-16", "17-64", "65-256", "257-1k", "1k+"))
 """By requested output tokens; "unknown" where the client did not say."""

@@ -13,8 +13,9 @@ import numpy as np
 
 from specscope.evaluate.causes.cause import Missing, Need, Numbers, Seen
 from specscope.evaluate.causes.draws import Array
-from specscope.evaluate.causes.epoch_traffic import Kept, start_of
+from specscope.evaluate.causes.epoch_traffic import Kept
 from specscope.evaluate.causes.facts import Facts
+from specscope.evaluate.experiment.blocks import CONTEXT_BUCKETS
 
 # Rounds that tested a position, below which its chance is no measure.
 _ENOUGH = 50
@@ -122,11 +123,12 @@ def drafter_window(facts: Facts) -> Seen | Missing | None:
     if not knees:
         return None
     knee, before, after = knees[0]
+    beyond = CONTEXT_BUCKETS[CONTEXT_BUCKETS.index(knee) :]
     healthy = Kept()
     for name, kept in rows:
-        if start_of(name) < start_of(knee):
+        if name not in beyond:
             healthy.add(kept.rounds, kept.emitted, kept.tested, kept.kept)
-    behind = [sums for name, sums in facts.by_context.items() if start_of(name) >= start_of(knee)]
+    behind = [sums for name, sums in facts.by_context.items() if name in beyond]
     if not behind:
         return None
     everything = np.sum(list(facts.by_context.values()), axis=0)

@@ -5,12 +5,12 @@ The acceptance of other traffic is no reference for a class, because acceptance 
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from specscope.evaluate.costs.reread import Reread, fit_reread
+from specscope.evaluate.experiment.blocks import CONTEXT_BUCKETS
 from specscope.evaluate.experiment.pairs import Pair
 from specscope.evaluate.experiment.segments import Segment
 from specscope.evaluate.experiment.summary import ArmSummary
@@ -109,9 +109,7 @@ class EpochTraffic:
                     buckets[part.context_bucket].add(
                         part.request_rounds, part.emitted, tested, kept
                     )
-        return [
-            (name, buckets[name]) for name in sorted(buckets, key=start_of) if name[0].isdigit()
-        ]
+        return [(name, buckets[name]) for name in CONTEXT_BUCKETS if name in buckets]
 
     @property
     def reread(self) -> Reread | None:
@@ -120,12 +118,6 @@ class EpochTraffic:
             blocks = (block for pair in self._pairs for block in pair.blocks.values())
             self._reread.append(fit_reread(blocks))
         return self._reread[0]
-
-
-def start_of(bucket: str) -> int:
-    """Lower edge of a context bucket, in the unit of its name; -1 without a bucket."""
-    match = re.match(r"\d+", bucket)
-    return int(match[0]) if match else -1
 
 
 def _kind(segment: Segment, arm: str) -> tuple[str | None, ...]:

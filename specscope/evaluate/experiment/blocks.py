@@ -15,6 +15,9 @@ from typing import Any, Literal
 BASELINE = "k0"
 IN_FORCE = "current"  # the arm that follows the table in force
 
+CONTEXT_BUCKETS = ("0-1k", "1-4k", "4-16k", "16-64k", "64k+")
+"""The values of `context_bucket` with a known context, shortest first; k is 1024 tokens."""
+
 Design = Literal["cohort", "switchback", "closed_loop"]
 """How traffic reaches the blocks: the same fixed requests in each of a pair; open arrivals that
 the arm must not influence; or clients that send the next request when the last one ends, so
