@@ -17,9 +17,10 @@ from specscope.readers.records import Record
 from specscope.readers.registry import reader_for
 from specscope.readers.results.json_file import looks_like_json
 from specscope.readers.source import SEPARATOR, Source
+from specscope.readers.tables.above import context_above
 from specscope.readers.tables.bench_table import is_known, records
 from specscope.readers.tables.command_lines import commanded, is_command
-from specscope.readers.tables.drawn import context_above, is_spaced, of_sentences, tables
+from specscope.readers.tables.drawn import is_spaced, of_sentences, tables
 from specscope.readers.tables.impossible import Impossible
 from specscope.readers.tables.lists import has_list
 from specscope.readers.tables.names import OFF, ON, WORD, k_of, named

@@ -14,6 +14,7 @@ from specscope.readers.results.bench_json import BenchJson
 from specscope.readers.results.engine_bench import EngineBench
 from specscope.readers.results.json_file import looks_like_json
 from specscope.readers.results.request_json import RequestJson
+from specscope.readers.results.rows_json import RowsJson
 from specscope.readers.results.steps_json import StepsJson
 from specscope.readers.results.trtllm_json import TrtllmJson
 from specscope.readers.scrapes.nvidia_smi import NvidiaSmi
@@ -52,6 +53,7 @@ def readers() -> tuple[Reader, ...]:
         BenchJson(),
         RequestJson(),
         StepsJson(),
+        RowsJson(),
         TraceSummary(),
         NvidiaSmi(),
         NsysCsv(),

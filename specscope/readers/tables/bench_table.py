@@ -11,18 +11,18 @@ import io
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from specscope.readers.records import Arm, Finding, Record
 from specscope.readers.source import Source
 from specscope.readers.tables import headers
 from specscope.readers.tables.arm_roles import Sign, decided, subject_is_speculation
-from specscope.readers.tables.cells import bare, quantity, rates, ratio_of, read
+from specscope.readers.tables.cells import quantity, ratio_of, read
+from specscope.readers.tables.conditions import conditions_of, positions_of
 from specscope.readers.tables.csv_file import header, name_of, rows
 from specscope.readers.tables.impossible import Impossible
 from specscope.readers.tables.llama_bench import is_llama_bench, speeds
-from specscope.readers.tables.merged_cells import spread
 from specscope.readers.tables.names import (
     OFF,
     ON,
@@ -32,7 +32,7 @@ from specscope.readers.tables.names import (
     named,
     shared_rests,
 )
-from specscope.readers.tables.round_parts import PERCENT, modelled
+from specscope.readers.tables.round_parts import modelled
 from specscope.readers.tables.row_window import window_of
 from specscope.readers.tables.rows_together import (
     SPEECH,
@@ -41,7 +41,7 @@ from specscope.readers.tables.rows_together import (
     split_arms_by_knobs,
     tell_k0_apart,
 )
-from specscope.readers.tables.schema import SWITCH, Row, Schema, is_blank, measured, resolve
+from specscope.readers.tables.schema import Row, Schema, is_blank, measured, resolve
 from specscope.readers.tables.shape import (
     arm_above,
     is_topic,
@@ -49,7 +49,7 @@ from specscope.readers.tables.shape import (
     long_rows,
     remark_of_speculation,
 )
-from specscope.readers.tables.table import Table
+from specscope.readers.tables.table import Table, made
 from specscope.readers.tables.units import speedup_over_baseline
 
 TOGETHER = 10_000
@@ -64,7 +64,6 @@ _AMBIGUOUS_K = {"draft_tokens", "num_draft_tokens", "steps"}
 """Names of k that also count: proposed tokens, or steps, of a whole run."""
 
 _ABOUT_DRAFTERS = re.compile(r"\b(?:drafters|draft(?:er)? models|different draft)", re.IGNORECASE)
-_COMMIT = re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40}\b")
 
 
 class BenchTable:
@@ -87,7 +86,7 @@ class BenchTable:
         line = 1
         every = rows(source.stream)
         while together := list(itertools.islice(every, TOGETHER)):
-            table = _table(list(together[0]), iter(together))
+            table = _table(list(together[0]), together)
             yield from records(source.name, table, impossible, line)
             line += len(together)
         yield from impossible.findings()
@@ -161,12 +160,8 @@ def records(
             yield window
 
 
-def _table(printed: Sequence[str], found: Iterator[Mapping[str, str]]) -> Table:
-    printed, cells = spread(printed, [[row.get(name, "") for name in printed] for row in found])
-    names = [name_of(name) for name in printed]
-    rows = [dict(zip(names, map(bare, row), strict=True)) for row in cells]
-    said = {name_of(name): bare(name) for name in printed}
-    return Table(list(dict.fromkeys(names)), rows, printed=said)
+def _table(printed: Sequence[str], found: Iterable[Row]) -> Table:
+    return made(printed, [[row.get(name, "") for name in printed] for row in found], "")
 
 
 class _Rows:
@@ -202,13 +197,14 @@ class _Rows:
         unnamed = not (schema.arm or schema.k or schema.switches)
         self._above = above if unnamed and (telling or self._alone) else ""
         self._printed = speedup_over_baseline(schema, table)
+        self._drafter = _told_drafter(schema, unfolded)
 
     def row(self, row: Row, line: int) -> tuple[Arm, tuple[float, ...] | None]:
         """The arm of a row, and its acceptance by position."""
         schema = self._schema
         arm = row.get(schema.arm, "") if schema.arm else self._above
         metrics, spreads = self._metrics(row, line)
-        positions = _positions(schema, row)
+        positions = positions_of(schema, row)
         k, k_text = self._k(row, metrics)
         places = [c for metric in headers.SPEEDS for c, _ in schema.metrics.get(metric, [])]
         remarks = [remark for c in places if (remark := remark_of_speculation(row.get(c, "")))]
@@ -216,6 +212,11 @@ class _Rows:
         switches = [f"{self._table.said(name)} {row.get(name)}" for name in told]
         settings = {name: row[name] for name in schema.settings if row.get(name)}
         drafter = next((settings[name] for name in headers.DRAFTER if settings.get(name)), "")
+        if self._drafter and is_blank(row.get(self._drafter)):
+            if named(arm).state != ON and not k:  # a head of the model's own needs no drafter
+                switches.append("no drafter")
+        elif self._drafter:
+            drafter = row.get(self._drafter, "")
         counted = [name for name in ("accepted", "proposed") if metrics.get(name)]
         beside = any(read(row.get(c)).accepts for p in schema.metrics.values() for c, _ in p)
         kept = (
@@ -245,7 +246,7 @@ class _Rows:
             arm = f"{arm}, {', '.join(switches)}"
         if role in ("unknown", "speculative") and k is None:
             k = k_of(arm)
-        conditions = _conditions(schema, row)
+        conditions = conditions_of(schema, row)
         inside = self._classes.get(row.get(schema.arm, "") if schema.arm else "")
         if inside:
             conditions["label"] = ", ".join(
@@ -315,6 +316,20 @@ class _Rows:
         return _consistent(found), spreads
 
 
+def _told_drafter(schema: Schema, rows: Sequence[Row]) -> str:
+    """The column beside the arm's that names a drafter in some rows and none in others."""
+    for name in headers.DRAFTER if schema.arm and schema.arm not in headers.DRAFTER else ():
+        blank = [is_blank(row.get(name)) for row in rows]
+        told = [bool(row.get(name)) for row in rows]
+        if (
+            name not in schema.switches
+            and any(blank)
+            and any(some and not none for some, none in zip(told, blank, strict=True))
+        ):
+            return name
+    return ""
+
+
 def _consistent(metrics: dict[str, float]) -> dict[str, float]:
     """Without the time per token of a row whose speed says another: the two measure different
     things."""
@@ -341,49 +356,6 @@ def _runs(arm: Arm, schema: Schema, row: Row) -> Iterator[Arm]:
         yield replace(
             arm, metrics={**{m: v for m, v in arm.metrics.items() if m not in values}, **own}
         )
-
-
-def _conditions(schema: Schema, row: Row) -> dict[str, int | float | str]:
-    found: dict[str, int | float | str] = {}
-    for dimension, aliases in schema.dimensions.items():
-        text = next((row[alias] for alias in aliases if row.get(alias)), None)
-        if text is None:
-            continue
-        if dimension in ("engine", "label"):
-            text = _COMMIT.sub("", text).replace("()", "").strip() or text
-        value = quantity(text)
-        words = dimension in ("label", "engine", "version")
-        if value is None or words or value.unit:
-            found[dimension] = text  # `8K` is no exact size
-        else:
-            whole = value.value == int(value.value)
-            found[dimension] = int(value.value) if whole else value.value
-    labels = [
-        f"{name.replace('_', ' ')} {row[name]}"
-        if quantity(row[name]) or SWITCH.match(row[name])
-        else row[name]
-        for name in schema.labels
-        if row.get(name)
-    ]
-    if "label" in row and "label" not in schema.dimensions and row["label"]:
-        labels.append(row["label"])
-    if labels:
-        found["label"] = ", ".join([*([str(found["label"])] if "label" in found else []), *labels])
-    return found
-
-
-def _positions(schema: Schema, row: Row) -> tuple[float, ...] | None:
-    if schema.position_list:
-        return rates(row.get(schema.position_list)) or None
-    found: list[float] = []
-    for column in schema.positions.values():
-        value = quantity(row.get(column))
-        if value is None:
-            break
-        found.append(value.value)
-    percent = any(rate > 1 for rate in found)
-    found = [rate / PERCENT if percent else rate for rate in found]
-    return tuple(found) if len(found) > 1 else None
 
 
 def _speaks(metrics: Mapping[str, float], positions: tuple[float, ...] | None) -> bool:

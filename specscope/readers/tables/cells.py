@@ -48,6 +48,11 @@ _RUNS = re.compile(r"\s*(?:/|;|\||,(?=\s))\s*")
 _ARROW = re.compile(r"\s*(?:->|→|⇒|=>|➜)\s*")
 _BRACKETS = re.compile(r"\(([^()]*)\)|\[([^\[\]]*)\]")
 
+_RANGE_FIRST = re.compile(
+    r"(\d[\d.]{0,12})\s?(\([^()]{1,40}\)|\[[^\[\]]{1,40}\])\s?(tok\w*/s(?:ec)?\b|t/s\b|tps\b)",
+    re.IGNORECASE,
+)
+
 NARROW = 1.25
 """A range whose ends are no further apart is as good as its middle, if it states its unit."""
 
@@ -103,6 +108,11 @@ def bare(text: str) -> str:
     if len(text) <= LONGEST_CELL and not set(text).isdisjoint("*_`~<[\\"):
         text = _MARKUP.sub("", _TAG.sub(" ", _LINK.sub(r"\1", text)))
     return text.strip()
+
+
+def unit_first(text: str) -> str:
+    """A text in which a range in brackets stands behind the unit: `30 (28-32) tok/s`."""
+    return _RANGE_FIRST.sub(r"\1 \3 \2", text)
 
 
 def read(text: str | None) -> Cell:

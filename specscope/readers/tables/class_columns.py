@@ -32,7 +32,7 @@ NO_CLASS = set(
     words(
         "mean median avg average p50 p90 p95 p99 min max std total output input gen generation "
         "decode prompt prefill aggregate per stream request user peak raw e2e wall overall "
-        "number of num the accepted drafted draft verify ttft"
+        "number of num the accepted drafted draft verify ttft pp tg"
     )
 )
 """Words before a measure that say which statistic or which tokens, not which class."""

@@ -6,37 +6,38 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from specscope.readers.tables import headers
+from specscope.readers.tables.above import (
+    GRID,
+    LONGEST_LINE,
+    LONGEST_ROW,
+    QUOTE,
+    caption_above,
+    cells_of_bars,
+    context_above,
+)
 from specscope.readers.tables.cells import bare, quantity
 from specscope.readers.tables.class_columns import split_name
-from specscope.readers.tables.command_lines import is_command
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.lists import (
-    LONGEST_LINE,
     arms_in_lines,
     figures_in_lines,
-    headings_above,
     line_speeds,
     times_in_lines,
 )
-from specscope.readers.tables.merged_cells import spread
 from specscope.readers.tables.names import OFF, ON, WORD, named
 from specscope.readers.tables.schema import is_blank
-from specscope.readers.tables.sentences import sentences, speeds_in_sentence
+from specscope.readers.tables.sentences import sentences, told_in_sentence
 from specscope.readers.tables.shape import of_subject
-from specscope.readers.tables.table import Table
+from specscope.readers.tables.table import Table, made
 
 MOST_COLUMNS = 64
 MOST_ROWS = 10_000
 MOST_STACKED = 600
 WIDEST_STACKED = 10
 LONGEST_STACKED = 60
-MOST_CONTEXT = 12
-LONGEST_COMMAND = 40
-LONGEST_ROW = 8192
-_BOX = str.maketrans({"│": "|", "┃": "|", "║": "|", "¦": "|"})
-_GRID = re.compile(r"^[\s+|\-=:─━═┏┓┗┛┡┩┳┻╇┷┴┬├┤┼╋└┘┌┐╞╡╪╔╗╚╝╠╣╦╩╬┠┨┿┢┪┣┫]+$")
 _DASHES = re.compile(r"^(?=.*-{3})\s*-+(?:\s+-+)+\s*$")
 _LONG_RULE = re.compile(r"^\s*[-=─━_]{8,}\s*$")
 _UNIT_IN_NAME = re.compile(r"\b(?:tok(?:en)?s?/s|t/s|tps)\b", re.IGNORECASE)
@@ -44,10 +45,20 @@ _WORDS = re.compile(r"\S+(?: \S+)*")
 _NUMBERS_LAST = re.compile(
     r"^\s*(?P<name>\S.*?)(?P<numbers>(?:\s+[~≈+-]?\d[\d,.]{0,15}(?:%|x|×|ms|s|k)?)+)\s*$"
 )
-_QUOTE = re.compile(r"^(?:\s*>)+ ?")
-_PAIR = re.compile(r"\b([A-Za-z]\w{3,40})\s?[=:]\s?(\d{1,9}(?:\.\d{1,6})?)(?![\w.])")
+_PAIR = re.compile(
+    r"\b([A-Za-z]\w{3,40})\s?[=:]\s{0,20}"
+    r"(\d{1,9}(?:\.\d{1,6})?(?:\s?(?:ms(?:/tok\w*)?|tok\w*/s(?:ec)?|t/s|tps|%|x))?)(?![\w.])"
+)
 _LABEL = re.compile(r"^([^\W\d][^:]{1,40}):\s")
-_HEADING = re.compile(r"^\s*(?:#+\s*|<summary>\s*|[-*]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
+
+
+class Drawn(NamedTuple):
+    """A table as it stands in the text."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    taken: range
+    """The numbers of its lines."""
 
 
 def tables(lines: Sequence[str], outer: Sequence[str] = ()) -> Iterator[tuple[Table, range]]:
@@ -70,56 +81,13 @@ def tables(lines: Sequence[str], outer: Sequence[str] = ()) -> Iterator[tuple[Ta
         if found is None:
             place += 1
             continue
-        table, taken = found
+        table = made(found.header, found.rows, caption_above(lines, found.taken.start))
+        taken = found.taken
         above = [*context_above(lines, taken.start), *outer]
         for one in (_arms_in_items(table), table):
             if one is not None:
                 yield of_subject(replace(one, context=above)), taken
         place = taken.stop
-
-
-def caption_above(lines: Sequence[str], place: int) -> str:
-    """The nearest line above that says something, without its marks; empty if it is far away."""
-    for number in range(place - 1, max(place - 4, -1), -1):
-        text = _said(lines[number])
-        if text:
-            return text
-    return ""
-
-
-def context_above(lines: Sequence[str], place: int) -> list[str]:
-    """The lines above that say something, nearest first, up to the table or block before, then the
-    headings."""
-    found = []
-    number = place
-    least = max(place - MOST_CONTEXT, 0)
-    while number > least:
-        number -= 1
-        if "```" in lines[number]:
-            number, command = _command_above(lines, number)
-            if command is None:
-                break
-            found += command
-            least = max(number - MOST_CONTEXT, 0)
-            continue
-        if _cells(lines[number]):
-            break
-        text = _said(lines[number])
-        if text:
-            found.append(text)
-        if lines[number].lstrip().startswith("#"):
-            break
-    return [*found, *(h for h in headings_above(lines, place) if h not in found)]
-
-
-def _command_above(lines: Sequence[str], end: int) -> tuple[int, list[str] | None]:
-    """(where it begins, [its text]) of a fenced block that starts a server; (end, None) for
-    others."""
-    for number in range(end - 1, max(end - LONGEST_COMMAND, -1), -1):
-        if "```" in lines[number]:
-            text = " ".join(line.strip(" \\") for line in lines[number + 1 : end])
-            return (number, [text[:LONGEST_LINE]]) if is_command(text) else (end, None)
-    return end, None
 
 
 def is_spaced(text: str) -> bool:
@@ -131,30 +99,13 @@ def is_spaced(text: str) -> bool:
     )
 
 
-def _said(line: str) -> str:
-    text = _HEADING.sub(r"\1", bare(_QUOTE.sub("", line[:LONGEST_LINE])))
-    return "" if not text or _GRID.match(text) or text.startswith("|") else text[:240].strip()
-
-
-def _cells(line: str) -> list[str] | None:
-    """The cells of a line with bars; None for any other."""
-    if len(line) > LONGEST_ROW:
-        return None
-    text = _QUOTE.sub("", line).translate(_BOX).strip()
-    if "|" not in text:
-        return None
-    text = text.replace("\\|", "\0")
-    cells = text.removeprefix("|").removesuffix("|").split("|")
-    return [cell.replace("\0", "|").strip() for cell in cells]
-
-
 def _is_rule(line: str) -> bool:
-    text = _QUOTE.sub("", line[:LONGEST_ROW]).strip()
-    return len(text) > 2 and bool(_GRID.match(text)) and not set(text) <= {"|", " "}
+    text = QUOTE.sub("", line[:LONGEST_ROW]).strip()
+    return len(text) > 2 and bool(GRID.match(text)) and not set(text) <= {"|", " "}
 
 
-def _barred(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
-    header = _cells(lines[place])
+def _barred(lines: Sequence[str], place: int) -> Drawn | None:
+    header = cells_of_bars(lines[place])
     if header is None or _is_rule(lines[place]) or len(header) < 2 or len(header) > MOST_COLUMNS:
         return None
     if place + 1 >= len(lines) or not _is_rule(lines[place + 1]):
@@ -166,17 +117,17 @@ def _barred(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
         if _is_rule(lines[end]):
             end += 1
             continue
-        cells = _cells(lines[end])
+        cells = cells_of_bars(lines[end])
         if cells is None or len(cells) < 2:
             break
         if end == last and lines[place].rstrip().endswith("|") > lines[end].rstrip().endswith("|"):
             cells[-1] = ""  # the paste ends within it
         rows.append((cells + [""] * len(header))[: len(header)])
         end += 1
-    return _made(header, rows, caption_above(lines, place)), range(place, end)
+    return Drawn(header, rows, range(place, end))
 
 
-def _aligned(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+def _aligned(lines: Sequence[str], place: int) -> Drawn | None:
     if place + 1 >= len(lines) or len(lines[place + 1]) > LONGEST_ROW:
         return None
     if not _DASHES.match(lines[place + 1]):
@@ -192,18 +143,18 @@ def _aligned(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
         if not _is_rule(lines[end]):
             rows.append([lines[end][start:stop].strip() for start, stop in spans])
         end += 1
-    return _made(header, rows, caption_above(lines, place)), range(place, end)
+    return Drawn(header, rows, range(place, end))
 
 
-def _tabbed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+def _tabbed(lines: Sequence[str], place: int) -> Drawn | None:
     """Rows with tabs, as copied from a rendered table; blank lines may stand between."""
-    header = [cell.strip() for cell in _QUOTE.sub("", lines[place]).strip().split("\t")]
+    header = [cell.strip() for cell in QUOTE.sub("", lines[place]).strip().split("\t")]
     if not 3 <= len(header) <= MOST_COLUMNS or any(quantity(cell) for cell in header):
         return None
     rows: list[list[str]] = []
     end = place + 1
     while end < len(lines) and len(rows) < MOST_ROWS:
-        cells = [cell.strip() for cell in _QUOTE.sub("", lines[end]).strip().split("\t")]
+        cells = [cell.strip() for cell in QUOTE.sub("", lines[end]).strip().split("\t")]
         if any(cells) and len(cells) < 3:
             break
         if len(cells) >= 3:
@@ -211,16 +162,18 @@ def _tabbed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
         end += 1
     if not rows:
         return None
-    return _made(header, rows, caption_above(lines, place)), range(place, end)
+    return Drawn(header, rows, range(place, end))
 
 
-def _spaced(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+def _spaced(lines: Sequence[str], place: int) -> Drawn | None:
     """Columns parted by two blanks or more, with or without a rule below their header."""
     header = _columns(lines[place])
     if not 3 <= len(header) <= MOST_COLUMNS or any(quantity(cell) for cell in header):
         return None
-    if _GRID.match(lines[place]):
+    if GRID.match(lines[place]):
         return None  # a rule names no columns
+    names = _under_heads(lines[place - 1] if place else "", header)
+    start = place - (names is not header)
     end = place + 1
     ruled = end < len(lines) and bool(_LONG_RULE.match(lines[end]))
     rows: list[list[str]] = []
@@ -235,10 +188,22 @@ def _spaced(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
         end += 1
     if len(rows) < (1 if ruled else 2):
         return None
-    return _made(header, rows, caption_above(lines, place)), range(place, end)
+    return Drawn(names, rows, range(start, end))
 
 
-def _worded(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+def _under_heads(above: str, header: list[str]) -> list[str]:
+    """`tok/s  TPOT  tok/s  TPOT` below `baseline  eagle`, with the head in each name."""
+    heads = [head for found in _WORDS.findall(above[:LONGEST_ROW]) if (head := found.strip("-=| "))]
+    for first in range(len(header) - 2 if len(heads) > 1 else 0):
+        own = header[first:]
+        width = len(own) // len(heads)
+        if width and own == own[:width] * len(heads):
+            names = [f"{heads[place // width]} {name}" for place, name in enumerate(own)]
+            return [*header[:first], *names]
+    return header
+
+
+def _worded(lines: Sequence[str], place: int) -> Drawn | None:
     """Cells parted by one blank, as copied from a page: a measure in the header, and a number below
     each of its words."""
     header = lines[place].split() if len(lines[place]) <= LONGEST_LINE else []
@@ -258,10 +223,10 @@ def _worded(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
     names = ["", *header] if len(header) == len(rows[0]) - 1 else header
     if len(names) != len(rows[0]):
         return None
-    return _made(names, rows, caption_above(lines, place)), range(place, end)
+    return Drawn(names, rows, range(place, end))
 
 
-def _stacked(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+def _stacked(lines: Sequence[str], place: int) -> Drawn | None:
     """A table whose cells stand one a line, as copied from a rendered page: names of columns, a
     measure among them, and rows that have a number below each measure."""
     cells: list[str] = []
@@ -287,20 +252,29 @@ def _stacked(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
                 break
             rows.append(row)
         if len(rows) > 1:
-            table = _made(header, rows, caption_above(lines, place))
-            return table, range(place, place + width * (len(rows) + 1))
+            return Drawn(header, rows, range(place, place + width * (len(rows) + 1)))
     return None
 
 
-def _paired(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
-    """`baseline_tpot_ms = 12.51, spec_tpot_ms = 10.68`: the names of columns with their cells."""
-    pairs = _PAIR.findall(lines[place][:LONGEST_LINE])
-    arms = [split[0] for name, _ in pairs if (split := split_name(name_of(name)))]
+def _paired(lines: Sequence[str], place: int) -> Drawn | None:
+    """`baseline_tpot_ms = 12.51, spec_tpot_ms = 10.68`, in one line or one below the other: the
+    names of columns with their cells."""
+    pairs: dict[str, str] = {}
+    end = place
+    while end < len(lines) and len(pairs) < MOST_COLUMNS:
+        own = _PAIR.findall(lines[end][:LONGEST_LINE])
+        alone = not re.search(r"\w", _PAIR.sub("", lines[end][:LONGEST_LINE]))
+        if not own or (end > place and not alone) or any(name in pairs for name, _ in own):
+            break
+        pairs.update(own)
+        end += 1
+        if not alone:
+            break
+    arms = [split[0] for name in pairs if (split := split_name(name_of(name)))]
     states = {named(arm.replace("_", " ")).state for arm in arms}
     if len(pairs) < 2 or ON not in states or not states & {OFF, WORD}:
         return None
-    names, values = zip(*pairs, strict=True)
-    return _made(["", *names], [["", *values]], ""), range(place, place + 1)
+    return Drawn(["", *pairs], [["", *pairs.values()]], range(place, end))
 
 
 def _fitted(header: str, line: str) -> list[str] | None:
@@ -326,38 +300,37 @@ def _columns(line: str) -> list[str]:
     return re.split(r"\s{2,}|\t", text) if len(line) <= LONGEST_ROW and "  " in text else []
 
 
-def _listed(lines: Sequence[str], place: int) -> tuple[Table, range] | None:
+def _listed(lines: Sequence[str], place: int) -> Drawn | None:
     """Arms in neighbouring lines; a line between that measures nothing names the class below it."""
     found = arms_in_lines(lines, place)
     timed = times_in_lines(lines, place) if found is None else None
     if timed is not None:
         cells = [[row.arm, row.speed] for row in timed[0]]
-        caption = caption_above(lines, place)
-        return _made(["arm", "latency (s)"], cells, caption), range(place, timed[1] + 1)
+        return Drawn(["arm", "latency (s)"], cells, range(place, timed[1] + 1))
     figures = figures_in_lines(lines, place) if found is None else None
     if figures is not None:
-        table = _made(["label", figures.measure], figures.rows, caption_above(lines, place))
-        return table, range(place, figures.last + 1)
+        return Drawn(["label", figures.measure], figures.rows, range(place, figures.last + 1))
     if found is None:
         return None
     rows, last = found
     labelled = len({row.label for row in rows}) > 1
     header = ["arm", "label", "tok/s"] if labelled else ["arm", "tok/s"]
     cells = [[row.arm, row.label, row.speed] if labelled else [row.arm, row.speed] for row in rows]
-    return _made(header, cells, caption_above(lines, place)), range(place, last + 1)
+    return Drawn(header, cells, range(place, last + 1))
 
 
 def of_sentences(lines: Sequence[str]) -> Iterator[Table]:
     """A table for each sentence that gives the speed of a run with and of one without
     speculation."""
     for sentence in sentences(lines):
-        arms = speeds_in_sentence(sentence)
-        label = _LABEL.match(sentence)
-        if arms and label and not named(label.group(1)).state:
-            rows = [(label.group(1), *arm) for arm in arms]
-            yield _made(["label", "arm", "tok/s"], rows, sentence[:60])
-        elif arms:
-            yield _made(["arm", "tok/s"], arms, sentence[:60])
+        told = told_in_sentence(sentence)
+        head = _LABEL.match(sentence)
+        label = head.group(1) if head and not named(head.group(1)).state else ""
+        rows = [(klass or label, arm, speed) for klass, arm, speed in told]
+        if any(row[0] for row in rows):
+            yield made(["label", "arm", "tok/s"], rows, sentence[:60])
+        elif rows:
+            yield made(["arm", "tok/s"], [row[1:] for row in rows], sentence[:60])
 
 
 def _arms_in_items(table: Table) -> Table | None:
@@ -370,7 +343,7 @@ def _arms_in_items(table: Table) -> Table | None:
     if found is None:
         return None
     rows = [[row.arm, row.speed] for row in found[0]]
-    return _made(["arm", "tok/s"], rows, table.caption)
+    return made(["arm", "tok/s"], rows, table.caption)
 
 
 def _as_line(name: str, value: str) -> str:
@@ -380,21 +353,3 @@ def _as_line(name: str, value: str) -> str:
     if unit and number and not number.unit:
         return f"{name[: unit.start()]} {name[unit.end() :]}".strip() + f": {value} {unit.group()}"
     return f"{name}: {value}"
-
-
-def _made(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> Table:
-    header, rows = spread(header, rows)
-    printed: dict[str, str] = {}
-    for place, cell in enumerate(header):
-        name = name_of(cell) or ("row" if place == 0 else f"column_{place}")
-        printed.setdefault(name, bare(cell))
-    names = list(printed)
-    if len(names) < len(header):  # two columns of one name cannot be told apart
-        names = [name_of(cell) or f"column_{place}" for place, cell in enumerate(header)]
-        names = [
-            f"{name}_{place}" if names.index(name) != place else name
-            for place, name in enumerate(names)
-        ]
-        printed = {name: bare(cell) for name, cell in zip(names, header, strict=True)}
-    made = [dict(zip(names, map(bare, row), strict=True)) for row in rows]
-    return Table(names, made, caption, printed)

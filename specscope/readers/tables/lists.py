@@ -9,11 +9,12 @@ about the two differs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from specscope.readers.tables import headers
-from specscope.readers.tables.cells import bare
+from specscope.readers.tables.above import HEADING, LONGEST_LINE, PLAIN
+from specscope.readers.tables.cells import bare, unit_first
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.names import OFF, ON, WORD, named
 
@@ -22,9 +23,6 @@ MOST_HEADINGS = 3
 """Lines above the first speed that may name its class and its arm."""
 
 LONGEST_LABEL = 60
-LONGEST_LINE = 400
-PLAIN = 7
-"""The level of a line that heads others without the mark of a heading."""
 
 _SPEED = re.compile(
     r"(?<![\w.,])(?P<value>\d[\d.,]{0,24})\s{0,3}(?P<unit>tok(?:en)?s?[\s-]?(?:/|per)[\s-]?s(?:ec(?:ond)?)?"
@@ -53,17 +51,20 @@ AGREES = 0.02
 """A speedup is printed with two decimals."""
 
 MOST_TIMES = 6
+MOST_BLOCKS = 60
+"""Lines in which runs stand below each other, each with its figures."""
+
+_FIGURE = re.compile(r"^[\s>*•-]{0,8}[^:=]{1,40}:\s{1,4}~?\d[\d.,]*\s?\S{0,12}$")
 _UNIT = re.compile(r"tok(?:en)?s?[\s-]?/[\s-]?s(?:ec(?:ond)?)?|t/s|tps", re.IGNORECASE)
 _ITEM = r"^[\s>*•-]{0,8}(?P<label>[^:|→]{1,60}):\s{1,20}"
 _ARROWED = re.compile(
     _ITEM + r"(?P<figure>~?\d[\d.,]{0,12}\s?(?:tok\S*|t/s|tps)?\s?(?:->|→|⇒)\s?~?\d[\d.,]{0,12}"
-    r"\s?(?:tok\S*|t/s|tps)?)(?:\s?\([^()]{0,40}\))?\s*$",
+    r"\s?(?:tok\S*|t/s|tps)?(?:\s?\([^()]{0,40}\))?)\s*$",
     re.IGNORECASE,
 )
 _RATIO = re.compile(_ITEM + r"~?(?P<figure>\d{1,2}(?:\.\d{1,3})?\s?[x×])\W*$", re.IGNORECASE)
 _LABELLED = re.compile(r"^(?P<label>[^:|]{1,60}):\s+(?P<rest>.*)$")
 _AMBIGUOUS = re.compile(r"\bvs\.?\s|\bfrom\b|\bto\s+\d|->|→", re.IGNORECASE)
-_HEADING = re.compile(r"^\s*(#+\s*|<summary>\s*|[-*•]\s+)?(.*?)(?:</summary>)?[\s:#*]*$")
 _MARKS = re.compile(r"^[\s>*•+#-]{0,12}")
 _PATH = re.compile(r"\(?(?<![\w/])(?!tok)[\w.-]{2,}/[\w.-]{3,}[\w./-]*\)?", re.IGNORECASE)
 _BRACKETS = re.compile(r"\([^()]*\)")
@@ -87,8 +88,9 @@ class _Above:
     """The headings that a line stands under: the nearest that names an arm, and the nearest other
     one."""
 
-    def __init__(self) -> None:
+    def __init__(self, bases: frozenset[str] = frozenset()) -> None:
         self.arm, self.label, self.unit = "", "", ""
+        self._bases = bases
         self._arm_level = self._label_level = PLAIN
         self._label_is_newer = False
 
@@ -96,7 +98,7 @@ class _Above:
         """Take in a heading; a level of Markdown ends what stood under deeper ones."""
         if level < PLAIN:
             self.close(level)
-        if named(text).state in (ON, OFF, WORD):
+        if named(text).state in (ON, OFF, WORD) or _key(text) in self._bases:
             self.arm, self._arm_level, self._label_is_newer = text, level, False
             if self._label_level >= level < PLAIN:
                 self.label = ""
@@ -125,7 +127,7 @@ def line_speeds(line: str, above: _Above | None = None) -> list[Listed]:
     above = above or _Above()
     if len(line) > LONGEST_LINE or _ENGINES_OWN.search(line):
         return []
-    text = _without_gaps(_MARKS.sub("", bare(line)))
+    text = unit_first(_without_gaps(_MARKS.sub("", bare(line))))
     first = _SPEED.search(text)
     # What stands in brackets behind a speed is a remark, if the speed does not stand in some too.
     if first and text.count("(", 0, first.end()) == text.count(")", 0, first.end()):
@@ -165,7 +167,8 @@ def line_speeds(line: str, above: _Above | None = None) -> list[Listed]:
 def arms_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int] | None:
     """(the arms of neighbouring lines, the number of the last) from a place on; None for prose."""
     rows: list[Listed] = []
-    above = _Above()
+    headed = place < len(lines) and len(lines[place]) <= LONGEST_LABEL
+    above = _Above(_names_of_bases(lines[place : place + MOST_BLOCKS]) if headed else frozenset())
     headings, last = 0, place
     for number in range(place, min(place + MOST_ROWS, len(lines))):
         line = lines[number]
@@ -187,16 +190,30 @@ def arms_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int] 
         elif not line.strip():
             if not rows and not headings:
                 break
+        elif above.arm and not mark and _FIGURE.match(text) and not named(text).state:
+            continue  # another figure of the run
         elif len(line.strip()) > LONGEST_LABEL and not _PATH.search(line):
             break
         else:
-            heading = _HEADING.sub(r"\2", bare(line[:LONGEST_LINE]))[: 2 * LONGEST_LABEL]
+            heading = HEADING.sub(r"\2", bare(line[:LONGEST_LINE]))[: 2 * LONGEST_LABEL]
             headings += 1
             if not heading or headings > MOST_HEADINGS:
                 break
             above.enter(heading, level)
     rows = _without_shared_labels(rows)
     return (rows, last) if _holds_comparison(rows) else None
+
+
+def _names_of_bases(lines: Sequence[str]) -> frozenset[str]:
+    """What headings with a drafter say besides it (`spec 7b`): alone (`7b:`) it names the run
+    without."""
+    short = [line for line in lines if len(line) <= LONGEST_LABEL]
+    said = [bare(line).strip(" #:*") for line in short]
+    told = [text for text in said if not re.search(r"\d\W+\S*/s|[=|→]|: ", text)]
+    read = [named(text) for text in told]
+    rests = {_key(text) for text, name in zip(told, read, strict=True) if name.state == ON}
+    plain = {_key(text) for text, name in zip(told, read, strict=True) if not name.state}
+    return frozenset((rests & plain) - {""})
 
 
 def _without_gaps(line: str) -> str:
@@ -247,8 +264,9 @@ def figures_in_lines(lines: Sequence[str], place: int) -> Figures | None:
                 last = number
             elif lines[number].strip() or not rows:
                 break
-        if len(rows) > 1:
-            return _with_unit(Figures(rows, measure, last))
+        output = [row for row in rows if not _NO_OUTPUT.search(row[0])]
+        if len(rows) > 1 and output:
+            return _with_unit(Figures(output, measure, last))
     return None
 
 
@@ -287,8 +305,14 @@ def _without_shared_labels(rows: list[Listed]) -> list[Listed]:
 
 
 def _holds_comparison(rows: Sequence[Listed]) -> bool:
-    bases = [row for row in rows if named(row.arm).state in (OFF, WORD)]
-    others = [row for row in rows if named(row.arm).state == ON]
+    states = [named(row.arm).state for row in rows]
+    others = [row for row, state in zip(rows, states, strict=True) if state == ON]
+    drafted = {_key(row.arm) for row in others}
+    bases = [
+        row
+        for row, state in zip(rows, states, strict=True)
+        if state in (OFF, WORD) or (not state and _key(row.arm) in drafted)
+    ]
     known = {(row.label, _key(row.arm)) for row in bases}
     return any((row.label, _key(row.arm)) in known for row in others)
 
@@ -296,15 +320,3 @@ def _holds_comparison(rows: Sequence[Listed]) -> bool:
 def _key(arm: str) -> str:
     """What a name says besides speculation, without paths of models and remarks in brackets."""
     return " ".join(named(_BRACKETS.sub("", _PATH.sub("", arm))).rest.lower().split())
-
-
-def headings_above(lines: Sequence[str], place: int) -> Iterator[str]:
-    """The headings that a line stands under, from the innermost outwards; headings with nothing
-    between them belong together."""
-    level, joined = PLAIN, False
-    for number in range(place - 1, -1, -1):
-        match = re.match(r"^\s{0,3}(#{1,6})\s+(.*)$", lines[number][:LONGEST_LINE])
-        if match and (len(match.group(1)) < level or joined):
-            level = min(level, len(match.group(1)))
-            yield bare(match.group(2)).strip(" #:")
-        joined = bool(match) if lines[number].strip() else joined

@@ -92,6 +92,8 @@ _BASELINE = {
 _STATISTICS = {"mean", "avg", "average", "median", "min", "max", "total", "draft"}
 """Before "AR" they speak of an acceptance rate, not of autoregressive decoding."""
 
+_SERIAL = {"serial", "sequential"}
+
 _FILLER = {
     "with", "and", "only", "run", "runs", "decoding", "decode", "mode", "model", "default",
     "native",
@@ -205,7 +207,7 @@ def _named(text: str) -> Name:
     plain = [token for token in _TOKEN.findall(normal) if token not in ("=", ":")]
     if plain in (["none"], ["without"]):
         return Name(OFF, None, rest, versioned)
-    if words & _BASELINE:
+    if words & _BASELINE or is_serial(text):
         if set(plain) & _OFF and set(plain) <= _BASELINE | _OFF | _FILLER:
             return Name(OFF, None, rest, versioned)
         return Name(WORD, None, rest, versioned)
@@ -225,6 +227,12 @@ def k_of(name: str) -> int | None:
     ):
         match = triple  # SGLang's steps, top-k and draft tokens
     return int(match.group(1)) or None if match else None
+
+
+def is_serial(text: str) -> bool:
+    """Whether a name says no more than that tokens came one after the other (`serial decode`)."""
+    tokens = set(_TOKEN.findall(_normal(text)))
+    return bool(tokens & _SERIAL) and tokens <= _SERIAL | _FILLER
 
 
 def is_drafter(text: str) -> bool:

@@ -9,7 +9,15 @@ from dataclasses import replace
 
 from specscope.readers.records import Arm
 from specscope.readers.tables.cells import quantity
-from specscope.readers.tables.names import OFF, ON, heads_planned, is_planned, is_total, named
+from specscope.readers.tables.names import (
+    OFF,
+    ON,
+    heads_planned,
+    is_planned,
+    is_serial,
+    is_total,
+    named,
+)
 from specscope.readers.tables.schema import Row, Schema, is_blank
 from specscope.readers.tables.table import Table
 
@@ -45,6 +53,7 @@ def ran(unfolded: list[dict[str, str]], table: Table) -> tuple[list[dict[str, st
 def infer_baseline(schema: Schema, rows: Sequence[Row], read_rows: list[ReadRow]) -> None:
     """Rows whose acceptance is left blank, in a table that gives it for others, drafted nothing."""
     _infer_by_name(read_rows)
+    _doubt_serial(read_rows)
     places = [c for metric in SPEECH for c, _ in schema.metrics.get(metric, [])]
     if not places or any(arm.role in ("target_only", "k0") for arm, _ in read_rows):
         return
@@ -71,6 +80,18 @@ def _infer_by_name(read_rows: list[ReadRow]) -> None:
         if arm.role == "unknown" and arm.k is None and _key(arm.arm) in rests - {""}:
             plain = replace(arm, role="target_only", basis="inferred")
             read_rows[place] = (plain, positions)
+
+
+def _doubt_serial(read_rows: list[ReadRow]) -> None:
+    """`serial` is no baseline beside drafting or verification that is said to be parallel."""
+    if not any(_AT_ONCE.search(arm.arm) for arm, _ in read_rows):
+        return
+    for place, (arm, positions) in enumerate(read_rows):
+        if is_serial(arm.arm) and arm.basis == "word":
+            read_rows[place] = (replace(arm, role="unknown", basis="stated"), positions)
+
+
+_AT_ONCE = re.compile(r"parallel|async|overlap|pipelin|batched|concurrent|p-?eagle", re.IGNORECASE)
 
 
 def _key(name: str) -> str:

@@ -1,7 +1,8 @@
-"""Two speeds in one sentence: `32 tok/s without the draft, 41 tok/s with it`.
+"""Speeds in one sentence: `32 tok/s without the draft, 41 tok/s with it`.
 
 A sentence is read only if it holds two speeds, one of a run with speculation and one of a run
-without, each beside the words that name it; a gain that the sentence states has to agree.
+without, each beside the words that name it; a gain that the sentence states has to agree. Two such
+pairs need a class each, and a list of arms (`EAGLE 53 tok/s, MTP 56, no draft 30`) one run without.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from specscope.readers.tables.attributes import several, unlike
-from specscope.readers.tables.cells import bare, quantity, ratio_of
+from specscope.readers.tables.cells import bare, quantity, ratio_of, unit_first
 from specscope.readers.tables.names import (
     OFF,
     ON,
@@ -80,6 +81,30 @@ _SAYS_NOTHING = set(
 )
 """Words between two speeds that tell nothing apart."""
 
+_BETWEEN_ITEMS = re.compile(r"\s*(?:[,;]|\bvs\b\.?|\bversus\b|\band\b)\s*", re.IGNORECASE)
+_ITEM = re.compile(
+    r"(?P<name>[A-Za-z][^,;:()]{0,40}?)\s(?:is |at |gives |= ?)?[~≈]?"
+    r"(?P<value>\d{1,6}(?:\.\d{1,4})?)\s?"
+    r"(?P<unit>tok(?:en)?s?/s(?:ec)?|t/s|tps)?(?:\s?\([^()]{0,40}\))?\W*$",
+    re.IGNORECASE,
+)
+_VERB = re.compile(
+    r"\b(?:measured?|gets?|got|gives?|gave|sees?|saw|is|are|was|were|has|have|runs?)\s"
+)
+_OF_ANOTHER = re.compile(
+    r"\b(?:k|n|max|depth|draft(?:ed|s)?|tokens?|len(?:gth)?|batch|bs|concurrency|accept\w*|rate|steps?"
+    r"|top|tp|size|speedup|gain|tau|layers?|heads?|version|runs?|context|ctx)$",
+    re.IGNORECASE,
+)
+"""What a number without a unit may count."""
+
+_CLASS = re.compile(
+    r"\b(?:on|for|in|at)\s+((?:[a-z][\w-]*\s){0,3}?(?:[a-z][\w-]*|(?:batch|bs|concurrency)\s?\d+))"
+    r"(?=\s?(?:[,;:.)]|~?\d|$|from\b|it\b))",
+    re.IGNORECASE,
+)
+"""What a clause is about: `on prose`, `for code generation`, `at batch 8`."""
+
 _LOAD = re.compile(
     r"(?:batch|bs|concurrency|users?|context|ctx|streams?)\W*\d+|\d+[k]?\s(?:users|streams|tokens)"
 )
@@ -89,15 +114,61 @@ AGREES = math.log(1.06)
 """A stated gain is rounded to a percent or to a tenth of a factor."""
 
 
-def speeds_in_sentence(sentence: str) -> list[tuple[str, str]]:
-    """(arm, its speed) of the run without speculation and of the one with it; empty for others."""
+def told_in_sentence(sentence: str) -> list[tuple[str, str, str]]:
+    """(class, arm, its speed) of the runs that a sentence compares; empty for any other."""
+    pair = speeds_in_sentence(sentence) or _items(sentence)
+    return [("", *arm) for arm in pair] if pair else _clauses(sentence)
+
+
+def _items(sentence: str) -> list[tuple[str, str]]:
+    """Three runs or more, each named right before its speed, one of them without speculation."""
+    found = [_ITEM.match(piece) for piece in _BETWEEN_ITEMS.split(sentence.rpartition(": ")[2])]
+    items = [item for item in found if item]
+    units = [item.group("unit") for item in items if item.group("unit")]
+    said = [_VERB.split(item.group("name"))[-1].strip() for item in items]
+    states = [named(name).state for name in said]
+    if len(items) < max(3, len(found)) or not units or not set(states) <= {ON, OFF, WORD}:
+        return []
+    plain = [name for name, state in zip(said, states, strict=True) if state != ON]
+    apart = any(unlike(plain[0], name) or named(name).versioned for name in said) if plain else True
+    if len(plain) != 1 or len(set(said)) < len(said) or apart or several(sentence):
+        return []
+    if _NOT_MEASURED.search(sentence) or is_planned(sentence) or len(sentence) > LONGEST_SENTENCE:
+        return []
+    if any(_OF_ANOTHER.search(item.group("name")) for item in items if not item.group("unit")):
+        return []
+    return [
+        (name, f"{item.group('value')} {units[0]}") for name, item in zip(said, items, strict=True)
+    ]
+
+
+def _clauses(sentence: str) -> list[tuple[str, str, str]]:
+    """Two pairs of speeds, each in a clause of its own that names its class."""
+    values = [m for m in _SPEED.finditer(sentence) if _is_speed(m, sentence)]
+    units = [m.group("unit") for m in values if m.group("unit")]
+    if len(values) != 4 or not units:
+        return []
+    joint = re.search(r"[;,]|\band\b", sentence[values[1].end() : values[2].start()])
+    cut = values[1].end() + (joint.start() if joint else 0)
+    told: list[tuple[str, str, str]] = []
+    for clause in (sentence[:cut], sentence[cut:]) if joint else ():
+        klass = [found for found in _CLASS.findall(clause) if not named(found).state]
+        told += [(klass[0], *arm) for arm in speeds_in_sentence(clause, units[0])] if klass else []
+    return told if len(told) == len({(klass, arm) for klass, arm, _ in told}) == 4 else []
+
+
+def speeds_in_sentence(sentence: str, unit: str = "") -> list[tuple[str, str]]:
+    """(arm, its speed) of the run without speculation and of the one with it; empty for others.
+
+    unit: of the speeds, if the sentence gives none.
+    """
     if len(sentence) > LONGEST_SENTENCE or _NOT_MEASURED.search(sentence):
         return []
     if is_planned(sentence):
         return []
     values = [m for m in _SPEED.finditer(sentence) if _is_speed(m, sentence)]
-    units = [m.group("unit") for m in values if m.group("unit")]
-    if len(values) != 2 or not units:
+    units = [m.group("unit") for m in values if m.group("unit")] or [unit]
+    if len(values) != 2 or not units[0]:
         return []
     first, second = values
     pieces = (
@@ -120,7 +191,7 @@ def sentences(lines: Sequence[str]) -> Iterator[str]:
     for line in [*lines, ""]:
         if _PARAGRAPH_ENDS.match(line):
             if len(paragraph) <= LONGEST_PARAGRAPH and "|" not in paragraph:
-                yield from _END.split(" ".join(map(bare, paragraph.split("\n"))))
+                yield from _END.split(unit_first(" ".join(map(bare, paragraph.split("\n")))))
             paragraph = ""
         paragraph += re.sub(r"^[\s>#*•+-]{0,12}", "", line[:LONGEST_PARAGRAPH]) + "\n"
 

@@ -6,12 +6,13 @@ Each is turned into one row per arm and class, which is all that `bench_table` r
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from specscope.readers.tables import headers
-from specscope.readers.tables.cells import quantity, read, steps
+from specscope.readers.tables.cells import quantity, ratio_of, read, steps
 from specscope.readers.tables.class_columns import (
     NO_CLASS,
     by_class,
@@ -190,8 +191,10 @@ def _by_arrow(
     own = {c for places in resolve(list(shared)).metrics.values() for c, _ in places}
     shared = {n: c for n, c in shared.items() if n not in own}
     texts = [table.said(name) for name in arrows] + list(table.context)
-    sides = next((found for text in texts if len(found := steps(text)) == 2), None)
+    arrowed = [found for text in texts if len(found := steps(text)) == 2]
+    sides = next((found for found in arrowed if not any(map(_FIGURE.search, found))), None)
     switched = filter(None, map(switched_in, [*texts, table.caption]))
+    switched = itertools.chain(switched, filter(None, [_compared(texts, table, arrows)]))
     sides = sides or list(next(switched, ("before", "after")))
     for side in (0, 1):
         said = re.sub(
@@ -203,6 +206,44 @@ def _by_arrow(
             "arm": " ".join(said.split())[-60:] or f"side {side + 1}",
             **{arrows[n]: c for n, c in one.items()},
         }
+
+
+def _compared(
+    texts: Sequence[str], table: Table, arrows: Mapping[str, str]
+) -> tuple[str, str] | None:
+    """(baseline, arm) of a heading `MTP vs base`, if every cell states its change with a sign: the
+    change is the arm's against its baseline, so the arrow ends at the arm."""
+    cells = [row[name] for row in table.rows for name in arrows if row.get(name)]
+    for text in texts:
+        pair = _VERSUS.match(text)
+        if pair is None:
+            continue
+        arm, base = pair.group(1).strip(), re.split(r"[:(]", pair.group(2))[0].strip()
+        states = named(arm).state, named(pair.group(2)).state
+        more = set(re.findall(r"\w+", arm.lower())) - set(re.findall(r"\w+", base.lower()))
+        told = states[0] == ON and states[1] in (OFF, WORD) and all(map(is_drafter, more))
+        versioned = named(arm).versioned or named(base).versioned
+        return (base, arm) if told and not versioned and all(map(_states_change, cells)) else None
+    return None
+
+
+def _states_change(cell: str) -> bool:
+    """Whether a step gives its own change (`7.6 -> 16.2 t/s (+112%)`)."""
+    sides = steps(cell)
+    before, after = (quantity(side) for side in (sides[0], sides[-1]))
+    said = ratio_of(" ".join(re.findall(r"\(([^()]*)\)", cell)))
+    signed = bool(re.search(r"\([+−–-]\s?\d", cell))
+    if not (signed and said and before and after and before.value > 0):
+        return False
+    return abs(after.value / before.value / said - 1) < AGREES
+
+
+_FIGURE = re.compile(r"\d\s?(?:s|ms|tok\S*|t/s|tps)\b|\d\.\d")
+"""A figure, which is no name of an arm."""
+
+_VERSUS = re.compile(r"^\W*(.{3,60}?)\s(?:vs\.?|versus|over|against)\s(.{3,80})$", re.IGNORECASE)
+AGREES = 0.02
+"""A change is printed in whole percents."""
 
 
 def _named_columns(table: Table) -> dict[str, tuple[str, str]]:
@@ -235,6 +276,7 @@ def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
         n
         for n in table.names[0 if lone else 1 :]
         if (n not in used and not headers.is_delta(n) and not set(n.split("_")) & _QUANTITIES
+        and not n.startswith("accept")
         and named(table.said(n)).state in (ON, OFF, K0, WORD)) or n.startswith("with_")
         or n in pair or _accepts(table, n)
     ]  # fmt: skip
