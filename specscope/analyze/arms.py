@@ -11,11 +11,12 @@ from typing import Any
 
 from specscope.readers.records import Arm, Finding
 from specscope.readers.source import SEPARATOR
+from specscope.readers.tables.headers import PEAK
 
 BLOCKS = "blocks"
 """The scope of tables that hold one arm each."""
 
-HIGHER_IS_BETTER = ("throughput_tok_s", "request_s", "printed_speedup")
+HIGHER_IS_BETTER = ("throughput_tok_s", "request_s", PEAK, "printed_speedup")
 
 
 @dataclass(slots=True)

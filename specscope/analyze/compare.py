@@ -14,6 +14,7 @@ from specscope.analyze.result import ClassVerdict, Sentence, Speedup
 from specscope.evaluate.verdict.verdict import Action, Confidence, Grade
 from specscope.readers.records import Finding
 from specscope.readers.tables.attributes import unlike
+from specscope.readers.tables.headers import PEAK
 from specscope.readers.tables.names import ON, named
 
 INPUTS = "inputs"
@@ -22,7 +23,7 @@ INPUTS = "inputs"
 TENTH = math.log1p(0.10)
 """Outputs that differ by more than 10 % are not the same outputs."""
 
-METRICS = ("throughput_tok_s", "tpot_ms", "request_s", "latency_ms")
+METRICS = ("throughput_tok_s", "tpot_ms", "request_s", "latency_ms", PEAK)
 PER_TOKEN = ("throughput_tok_s", "tpot_ms")
 PRINTED = "printed_speedup"
 
@@ -121,7 +122,7 @@ def judged(group: Group) -> tuple[list[Speedup], ClassVerdict | None, list[Findi
     # A line has room for one reason: that of the arm which the verdict names.
     why = [_said(c) for c in sorted(counted, key=lambda c: c.arm != best.arm.name)]
     why += [Sentence.of(f) for f in findings if f.code in _REASONS]
-    weak = [f for f in findings if f.code in _WEAKENS]
+    weak = [f for f in findings if f.code in _WEAKENS] or any(c.metric == PEAK for c in counted)
     return comparisons, _verdict(group, results, best, why, disagree, bool(weak)), findings
 
 
@@ -252,7 +253,7 @@ def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Speedup], li
     comparisons = []
     for metric in METRICS:
         measured = ratio(arm, base, metric)
-        if measured is None:
+        if measured is None or (metric == PEAK and comparisons):
             continue
         per_request = metric not in PER_TOKEN
         comparisons.append(

@@ -48,6 +48,9 @@ SETTINGS = (
 DRAFTER = words("drafter draft_model draft draft_model_path speculative_model spec_model")
 """What drafted; blank in the rows of a baseline."""
 
+PEAK = "peak_tok_s"
+"""The best second of a run; it compares arms where nothing else does."""
+
 HIGHER = {
     "throughput_tok_s": "output_tok_s output_tok_per_s throughput_tok_s throughput_tok_per_s tok_s "
     "tokens_per_sec tok_per_sec tokens_sec "
@@ -57,6 +60,7 @@ HIGHER = {
     "throughput tps gen_tok_s decode_tok_s "
     "tg_tok_s "
     "generation_tok_s output_tps tg t_s t_per_s tg_tps",
+    PEAK: "peak_tok_s peak_tok_per_s peak_tps peak_throughput peak_output_throughput",
     "request_s": "req_per_s req_s request_throughput requests_per_second rps qps "
     "request_throughput_req_s request_throughput_req_per_s requests_per_s",
 }
@@ -130,6 +134,9 @@ _PER_ROUND = re.compile(
 _PER_TOKEN = re.compile(
     r"(?:time|latency|ms|s)_per_(?:output_)?tok(?:en)?(?:_|$)|(?:^|_)tpot(?:_|$)"
 )
+_NO_STEP = {"draft", "prompt", "prefill", "input", "kernel", "kernels", "gpu", "launch"}
+"""Times per token of something else than a decode step; kernels alone are no wall time."""
+
 _DRAFT_LENGTH = re.compile(
     r"(?:^|_)(?:k|n_max|n_draft|draft_max|depth|draft_depth|spec_len|num_spec\w*_tokens|spec_tokens)$"
 )
@@ -173,7 +180,7 @@ def metric_of(name: str) -> str | None:
         return _acceptance(name, found)
     if _PER_ROUND.search(name) and found & {"tok", "tokens", "token", "emitted", "output"}:
         return "mean_length"
-    if _PER_TOKEN.search(name) and not found & {"draft", "prompt", "prefill", "input"}:
+    if _PER_TOKEN.search(name) and not found & _NO_STEP:
         return "tpot_ms"
     if found & {"itl"} and not found & {"draft"}:
         return "itl_ms"
@@ -191,8 +198,9 @@ def metric_of(name: str) -> str | None:
         "qps",
     }:
         return "request_s"
-    if (_RATE.search(name) or found & {"tps", "throughput"}) and not found & OTHER_TOKENS:
-        return "throughput_tok_s"
+    if _RATE.search(name) or found & {"tps", "throughput"}:
+        others = found & OTHER_TOKENS
+        return None if others - {"peak"} else PEAK if others else "throughput_tok_s"
     return None
 
 
