@@ -61,12 +61,14 @@ _COUNTS = (
     ),
     (
         "spec_decode_draft_tokens",
-        r"num_draft_tokens|number of draft tokens(?: generated)?|drafted|draft tokens|proposed",
+        r"num_draft_tokens|number of draft tokens(?: generated)?|drafted|draft tokens|proposed"
+        r"|proposals",
     ),
     (
         "spec_decode_accepted_tokens",
         r"num_accepted_tokens|(?:number of )?accepted tokens|accepted_drafts|accepted",
     ),
+    ("draft_acceptance_rate", r"acceptance_rate"),
     ("accept_length", r"accept(?:ance|ed)?[ _]len(?:gth)?"),
     (
         "total_output_tokens",
@@ -125,7 +127,7 @@ class PrintedFigures:
         b"Total Output Throughput (tokens/sec):", b" output tokens/s", b"= DECODING STATISTICS",
         b"num_accepted_tokens:", b"ccept length:", b"mean acceptance length:",
         b"token/s, Acceptance length:", b"umber of accepted tokens:", b"accepted_drafts", b"pred=",
-        b" accepted / ", b" rounds=", b"Chat completion: ", b" proposed=",
+        b" accepted / ", b" rounds=", b"Chat completion: ", b" proposed=", b" accepted=",
     )  # fmt: skip
     marks = (
         *gates, *(header.encode() for header in (*_HEADERS, *_TRTLLM)),
@@ -133,7 +135,7 @@ class PrintedFigures:
         b"latency (", b"] AVERAGE", b"(ms):", b"cceptance ", b"Accept length:", b"Drafts:",
         b"raft tokens", b"ccepted tokens:", b"Position ", b"num_drafts", b"num_draft_tokens",
         b"roposals:", b"cycles=", b"drafted=", b"emitted=", b"hroughput:", b"output_tokens:",
-        b"output tokens:", b"generation tokens:", b"t token ",
+        b"output tokens:", b"generation tokens:", b"t token ", b"acceptance_rate=",
     )  # fmt: skip
 
     def __init__(self, input: str) -> None:
@@ -198,6 +200,14 @@ class PrintedFigures:
             yield from self._result({**found, **({_RATES: rates} if rates else {})})
         elif DRAFTS in found and found.keys() & {ACCEPTED, LENGTH, "draft_acceptance_rate"}:
             yield _counted(self._input, found, rates, label)
+        elif DRAFTS not in found and _agrees(found):
+            yield Window(
+                self._input,
+                "unknown",
+                grain="run",
+                proposed=round(found[PROPOSED]),
+                accepted=round(found[ACCEPTED]),
+            )
         elif LENGTH in found and "throughput" in found:
             found["output_throughput"] = found.pop("throughput")
             if found[LENGTH] <= 1:  # the script prints 1 where the engine never verified
@@ -236,6 +246,13 @@ def _figures(text: str) -> dict[str, float]:
             found.setdefault(PROPOSED, float(whole))
     # A name that a table would use is read beside a number of rounds, by which it can be checked.
     return by_words | found if DRAFTS in by_words | found else found
+
+
+def _agrees(found: dict[str, float]) -> bool:
+    """Whether counts without a number of rounds are those of the rate beside them."""
+    accepted, proposed, rate = map(found.get, (ACCEPTED, PROPOSED, "draft_acceptance_rate"))
+    known = accepted is not None and bool(proposed) and rate is not None
+    return known and abs(accepted / proposed - rate) < ROUNDED  # type: ignore[operator]
 
 
 def _field(key: str) -> str | None:
