@@ -250,7 +250,7 @@ def _against(group: Group, arm: Trials, base: Trials) -> tuple[list[Speedup], li
     findings += [finding for finding in (apart, found_unlike) if finding]
     if found_unlike and found_unlike.evidence["both"]:
         apart = found_unlike
-    comparisons = []
+    comparisons: list[Speedup] = []
     for metric in METRICS:
         measured = ratio(arm, base, metric)
         if measured is None or (metric == PEAK and comparisons):

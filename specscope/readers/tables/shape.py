@@ -6,7 +6,6 @@ Each is turned into one row per arm and class, which is all that `bench_table` r
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -193,8 +192,8 @@ def _by_arrow(
     texts = [table.said(name) for name in arrows] + list(table.context)
     arrowed = [found for text in texts if len(found := steps(text)) == 2]
     sides = next((found for found in arrowed if not any(map(_FIGURE.search, found))), None)
-    switched = filter(None, map(switched_in, [*texts, table.caption]))
-    switched = itertools.chain(switched, filter(None, [_compared(texts, table, arrows)]))
+    pairs = [*map(switched_in, [*texts, table.caption]), _compared(texts, table, arrows)]
+    switched = (pair for pair in pairs if pair)
     sides = sides or list(next(switched, ("before", "after")))
     for side in (0, 1):
         said = re.sub(
