@@ -20,8 +20,9 @@ from specscope.evidence.records import is_large, read_records
 from specscope.evidence.tables import under_newest_table
 from specscope.policy.stored import StoredPolicy, newest_with_table, read_policies
 from specscope.policy.table import GateTable
-from specscope.queries.period import evidence_condition, quoted
+from specscope.queries.period import evidence_condition
 from specscope.store.connection import Store
+from specscope.store.literals import quoted
 
 KINDS: dict[str, tuple[Design, bool]] = {
     "cohort": ("cohort", False),

@@ -6,10 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-
-from specscope_agent.schemas import schema
-
 
 def policy_event(body: Mapping[str, Any], note: str, at: int) -> dict[str, Any]:
     """The event of a new policy. at: ns since 1970."""
@@ -55,8 +51,3 @@ def event(
         "note": note,
         "detail": json.dumps(detail or {}, sort_keys=True),
     }
-
-
-def event_rows(events: list[dict[str, Any]]) -> pa.Table:
-    """Events as an Arrow table for the store."""
-    return pa.Table.from_pylist(events, schema=schema("event"))

@@ -16,7 +16,7 @@ from typing import Any
 from specscope import queries
 from specscope.errors import UsageError
 from specscope.policy.arms import PolicyArm
-from specscope.policy.events import event_rows, policy_event
+from specscope.policy.events import policy_event
 from specscope.policy.remote import Remote
 from specscope.policy.row import policy_row
 from specscope.policy.table import GateTable, read_table
@@ -340,7 +340,7 @@ def insert_policy(store: Store, body: Mapping[str, Any], note: str, now: int) ->
     be written.
     """
     store.insert("policy", policy_row(body, note, now))
-    store.insert("event", event_rows([policy_event(body, note, now)]))
+    store.add("event", [policy_event(body, note, now)])
 
 
 def _number(value: Any) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from specscope.queries.delivery import EVERYTHING
+from specscope.store.literals import quoted
 
 
 def output_count(where: str = EVERYTHING) -> str:
@@ -33,7 +34,7 @@ def outputs(
     ran: what each (replica, boot) ran, which then is the arm, whatever the epoch and the block: in
     a crossover by router. Requests of other boots are left out.
     """
-    of = _text(baseline)
+    of = quoted(baseline)
     return f"""
         WITH firsts AS (
             SELECT epoch, class, content, arm, arraySlice(
@@ -78,8 +79,8 @@ def _by_arm(where: str, every: int) -> str:
 
 def _by_boot(where: str, every: int, ran: Mapping[tuple[str, str], str]) -> str:
     named = sorted(ran.items())
-    boots = ", ".join(f"({_text(replica)}, {_text(boot)})" for (replica, boot), _ in named)
-    arms = ", ".join(_text(arm) for _, arm in named)
+    boots = ", ".join(f"({quoted(replica)}, {quoted(boot)})" for (replica, boot), _ in named)
+    arms = ", ".join(quoted(arm) for _, arm in named)
     return f"""
                 SELECT '' AS epoch, class, content, CAST([{arms}], 'Array(String)')[
                     indexOf(CAST([{boots}], 'Array(Tuple(String, String))'),
@@ -90,8 +91,3 @@ def _by_boot(where: str, every: int, ran: Mapping[tuple[str, str], str]) -> str:
                     LIMIT 1 BY replica, boot, request
                 )
                 WHERE arm != ''"""
-
-
-def _text(value: str) -> str:
-    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

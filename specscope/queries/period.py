@@ -22,8 +22,3 @@ def evidence_condition(since: int) -> str:
             AND policy IN (SELECT policy FROM policy WHERE kind != 'cohort'))
         OR (policy IN (SELECT policy FROM block_time WHERE {recent})
             AND policy IN (SELECT policy FROM policy WHERE JSONHas(`table`, 'crossover'))))"""
-
-
-def quoted(text: str) -> str:
-    """A text as a literal of ClickHouse's SQL."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

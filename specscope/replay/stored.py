@@ -7,8 +7,6 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
-
 from specscope.assess import verdict_row
 from specscope.errors import InputError, UsageError
 from specscope.policy.remote import Remote
@@ -17,7 +15,6 @@ from specscope.replay.judge import Replayed
 from specscope.replay.result import ReplayResult
 from specscope.settings import store_dsn
 from specscope.store.connection import Store
-from specscope_agent.schemas import schema
 
 DESIGN = "replay"
 MOST_VERDICTS = 65  # 64 classes, and all traffic
@@ -53,13 +50,8 @@ def keep(store: Store, result: ReplayResult) -> int:
     Raises InputError as `verdict_rows` does, StoreError if the store cannot be written.
     """
     rows = verdict_rows(result)
-    add_rows(store, rows)
+    store.add("assessment", rows)
     return len(rows)
-
-
-def add_rows(store: Store, rows: list[dict[str, Any]]) -> None:
-    """Add rows of `verdict_rows`. Raises StoreError."""
-    store.insert("assessment", pa.Table.from_pylist(rows, schema("assessment")))
 
 
 def keeper(store_given: str | None, service: str | None) -> Callable[[ReplayResult], int]:

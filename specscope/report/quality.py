@@ -8,9 +8,10 @@ from typing import Any
 
 from specscope import queries
 from specscope.assess import Assessment
-from specscope.queries.period import quoted, since_condition
+from specscope.queries.period import since_condition
 from specscope.report import model
 from specscope.store.connection import Store
+from specscope.store.literals import quoted
 from specscope_hook.records import LOSS_REASONS
 
 SILENCE_S = 900.0  # a sidecar that lives says something of its devices every minute

@@ -53,10 +53,10 @@ async def kept(replay: Any, context: Any, writer: Writer, access: Access) -> int
     try:
         # numpy and scipy take a second to load; a service without reports lacks them.
         from specscope.replay.result import parse
-        from specscope.replay.stored import add_rows, verdict_rows
+        from specscope.replay.stored import verdict_rows
 
         rows = await asyncio.to_thread(lambda: verdict_rows(parse(replay.json, "the result")))
-        await asyncio.wrap_future(writer.ask(lambda store: add_rows(store, rows)))
+        await asyncio.wrap_future(writer.ask(lambda store: store.add("assessment", rows)))
     except ImportError as error:
         text = f"the service was installed without {error.name}"
         raise Refused(grpc.StatusCode.UNIMPLEMENTED, text) from error

@@ -8,12 +8,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from specscope import queries
 from specscope.policy.stored import newest_with_table
 from specscope.store.connection import Store
-from specscope_agent.schemas import schema
 
 if TYPE_CHECKING:
     from specscope.assess import Assessment
@@ -44,7 +41,7 @@ class Assessor:
             return 0
         rows = self._judge(now)
         if rows:
-            self._store.insert("assessment", pa.Table.from_pylist(rows, schema("assessment")))
+            self._store.add("assessment", rows)
         self._seen, self._at = state, now
         return len(rows)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from specscope import queries
 from specscope.errors import NumberTaken
-from specscope.policy.events import event_rows, policy_event
+from specscope.policy.events import policy_event
 from specscope.policy.row import policy_row
 from specscope.queries.delivery import LAST_POLICY
 from specscope.store.connection import Store
@@ -58,7 +58,7 @@ def proposed(number: int, text: str, note: str, now: int) -> Callable[[Store], N
         if number > last + 1:
             raise NumberTaken(f"policy {number} is not the next one; that is {last + 1}")
         store.insert("policy", row)
-        store.insert("event", event_rows([policy_event(body, note, now)]))
+        store.add("event", [policy_event(body, note, now)])
         return kept
 
     return add

@@ -23,6 +23,7 @@ from specscope.errors import QueryRefused
 from specscope.service.access import ANYBODY, Grant
 from specscope.service.guard import allowed, guarded
 from specscope.store.connection import SETTINGS, Store
+from specscope.store.literals import quoted
 
 log = logging.getLogger(__name__)
 
@@ -247,9 +248,7 @@ class Reader:
             for table, of_replicas in self._tables.items()
             if table not in SHARED
         }
-        pairs = (
-            f"'{self._database}.{table}': '{_escaped(text)}'" for table, text in filters.items()
-        )
+        pairs = (f"'{self._database}.{table}': {quoted(text)}" for table, text in filters.items())
         # A condition that is moved to PREWHERE, or stands there, is evaluated before the filter:
         # what it raises would tell of the rows of others. The guard refuses the word.
         return {
@@ -271,7 +270,7 @@ class Reader:
 def _set(connection: Any, settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         # A map is ours alone; the value of a stranger is a text, whatever it looks like.
-        literal = value if name == OWN_ROWS else "'" + _escaped(value) + "'"
+        literal = value if name == OWN_ROWS else quoted(value)
         connection.query(f"SET {name} = {literal}")
 
 
@@ -286,10 +285,6 @@ def _lowered(asked: Mapping[str, str]) -> dict[str, str]:
         elif name in allowed("settings"):
             settings[name] = value
     return settings
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _bare(text: str) -> str:

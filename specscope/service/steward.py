@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from specscope import queries
 from specscope.errors import NumberTaken
 from specscope.policy.autopilot import AutopilotState, autopilot_state
-from specscope.policy.events import event, event_rows
+from specscope.policy.events import event
 from specscope.policy.rollback import stopped
 from specscope.policy.stored import StoredPolicy, read_policies
 from specscope.store.connection import Store
@@ -126,7 +126,7 @@ class Steward:
             self._noted = {_key(row) for row in self._store.rows(queries.events())}
         new = [one for one in events if _key(one) not in self._noted]
         if new:
-            self._store.insert("event", event_rows(new))
+            self._store.add("event", new)
             self._noted |= {_key(one) for one in new}
 
     def _deploys(self) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -33,6 +33,7 @@ from specscope.errors import StoreError, StoreFull, UsageError
 from specscope.store.metadata import damaged_parts, repair
 from specscope.store.ownership import Owner
 from specscope.store.room import MIN_FREE_BYTES, Room
+from specscope_agent.schemas import schema
 
 DATABASE = "specscope"
 ADDRESSES = "a store is chdb:///path, clickhouse://user@host/db or http://host:8123"
@@ -149,6 +150,10 @@ class Store:
             return pa.ipc.open_file(body).read_all()
         except (ClickHouseError, OSError, pa.ArrowInvalid) as error:
             raise self._failed(error, "query") from error
+
+    def add(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append plain values, a dictionary a row; a column that is left out is NULL."""
+        self.insert(table, pa.Table.from_pylist(list(rows), schema(table)))
 
     def rows(self, sql: str, params: Mapping[str, Any] | None = None) -> list[dict[str, Any]]:
         """Rows of a SELECT as dictionaries of plain values."""

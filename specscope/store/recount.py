@@ -13,13 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from specscope.store.connection import Store
 from specscope.store.ledger import Source
 from specscope.store.metadata import broken_parts
 from specscope.store.tables import LAYOUTS
-from specscope_agent.schemas import schema
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +96,7 @@ def account(store: Store) -> int:
     losses += [loss for part in broken if (loss := _of_part(store, part))]
     lost = sum(loss["count"] or 0 for loss in losses)
     if losses:
-        store.insert("loss", pa.Table.from_pylist(losses, schema("loss")))
+        store.add("loss", losses)
         log.error("%d rows are no longer in the store; losses with the reason `store` say so", lost)
     for part in broken:
         part.rename(part.with_name(f"counted-{part.name}"))

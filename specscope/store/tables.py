@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from specscope.store.literals import quoted
 from specscope.store.rollups import ROLLUPS
 from specscope_hook.columns import Column, columns, stored_name
 from specscope_hook.records import TABLES
@@ -185,7 +186,7 @@ def column_type(column: Column) -> str:
 
 def column_definition(column: Column) -> str:
     """Name, type and comment, as in CREATE TABLE and ALTER TABLE."""
-    comment = _quoted(f"{column.meaning} [{column.unit}]")
+    comment = quoted(f"{column.meaning} [{column.unit}]")
     return f"`{stored_name(column.name)}` {column_type(column)} COMMENT {comment}"
 
 
@@ -242,7 +243,7 @@ def _body(table: str, engine: str, own_settings: Iterable[str] = ()) -> str:
         f"ORDER BY {key}",
         f"TTL {time_to_live(table)}" if layout.days else "",
         f"SETTINGS {', '.join(settings)}" if settings else "",
-        f"COMMENT {_quoted(summary(record))}",
+        f"COMMENT {quoted(summary(record))}",
     ]
     return "\n".join(filter(None, clauses))
 
@@ -250,7 +251,3 @@ def _body(table: str, engine: str, own_settings: Iterable[str] = ()) -> str:
 def summary(record: type[Any]) -> str:
     """The first line of a record's docstring, without its period."""
     return (record.__doc__ or "").strip().split("\n")[0].rstrip(".")
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

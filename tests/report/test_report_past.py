@@ -10,7 +10,7 @@ import pytest
 from evaluate.block_rows import Kind, rows
 from gate.test_gate_commands import put_rows
 
-from specscope.policy.events import event, event_rows
+from specscope.policy.events import event
 from specscope.report import model
 from specscope.report.collect import collect
 from specscope.report.past import outcome
@@ -52,7 +52,7 @@ def told(tmp_path_factory):
             event(now - 9 * DAY, "deploy", f"b{n}", replica=f"r{n}", note="drafter v2")
             for n in range(1000)
         ]
-        store.insert("event", event_rows([*events, event(now - DAY, "policy", "7", note="k = 4")]))
+        store.add("event", [*events, event(now - DAY, "policy", "7", note="k = 4")])
         yield collect(store, title="x", since=now - 7 * DAY)
 
 

@@ -12,7 +12,7 @@ from store.traffic import Traffic, table
 from store.truth import grouped, positions, sums
 
 from specscope import queries
-from specscope.policy.events import event, event_rows
+from specscope.policy.events import event
 from specscope.replay.stored import keep
 from specscope.service.assessor import Assessor
 from specscope.store.connection import Store
@@ -68,7 +68,7 @@ def filled(tmp_path_factory, traffic):
         }  # fmt: skip
         store.insert("policy", table("policy", [policy]))
         deploy = event(traffic.started_at, "deploy", "b0", replica="r0")
-        store.insert("event", event_rows([deploy]))
+        store.add("event", [deploy])
         rows = [
             sample | {"field": "dram_active", "value": 0.5},
             sample | {"field": "clock_event_reasons", "value": 4.0},
