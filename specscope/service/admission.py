@@ -131,7 +131,7 @@ def _alone(one: Incoming, now: int) -> Admitted:
     except Exception as error:  # or this sidecar would send it for ever, and no other be served
         log.exception("a batch of %s cannot be read, and is refused", one.source.replica)
         admitted = _empty(one)
-        admitted.refuse("", "refused", None, type(error).__name__, one.batch.first_seq, now)
+        admitted.refuse_all(type(error).__name__, now)
         return admitted
 
 

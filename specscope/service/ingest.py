@@ -310,10 +310,11 @@ class Ingest:
         self._metrics.unknown_columns.inc(batch.unknown_columns)
         for reason, rows in batch.refusals.items():
             self._metrics.refused_rows.labels(reason=reason).inc(rows)
+        refused = sum(batch.refusals.values())
         held = self._stored.get(batch.source, NOWHERE)
         if batch.source in self._shipping and batch.number == held.number + 1:
             self._stored[batch.source] = Position(batch.number, batch.next_seq)
-        stream.answer(_ack(batch.source, batch.number, batch.refused))
+        stream.answer(_ack(batch.source, batch.number, refused))
 
 
 def _gone() -> Refused:

@@ -29,8 +29,8 @@ NUMBERED_BY = {"round": "seq", "request": "seq", "request_part": "first_seq"}
 
 
 class Met(NamedTuple):
-    """Rows of one table that an interrupted insert left in the store, with the earliest and latest
-    time of their runs; ns since 1970."""
+    """Rows of one table that an interrupted insert left in the store, and the least and the
+    greatest of their times; ns since 1970."""
 
     rows: int
     first_at: int
@@ -45,8 +45,30 @@ class Met(NamedTuple):
 
 
 @dataclass(slots=True)
+class RefusedRows:
+    """Rows of a batch that are not to be stored; an earlier attempt may have stored some of them.
+
+    rows: those that are nowhere, as far as is known
+    """
+
+    loss: dict[str, Any]
+    """Their loss, without how many they are."""
+    rows: pa.Table
+    asked: bool = False
+    """Whether the store was asked for them."""
+
+    def as_loss(self) -> dict[str, Any]:
+        """Their row of `loss`."""
+        table = self.loss["table"]
+        return self.loss | {
+            "count": self.rows.num_rows,
+            "first_seq": _first(table, self.rows),
+        }
+
+
+@dataclass(slots=True)
 class Admitted:
-    """A batch ready for the store: rows by table; refusals are `loss` rows."""
+    """A batch as it will be stored: rows by table, and those that are refused."""
 
     source: Source
     number: int
@@ -54,21 +76,35 @@ class Admitted:
     next_seq: int
     tables: dict[str, pa.Table] = field(default_factory=dict)
     refused: int = 0
+    """Rows; a table that cannot be read counts as one."""
     refusals: dict[str, int] = field(default_factory=dict)
-    """Rows by reason; a table that cannot be read counts as one."""
+    """The same by reason, without rows that the store turns out to have."""
+    doubtful: list[RefusedRows] = field(default_factory=list)
     unknown_columns: int = 0
-    met: dict[str, Met] | None = None
-    """Rows by table that the store has although this batch lost them; None until it is asked."""
+    met: dict[str, Met] = field(default_factory=dict)
+    """Rows by table that the store has although this batch does not bring them."""
+    cut: bool = False
+    """Whether its losses leave out the records that the store has."""
     ends: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The least and the greatest time of each table's rows, if its age counts; ns since 1970."""
 
     def refuse(
-        self, table: str, reason: str, count: int | None, detail: str, first: int | None, now: int
+        self,
+        table: str,
+        reason: str,
+        count: int | None,
+        detail: str,
+        first: int | None,
+        now: int,
+        rows: pa.Table | None = None,
     ) -> None:
-        """Count refused rows, and add a loss for them."""
+        """Count rows that will not be stored, and leave a loss in their place.
+
+        rows: they themselves, if they may be in the store already
+        """
         self.refused += count or 1
         self.refusals[reason] = self.refusals.get(reason, 0) + (count or 1)
-        loss = dict(zip(("replica", "boot"), self.source, strict=True)) | {
+        loss = self.source._asdict() | {
             "lost_at": now,
             "table": table,
             "reason": reason,
@@ -77,26 +113,46 @@ class Admitted:
             "number": self.number,
             "detail": detail,
         }
-        rows = [self.tables["loss"]] if "loss" in self.tables else []
-        rows.append(pa.Table.from_pylist([loss], schema("loss")))
-        self.tables["loss"] = pa.concat_tables(rows)
+        if rows is None:
+            self.add_losses([loss])
+        else:
+            self.doubtful.append(RefusedRows(loss, rows))
 
     def refuse_table(self, table: str, detail: str, now: int) -> None:
         """Refuse one table's rows that the store itself cannot read."""
         rows = self.tables.pop(table)
-        self.refuse(table, "refused", rows.num_rows, detail, _first(table, rows), now)
+        self.refuse(table, "refused", rows.num_rows, detail, None, now, rows)
+
+    def refuse_all(self, detail: str, now: int) -> None:
+        """Give up all records of the batch, which cannot be read at all."""
+        count = self.next_seq - self.first_seq or None
+        self.refuse("ring", "refused", count, detail, self.first_seq, now)
+
+    def add_losses(self, rows: Sequence[dict[str, Any]]) -> None:
+        """Add rows of `loss` to those of the batch."""
+        added = pa.Table.from_pylist(rows, schema("loss"))
+        before = self.tables.get("loss")
+        self.tables["loss"] = added if before is None else pa.concat_tables([before, added])
+
+    def losses(self) -> pa.Table | None:
+        """Rows of `loss`, those of refused rows included; None if there is none."""
+        refused = [one.as_loss() for one in self.doubtful if one.rows.num_rows]
+        rows = self.tables.get("loss")
+        if not refused:
+            return rows
+        tables = [pa.Table.from_pylist(refused, schema("loss"))]
+        return pa.concat_tables(tables if rows is None else [rows, *tables])
 
     def ledger(self, now: int) -> dict[str, Any]:
-        """The ledger's row of this batch; it counts stored rows."""
-        met = self.met or {}
+        """The row that says that the store has all of it; counts are of rows stored."""
+        losses = self.losses()
         counts = {
             column: (self.tables[table].num_rows if table in self.tables else 0)
-            + (met[table].rows if table in met else 0)
+            + (self.met[table].rows if table in self.met else 0)
             for column, table in (
                 ("rounds", "round"),
                 ("request_parts", "request_part"),
                 ("requests", "request"),
-                ("losses", "loss"),
             )
         }
         return {
@@ -107,13 +163,14 @@ class Admitted:
             "next_seq": self.next_seq,
             "stored_at": now,
             **counts,
+            "losses": 0 if losses is None else losses.num_rows,
             **self._times(),
         }
 
     def _times(self) -> dict[str, int | None]:
         """The range of its rows' times, so that rollups know their work without reading rows."""
         covered = [(table, ends) for table, ends in self.ends.items() if table in self.tables]
-        covered += [(table, (met.first_at, met.last_at)) for table, met in (self.met or {}).items()]
+        covered += [(table, (met.first_at, met.last_at)) for table, met in self.met.items()]
         began = [ends for table, ends in covered if table in ("round", "request_part")]
         admitted = [first for table, (first, _) in covered if table == "request"]
         return {
@@ -134,9 +191,7 @@ def admit(batch: Any, now: int, claimed: Sequence[Claim] | None = None) -> Admit
         batch.first_seq,
         batch.next_seq,
     )
-    # Losses first: refusals of other tables are appended to them.
-    parts = claims(batch.tables) if claimed is None else claimed
-    for part in sorted(parts, key=lambda part: part.name != "loss"):
+    for part in claims(batch.tables) if claimed is None else claimed:
         first = batch.first_seq if part.name in NUMBERED_BY else None
         if part.name not in ACCEPTED:
             admitted.refuse(
@@ -154,10 +209,10 @@ def admit(batch: Any, now: int, claimed: Sequence[Claim] | None = None) -> Admit
         )
         if rows.num_rows:
             held = admitted.tables.get(part.name)
-            admitted.tables[part.name] = pa.concat_tables([held, rows]) if held else rows
+            admitted.tables[part.name] = rows if held is None else pa.concat_tables([held, rows])
     for name, rows in admitted.tables.items():
         if LAYOUTS[name].time and rows.num_rows:
-            admitted.ends[name] = _ends(rows.column(LAYOUTS[name].time))
+            admitted.ends[name] = ends_of(rows.column(LAYOUTS[name].time))
     return admitted
 
 
@@ -222,12 +277,12 @@ def _within_time(admitted: Admitted, table: str, rows: pa.Table, now: int) -> pa
         return rows
     lost = rows.filter(pc.invert(known))
     detail = f"times from {pc.min(times).as_py()} to {pc.max(times).as_py()} ns, now {now} ns"
-    admitted.refuse(table, "clock", lost.num_rows, detail, _first(table, lost), now)
+    admitted.refuse(table, "clock", lost.num_rows, detail, None, now, lost)
     return rows.filter(known)
 
 
-def _ends(times: Any) -> tuple[int, int]:
-    """The earliest and the latest of some times, in ns."""
+def ends_of(times: Any) -> tuple[int, int]:
+    """The least and the greatest of some times, in ns."""
     ends = pc.min_max(times)
     return ends["min"].value, ends["max"].value
 

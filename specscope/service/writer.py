@@ -24,7 +24,7 @@ import pyarrow as pa
 from specscope.errors import StoreError, StoreFull
 from specscope.service.intake import Admitted, merged
 from specscope.service.metrics import Metrics
-from specscope.service.overlap import cut_to_the_missing
+from specscope.service.overlap import Overlap
 from specscope.store.connection import Store, error_code
 from specscope_agent.schemas import schema
 
@@ -73,6 +73,7 @@ class Writer:
     ) -> None:
         """noted: called with the ledger's rows after they are stored."""
         self._store, self._metrics, self._noted = store, metrics, noted
+        self._overlap = Overlap(store)
         self._flush_s, self._soon, self._later = flush_s, soon, later
         self._waiting: deque[tuple[Admitted, Answer, float]] = deque()
         self._asked: deque[Callable[[], None]] = deque()
@@ -192,8 +193,8 @@ class Writer:
                 log.warning("%s; refused, and counted", error)
                 batches[0].refuse_table(name, str(error)[:200], time.time_ns())
         # Losses last: refusals are added to them on the way, and no loss is of what is stored.
-        cut_to_the_missing(self._store, batches)
-        losses = [batch.tables["loss"] for batch in batches if "loss" in batch.tables]
+        self._overlap.settle(batches)
+        losses = [rows for batch in batches if (rows := batch.losses()) is not None]
         if losses:
             self._insert_one("loss", pa.concat_tables(losses), f"{token}-loss")
         rows = [batch.ledger(time.time_ns()) for batch in batches]

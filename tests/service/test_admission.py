@@ -180,8 +180,10 @@ def test_what_no_check_foresaw_refuses_one_batch_and_no_other(monkeypatch):
     monkeypatch.setattr(admission, "admit", failing)
     first, second = admit_all([offered(good), offered(bad)], NOW)
 
-    assert (first.refused, second.refused) == (0, 1)
-    assert second.tables["loss"].to_pylist()[0]["detail"] == "MemoryError"
+    assert (first.refused, second.refused) == (0, 40)
+    (loss,) = second.losses().to_pylist()
+    assert (loss["table"], loss["first_seq"], loss["count"]) == ("ring", 100, 40)
+    assert loss["detail"] == "MemoryError"
 
 
 class Writer:

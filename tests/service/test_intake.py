@@ -29,7 +29,7 @@ def rounds(**changes):
 
 
 def losses(admitted):
-    return admitted.tables["loss"].to_pylist()
+    return admitted.losses().to_pylist()
 
 
 def test_a_batch_that_is_as_it_should_be_passes_unchanged():
@@ -223,7 +223,7 @@ def test_a_table_that_the_store_cannot_read_becomes_a_loss_of_its_rows():
 
     admitted.refuse_table("round", "cannot parse", NOW)
 
-    assert set(admitted.tables) == {"boot", "request", "request_part", "loss"}
+    assert set(admitted.tables) == {"boot", "request", "request_part"}
     (loss,) = losses(admitted)
     assert (loss["table"], loss["count"]) == ("round", rows.num_rows)
     assert loss["first_seq"] == min(rows.column("seq").to_pylist())

@@ -13,7 +13,7 @@ from specscope.errors import StoreError
 from specscope.service.ingest import ByteRoom
 from specscope.service.intake import Admitted, Met, admit, merged
 from specscope.service.metrics import Metrics
-from specscope.service.overlap import cut_to_the_missing
+from specscope.service.overlap import Overlap
 from specscope.service.writer import Backoff, Writer
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
@@ -219,9 +219,9 @@ def test_of_losses_that_no_sidecar_sends_each_record_is_met_once_or_not_at_all(s
         losses.add("ring", "corrupt", 0, 1 << 40, str(detail))
     batch = Admitted(first.source, 1, 0, first.next_seq, {"loss": losses.table()})
 
-    cut_to_the_missing(store, [batch])
+    Overlap(store).settle([batch])
 
-    assert (batch.met or {}).get("round", Met(0, 0, 0)).rows == (met or 0)
+    assert batch.met.get("round", Met(0, 0, 0)).rows == (met or 0)
     assert batch.tables["loss"].num_rows >= count
 
 
