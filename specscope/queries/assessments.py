@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from specscope.queries.blocks import standing
 from specscope.queries.delivery import EVERYTHING
 
 
@@ -70,6 +71,5 @@ def evidence_state(where: str = EVERYTHING) -> str:
     return f"""
         SELECT count() AS blocks, max(version) AS newest,
             (SELECT max(policy) FROM policy) AS policy
-        FROM block_time FINAL
-        WHERE {where}
+        FROM {standing(where)}
         HAVING blocks > 0"""

@@ -6,6 +6,14 @@ from specscope.queries.delivery import EVERYTHING
 from specscope.store.buckets import LOAD
 
 
+def standing(where: str = EVERYTHING) -> str:
+    """FROM and WHERE of the blocks that a condition chooses, each once.
+
+    Rounds of a boot whose epoch comes late leave a row of their block that is empty.
+    """
+    return f"block_time FINAL WHERE rounds > 0 AND ({where})"
+
+
 def blocks(where: str = EVERYTHING) -> str:
     """Every block, as the evaluator reads it: a row of `block_time`. [1]
 
@@ -14,7 +22,7 @@ def blocks(where: str = EVERYTHING) -> str:
     return f"""
         SELECT * EXCEPT (version, computed_at) REPLACE (
             toUnixTimestamp64Nano(first_at) AS first_at, toUnixTimestamp64Nano(last_at) AS last_at)
-        FROM (SELECT * FROM block_time FINAL WHERE {where})
+        FROM (SELECT * FROM {standing(where)})
         ORDER BY epoch, policy, replica, boot, pair, arm"""
 
 
@@ -25,8 +33,8 @@ def block_parts(where: str = EVERYTHING) -> str:
     """
     return f"""
         SELECT * EXCEPT (version, computed_at) FROM block_part FINAL
-        WHERE (epoch, policy, replica, boot, pair, arm) IN (
-            SELECT epoch, policy, replica, boot, pair, arm FROM block_time FINAL WHERE {where})
+        WHERE request_rounds > 0 AND (epoch, policy, replica, boot, pair, arm) IN (
+            SELECT epoch, policy, replica, boot, pair, arm FROM {standing(where)})
         ORDER BY epoch, policy, replica, boot, pair, arm, class, context_bucket, output_bucket, k"""
 
 
@@ -37,8 +45,8 @@ def block_classes(where: str = EVERYTHING) -> str:
     """
     return f"""
         SELECT * EXCEPT (version, computed_at) FROM block_class FINAL
-        WHERE (epoch, policy, replica, boot, pair, arm) IN (
-            SELECT epoch, policy, replica, boot, pair, arm FROM block_time FINAL WHERE {where})
+        WHERE requests > 0 AND (epoch, policy, replica, boot, pair, arm) IN (
+            SELECT epoch, policy, replica, boot, pair, arm FROM {standing(where)})
         ORDER BY epoch, policy, replica, boot, pair, arm, class"""
 
 
@@ -51,5 +59,5 @@ def throughput_by_arm(where: str = EVERYTHING) -> str:
     return f"""
         SELECT arrayStringConcat(classes, ', ') AS classes, {LOAD.sql("requests")} AS load, arm,
             count() AS blocks, sum(emitted) / sum(wall_us) * 1e6 AS tokens_per_second
-        FROM block_time FINAL WHERE {where}
+        FROM {standing(where)}
         GROUP BY classes, load, arm ORDER BY classes, load, arm"""

@@ -8,6 +8,7 @@ what a whole fleet shares at one time. Part of `queries`, by the same rules, and
 
 from __future__ import annotations
 
+from specscope.queries.blocks import standing
 from specscope.queries.delivery import EVERYTHING
 from specscope.store.rollups import BlockTimeRow
 from specscope_hook.columns import columns
@@ -38,7 +39,7 @@ def block_count(where: str = EVERYTHING) -> str:
 
     Table `block_time`, times `first_at` and `last_at`. No row where there is none.
     """
-    return f"SELECT count() AS blocks FROM block_time FINAL WHERE {where} HAVING blocks > 0"
+    return f"SELECT count() AS blocks FROM {standing(where)} HAVING blocks > 0"
 
 
 def pooled_blocks(where: str = EVERYTHING) -> str:
@@ -66,7 +67,7 @@ def pooled_blocks(where: str = EVERYTHING) -> str:
             min(toUnixTimestamp64Nano(b.first_at)) AS first_at,
             sum(toUnixTimestamp64Nano(b.last_at) - toUnixTimestamp64Nano(b.first_at)) AS spans,
             count() AS merged
-        FROM (SELECT * FROM block_time FINAL WHERE {where}) AS b
+        FROM (SELECT * FROM {standing(where)}) AS b
         INNER JOIN ({_pools(where)}) AS p USING ({PAIR})
         GROUP BY epoch, policy, pool, pair, arm
         )
@@ -95,7 +96,7 @@ def pooled_parts(where: str = EVERYTHING) -> str:
             sumMap(mapFromArrays(b.kinds, b.kind_emitted)) AS emitted_of,
             sumMap(mapFromArrays(b.kinds, b.kind_tested)) AS tested_of,
             sumMap(mapFromArrays(b.kinds, b.kind_kept)) AS kept_of
-        FROM block_part AS b FINAL
+        FROM (SELECT * FROM block_part FINAL WHERE request_rounds > 0) AS b
         INNER JOIN ({_pools(where)}) AS p USING ({PAIR})
         GROUP BY epoch, policy, pool, pair, arm, class, context_bucket, output_bucket, k
         )
@@ -117,9 +118,9 @@ def pooled_classes(where: str = EVERYTHING) -> str:
         SELECT epoch, policy, pair, arm, class,
             if(t.shared, 'shared', concat('alone ', class)) AS pool,
             sum(b.requests) AS requests, sumMap(b.tpot_bins, b.tpot_counts) AS tpots
-        FROM (SELECT * FROM block_class FINAL) AS b
+        FROM (SELECT * FROM block_class FINAL WHERE requests > 0) AS b
         INNER JOIN (
-            SELECT {block}, length(classes) > 1 AS shared FROM block_time FINAL WHERE {where}
+            SELECT {block}, length(classes) > 1 AS shared FROM {standing(where)}
         ) AS t USING ({block})
         GROUP BY epoch, policy, pair, arm, class, pool
         )
@@ -138,7 +139,7 @@ def _pools(where: str) -> str:
             SELECT {PAIR}, arraySort(groupUniqArrayArray(classes)) AS ran,
                 {RATE} AS load,
                 arraySort(groupArray((arm, cityHash64({unknown}, emitted = 0, {beyond})))) AS arms
-            FROM block_time FINAL WHERE {where} GROUP BY {PAIR}
+            FROM {standing(where)} GROUP BY {PAIR}
         ) AS t
         LEFT ANY JOIN ({_shared("context")}) AS c USING ({PAIR})
         LEFT ANY JOIN ({_shared("output")}) AS o USING ({PAIR})"""

@@ -14,6 +14,7 @@ from specscope.store.rollup_sql import (
     SPAN,
     TIMES,
     insert,
+    left,
     log_bin,
     named,
     of,
@@ -259,4 +260,21 @@ BLOCK_CLASS = insert(
 ) AS q
 LEFT ANY JOIN {BOOTS} AS b ON q.replica = b.replica AND q.boot = b.boot
 SETTINGS join_use_nulls = 1""",
+)
+
+# Those that the chosen blocks may be in: a boot has one epoch, and none until it is known. What is
+# named first is the tables' key, so that no other block is read.
+OF_CHOSEN = f"""epoch IN (
+            SELECT '' UNION ALL
+            SELECT epoch FROM boot
+            WHERE replica IN {{replicas:Array(String)}} AND boot IN {{boots:Array(String)}})
+        AND policy IN {{policies:Array(UInt32)}} AND replica IN {{replicas:Array(String)}}
+        AND {CHOSEN}"""
+
+COMPUTED = {"computed_at": "now64(9)"}
+CELL = ("epoch", *BLOCK)
+BLOCK_LEFT = (
+    left("block_time", CELL, BLOCK, "rounds", OF_CHOSEN, **COMPUTED),
+    left("block_part", (*CELL, *SEGMENT, "k"), BLOCK, "request_rounds", OF_CHOSEN, **COMPUTED),
+    left("block_class", (*CELL, "class"), BLOCK, "requests", OF_CHOSEN, **COMPUTED),
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from specscope.store.connection import Store
-from specscope.store.ledger import Stretch
+from specscope.store.ledger import Source, Stretch
 
 MINUTE_NS = 60 * 10**9
 HOUR_NS = 3600 * 10**9
@@ -27,6 +27,26 @@ FROM_SEQ = """INNER JOIN (
         SELECT arrayJoin(arrayZip({replicas:Array(String)}, {boots:Array(String)},
             {seqs:Array(UInt64)})) AS row)
 ) AS s USING (replica, boot)"""
+
+# {replicas}, {boots}: arrays, one entry a boot.
+OF_BOOTS = """(replica, boot) IN (
+    SELECT arrayJoin(arrayZip({replicas:Array(String)}, {boots:Array(String)})))"""
+OF_KNOWN_BOOTS = "(replica, boot) IN (SELECT replica, boot FROM boot WHERE epoch != '')"
+KNOWN = f"SELECT DISTINCT replica, boot FROM boot WHERE epoch != '' AND {OF_BOOTS}"
+NAMELESS_BLOCKS = """
+SELECT policy, replica, boot, pair, arm, toUnixTimestamp64Nano(first_at) AS first,
+    toUnixTimestamp64Nano(last_at) AS last
+FROM block_time FINAL WHERE epoch = '' AND rounds > 0 AND {of_boots}"""
+# An hour does not tell whose its rounds are. Of hours before the first row nothing can be computed.
+NAMELESS_HOURS = """
+SELECT DISTINCT toUnixTimestamp64Nano(hour) AS began FROM hour FINAL
+WHERE hour >= (SELECT min(toDate(started_at)) FROM request_part)
+    AND epoch = '' AND request_rounds > 0"""
+HOURS_OF_BOOTS = """
+SELECT DISTINCT toUnixTimestamp64Nano(toDateTime64(toStartOfHour(started_at), 9, 'UTC')) AS began
+FROM request_part
+WHERE started_at >= fromUnixTimestamp64Nano({first:Int64}, 'UTC')
+    AND started_at < fromUnixTimestamp64Nano({last:Int64}, 'UTC') AND {of_boots}"""
 
 
 class Block(NamedTuple):
@@ -75,6 +95,8 @@ class Dirty:
     blocks: dict[Block, Span] = field(default_factory=dict)
     newest: dict[tuple[str, str], tuple[int, Block]] = field(default_factory=dict)
     """The block that each boot ran last, and when."""
+    epochs_known: set[Source] = field(default_factory=set)
+    """Boots of which no rollup without their epoch stands, unless it waits to be computed again."""
 
     def note(self, store: Store, stretches: Sequence[Stretch], wait: Wait) -> None:
         """Mark the rows of batches in the ledger as dirty.
@@ -113,6 +135,30 @@ class Dirty:
                 self.add_minutes((row["minute"] for row in rows), wait)
             if table != "request_part":  # its rounds say the same
                 self._note_blocks(store, table, wait, stretches, None)
+
+    def note_epochs(self, store: Store, sources: Iterable[Source] | None, wait: Wait) -> None:
+        """What was rolled of boots before their epoch was known; None for all boots.
+
+        Boots that were looked at are remembered.
+        """
+        boots: dict[str, Any] = {}
+        known: list[Source] = []
+        if sources is not None:
+            new = [source for source in sources if source not in self.epochs_known]
+            known = [Source(**row) for row in store.rows(KNOWN, _named(new))] if new else []
+            if not known:
+                return
+            boots = _named(known)
+        of_boots = OF_BOOTS if boots else OF_KNOWN_BOOTS
+        for row in store.rows(NAMELESS_BLOCKS.replace("{of_boots}", of_boots), boots):
+            block = Block(*(row[key] for key in Block._fields))
+            self.add_block(block, Span(row["first"], row["last"], *wait), ran=False)
+        if hours := {row["began"] for row in store.rows(NAMELESS_HOURS)}:
+            between = {"first": min(hours), "last": max(hours) + HOUR_NS}
+            ran = store.rows(HOURS_OF_BOOTS.replace("{of_boots}", of_boots), boots | between)
+            for hour in hours & {row["began"] for row in ran}:
+                self.hours[hour] = wait.joined(self.hours.get(hour, wait))
+        self.epochs_known.update(known)
 
     def _note_blocks(
         self,
@@ -190,6 +236,11 @@ class Dirty:
         """The first tick with waiting rows; far in the future without any."""
         waits = (self.minutes.values(), self.hours.values(), self.blocks.values())
         return min((wait.noted for some in waits for wait in some), default=sys.maxsize)
+
+
+def _named(sources: Sequence[Source]) -> dict[str, Any]:
+    """Parameters of OF_BOOTS."""
+    return {"replicas": [s.replica for s in sources], "boots": [s.boot for s in sources]}
 
 
 def _boots(stretches: Sequence[Stretch]) -> dict[str, Any]:

@@ -62,12 +62,15 @@ class Roller:
             self._came += rows
 
     def recover(self) -> None:
-        """Note every batch of the ledger that the rollups do not count.
+        """Note every batch that the ledger has and the rollups do not count, and what they count
+        under no epoch although it is known.
 
-        Raises StoreError and then notes nothing.
+        Raises StoreError; repeating it changes nothing.
         """
-        sources = ledger.behind(self._store)
-        self._note(self._from_ledger(sources), time.monotonic_ns())
+        sources, steady = ledger.behind(self._store), time.monotonic_ns()
+        self._note(self._from_ledger(sources), steady)
+        self._ticks += 1
+        self._dirty.note_epochs(self._store, None, Wait(self._ticks, steady))
 
     def note_all(self) -> None:
         """Note every raw row, in the ledger or not."""
@@ -158,7 +161,9 @@ class Roller:
         if not stretches:
             return
         self._ticks += 1
-        self._dirty.note(self._store, stretches, Wait(self._ticks, steady))
+        wait = Wait(self._ticks, steady)
+        self._dirty.note(self._store, stretches, wait)
+        self._dirty.note_epochs(self._store, {stretch.source for stretch in stretches}, wait)
         highest: dict[Source, int] = {}
         for stretch in stretches:
             highest[stretch.source] = max(stretch.number, highest.get(stretch.source, 0))
@@ -213,7 +218,12 @@ class Roller:
                 "kept_from": kept_from,
                 "version": version,
             }
-            for statement in (block_sql.BLOCK_TIME, block_sql.BLOCK_PART, block_sql.BLOCK_CLASS):
+            for statement in (
+                block_sql.BLOCK_TIME,
+                block_sql.BLOCK_PART,
+                block_sql.BLOCK_CLASS,
+                *block_sql.BLOCK_LEFT,
+            ):
                 self._store.command(statement, params)
         return len(keys)
 

@@ -7,7 +7,7 @@ inside a round (emitted < accepted + 1), positions after the last emitted token 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from specscope.store.buckets import CONTEXT
 from specscope.store.rollups import ROLLUPS
@@ -28,6 +28,27 @@ def insert(table: str, values: Mapping[str, str], source: str) -> str:
         raise ValueError(f"{table}: columns and expressions differ in {sorted(wrong)}")
     listed = ", ".join(f"`{name}`" for name in names)
     return f"INSERT INTO {table} ({listed})\nSELECT {', '.join(values[n] for n in names)}\n{source}"
+
+
+def left(
+    table: str, cell: Sequence[str], whole: Sequence[str], counted: str, where: str, **more: str
+) -> str:
+    """INSERT that empties the cells that rounds have left for another one.
+
+    What names a cell may come later than its rounds, such as the epoch of their boot. They are then
+    counted in the cell that they were in, and in the one that they belong to.
+
+    cell: its key; whole: columns of the key whose cells are always computed together, so that one
+    of a version below the highest was left; counted: a column that is 0 in an empty cell alone;
+    where: condition on the wholes that were just computed; more: expressions of other columns
+    """
+    key = ", ".join(cell)
+    return f"""INSERT INTO {table} ({", ".join((key, "version", *more))})
+SELECT {", ".join((key, "newest", *more.values()))} FROM (
+    SELECT {key}, version, {counted}, max(version) OVER (PARTITION BY {", ".join(whole)}) AS newest
+    FROM {table} FINAL WHERE {where}
+)
+WHERE version < newest AND {counted} > 0"""
 
 
 def named(values: Mapping[str, str]) -> str:
@@ -90,6 +111,9 @@ POSITIONS = {
 # {from}, {to}: ns. Whole minutes or hours are rolled at once, for all replicas.
 SPAN = """started_at >= fromUnixTimestamp64Nano({from:Int64}, 'UTC')
         AND started_at < fromUnixTimestamp64Nano({to:Int64}, 'UTC')"""
+
+HOURS = """hour >= fromUnixTimestamp64Nano({from:Int64}, 'UTC')
+        AND hour < fromUnixTimestamp64Nano({to:Int64}, 'UTC')"""
 
 MINUTE_KEY = ("minute", "replica", "class")
 
@@ -184,12 +208,4 @@ GROUP BY {", ".join(HOUR_KEY)}, k_
 SETTINGS join_use_nulls = 1""",
 )
 
-# A request's context and a boot's epoch may come later than their rounds, which then belong to
-# another cell. {from}, {to}: whole hours that were just rolled at {version}.
-_HOUR_CELL = ", ".join((*HOUR_KEY, "k"))
-HOUR_LEFT = f"""INSERT INTO hour ({_HOUR_CELL}, version)
-SELECT {_HOUR_CELL}, {{version:UInt64}} FROM hour FINAL
-WHERE hour >= fromUnixTimestamp64Nano({{from:Int64}}, 'UTC')
-    AND hour < fromUnixTimestamp64Nano({{to:Int64}}, 'UTC')
-    AND version < {{version:UInt64}} AND request_rounds > 0"""
-"""Empties the cells that rounds have left for another one."""
+HOUR_LEFT = left("hour", (*HOUR_KEY, "k"), ("hour",), "request_rounds", HOURS)

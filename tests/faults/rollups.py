@@ -16,9 +16,10 @@ def check_rollups(rows, violations, counts):
         "SELECT toStartOfMinute(started_at), toStartOfHour(started_at), replica, boot,"
         " toString(request), class, k, accepted, emitted, context FROM specscope.request_part FINAL"
     )
+    epochs = dict(rows("SELECT boot, any(epoch) FROM specscope.boot GROUP BY boot"))
     _minute_times(rows, rounds, violations, counts)
     _minutes(rows, parts, violations, counts)
-    _hours(rows, parts, violations, counts)
+    _hours(rows, parts, epochs, violations, counts)
 
 
 def _minute_times(rows, rounds, violations, counts):
@@ -62,12 +63,12 @@ def _minutes(rows, parts, violations, counts):
     _compare("minute", truth, newest, violations)
 
 
-def _hours(rows, parts, violations, counts):
+def _hours(rows, parts, epochs, violations, counts):
     truth = defaultdict(lambda: [0, 0, 0])
-    for _, at, _, _, _, label, k, accepted, emitted, _ in parts:
+    for _, at, _, boot, _, label, k, accepted, emitted, _ in parts:
         emitted = emitted or [kept + 1 for kept in accepted]
         for length, kept, out in zip(k, accepted, emitted, strict=True):
-            cell = truth[at[:19], label, int(length)]
+            cell = truth[at[:19], label, int(length), epochs.get(boot, "")]
             for i, value in enumerate((1, kept, out)):
                 cell[i] += int(value)
     newest = _newest(
@@ -80,9 +81,10 @@ def _hours(rows, parts, violations, counts):
     summed = defaultdict(lambda: [0, 0, 0])
     for key, values in newest.items():
         for i, value in enumerate(values):
-            summed[key[:3]][i] += value
+            summed[key[:4]][i] += value
     counts["hour_cells"] += len(truth)
-    _compare("hour", truth, summed, violations)
+    left = {key for key, values in summed.items() if not any(values) and key not in truth}
+    _compare("hour", truth, {key: summed[key] for key in summed.keys() - left}, violations)
 
 
 def _newest(rows, keys):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from math import ceil, log
+from operator import itemgetter
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from specscope import queries
 from specscope.errors import StoreError
 from specscope.evidence.outputs import read_outputs
 from specscope.service.intake import admit
+from specscope.store import rollup_sql
 from specscope.store.buckets import CONTEXT, OUTPUT
 from specscope.store.roll import Roller, roll
 
@@ -256,22 +258,88 @@ def test_an_hour_forgets_the_replica_and_keeps_the_epoch(store):
         assert sum(row["emitted"] for row in mine) == sum(s.emitted for s in flat)
 
 
-def test_an_epoch_that_is_known_later_takes_its_rounds_along(store):
-    early = Traffic(seed=1, replica="r1")
-    other = Traffic(seed=2, replica="r2", started_at=early.started_at)
-    put(store, early, only={"round", "request_part", "request"})
-    roll(store, everything=True)
-    assert {row["epoch"] for row in rolled(store, "hour")} == {""}
-
-    put(store, early)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_rounds_move_to_the_epoch_of_their_boot_when_it_is_known(store, restarted):
+    late, other = Traffic(seed=1, pairs=3), Traffic(seed=2, replica="r2")
+    other = Traffic(seed=2, replica="r2", started_at=late.started_at)
+    put(store, late, only={"round", "request_part", "request"})
     put(store, other)
-    roll(store, everything=True)
+    roller = Roller(store)
+    roller.recover()
+    roller.tick(everything=True)
+    assert {row["epoch"] for row in rolled(store, "hour")} == {"", "e0"}
 
+    # A batch that brings no round, such as the one that says how the boot ended.
+    store.insert("boot", table("boot", [late.boot_row()]))
+    said = ledger_rows(late)[-1]
+    said |= {
+        "number": said["number"] + 1,
+        "first_seq": said["next_seq"],
+        "stored_at": time.time_ns(),
+    }
+    said |= dict.fromkeys(("rounds", "request_parts", "requests", "losses"), 0)
+    said |= dict.fromkeys(("first_at", "last_at", "admitted_at"))
+    store.insert("batch", table("batch", [said]))
+    if restarted:
+        roller = Roller(store)
+        roller.recover()
+    else:
+        roller.note([said])
+    done = roller.tick(everything=True)
+
+    assert done.blocks == len(blocks(late))
+    check_blocks(store, [late, other])
     by_epoch = Counter()
     for row in rolled(store, "hour"):
         by_epoch[row["epoch"]] += row["request_rounds"]
-    flat = [s for t in (early, other) for r in t.rounds for s in r.sequences]
+    flat = [s for t in (late, other) for r in t.rounds for s in r.sequences]
     assert by_epoch == {"": 0, "e0": len(flat)}
+    assert Roller(store).tick(everything=True) == (0, 0, 0)
+
+
+def check_blocks(store, traffics):
+    """Blocks as the evaluator reads them, against rounds and requests one by one."""
+    times, parts, classes = {}, Counter(), Counter()
+    for t in traffics:
+        for (pair, arm), rounds in blocks(t).items():
+            flat = [s for r in rounds for s in r.sequences]
+            times[t.epoch, t.replica, pair, arm] = (
+                len(rounds),
+                len(flat),
+                len({s.request for s in flat}),
+            )
+            for s in flat:
+                parts[t.epoch, t.replica, pair, arm, s.class_, s.k] += 1
+        for request in t.requests_ended:
+            classes[t.epoch, t.replica, request["pair"], request["arm"], request["class"]] += 1
+    key = itemgetter("epoch", "replica", "pair", "arm")
+    rows = store.rows(queries.blocks())
+    assert {
+        key(row): (row["rounds"], row["request_rounds"], row["requests"]) for row in rows
+    } == times
+    assert len(rows) == len(times)
+    counted = Counter()
+    for row in store.rows(queries.block_parts()):
+        counted[*key(row), row["class"], row["k"]] += row["request_rounds"]
+    assert counted == parts
+    rows = store.rows(queries.block_classes())
+    assert Counter({(*key(row), row["class"]): row["requests"] for row in rows}) == classes
+    pooled = store.rows(queries.pooled_blocks())
+    assert sum(row["rounds"] for row in pooled) == sum(rounds for rounds, *_ in times.values())
+    assert sum(row["merged"] for row in pooled) == len(times)
+
+
+def test_a_cell_that_a_slower_service_brings_afterwards_is_emptied(store):
+    put(store, Traffic())
+    roll(store, everything=True)
+    truth = rolled(store, "hour")
+    older = "SELECT * REPLACE ('' AS epoch, version - 1 AS version) FROM hour FINAL"
+    store.command(f"INSERT INTO hour {older}")
+    assert len(rolled(store, "hour")) == 2 * len(truth)
+
+    store.command(rollup_sql.HOUR_LEFT, {"from": 0, "to": 2 * time.time_ns()})
+
+    assert [row for row in rolled(store, "hour") if row["request_rounds"]] == truth
 
 
 def test_rolling_again_changes_nothing(store):
