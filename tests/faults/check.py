@@ -10,7 +10,8 @@ boot up to its known end is stored once with its values, or in exactly one count
 - a loss of `round`, `request` or `request_part` counts rows of one batch, and that batch lacks
   exactly so many;
 - a batch that the disk of the spool lost together with the knowledge of its beginning has no
-  count: it is the hole that the ledger has there, and a loss names that batch.
+  count: it is the hole that the ledger has there, and a loss names that batch. An earlier sidecar
+  names none: each such loss explains one hole, before a batch that is empty.
 
 What nobody can know is where the records of a killed engine end: those that it had not written
 yet. The known end is then where `tail_unknown` begins; the rest is at most UNWRITTEN records,
@@ -107,6 +108,7 @@ class Boot:
         }
         self.starts = sorted((b[0], number) for number, b in self.batches.items() if b[1] > b[0])
         self.whole, self.within, self.holes, self.tail = [], [], set(), None
+        self.nameless_holes = 0
         for table, reason, first, count, number in self.select(
             "table, reason, first_seq, count, number", "loss"
         ):
@@ -117,6 +119,8 @@ class Boot:
                 self.tail = first if self.tail is None else min(first, self.tail)
             elif reason == "fault":
                 self.wrong("its hook detached itself")
+            elif table == "ring" and count is None and number is None:
+                self.nameless_holes += 1
             elif table == "ring" and count is None:
                 self.holes.add(number)
             elif table == "ring":
@@ -146,7 +150,9 @@ class Boot:
         self.hole_seqs = set()
         for number in numbers:
             first, following = self.batches[number][:2]
-            if first > after and number in self.holes:
+            nameless = number not in self.holes and first == following and self.nameless_holes > 0
+            if first > after and (nameless or number in self.holes):
+                self.nameless_holes -= nameless
                 self.hole_seqs |= set(range(after, first))
                 self.counts["hole_records"] += first - after
             elif first != after:
