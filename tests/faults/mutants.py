@@ -34,6 +34,9 @@ MUTANTS = {
     "service_counts_lost_the_requests_it_stores": Mutant(
         kinds("kill_service", "cut_spool", "damage_spool"), 24, pace_s=2.0
     ),
+    "service_counts_lost_the_rows_it_refuses": Mutant(
+        kinds("kill_service", "step_service"), 24, pace_s=2.0
+    ),
     "agent_loses_a_batch": Mutant(kinds("cut")),
     "agent_deletes_what_it_sends": Mutant(kinds("cut", "kill_service"), 6, pace_s=3.0),
     "agent_hides_gaps": Mutant(kinds("cut_ring"), 6, pace_s=2.0),
@@ -199,6 +202,24 @@ def service_counts_lost_the_requests_it_stores():
         insert(self, table, rows, token)
 
     overlap._between = without_requests
+    Store.insert = inserted
+
+
+def service_counts_lost_the_rows_it_refuses():
+    """The store is not asked for refused rows. Kills come between rows and ledger."""
+    import time
+
+    from specscope.service.overlap import Overlap
+    from specscope.store.connection import Store
+
+    insert = Store.insert
+
+    def inserted(self, table, rows, token=""):
+        if table == "batch":
+            time.sleep(3.0)
+        insert(self, table, rows, token)
+
+    Overlap._meet_refused = lambda self, table, batches: None
     Store.insert = inserted
 
 
