@@ -66,7 +66,7 @@ async def _agent(port: int, replica: str, shared: list[dict[str, Any]], start: f
 
     async def up() -> Any:
         nonlocal late
-        yield wire.FromAgent(hello=wire.Hello(schema_version=1, sources=[source]))
+        yield wire.FromAgent(hello=wire.Hello(schema_version=1, sources=[source], takes_acks=True))
         for number, rows in enumerate(shared, start=1):
             batch = wire_batch(number, _of(replica, rows), replica, ROUNDS)
             due = start + PERIOD_S * number
@@ -79,8 +79,8 @@ async def _agent(port: int, replica: str, shared: list[dict[str, Any]], start: f
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
         acknowledged = 0
         async for message in TelemetryStub(channel).Publish(up()):
-            acknowledged += message.HasField("ack")
-            assert not message.ack.refused_rows
+            acknowledged += len(message.acks.acks)
+            assert not any(ack.refused_rows for ack in message.acks.acks)
     assert acknowledged == len(shared), acknowledged
     return late
 

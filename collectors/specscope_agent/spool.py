@@ -142,11 +142,11 @@ class Spool:
             lane.entries[number].sent = True
             return batch
 
-    def acknowledge(self, source: Source, number: int) -> None:
-        """Delete an acknowledged batch. Raises SpoolError."""
+    def acknowledge(self, source: Source, numbers: Sequence[int]) -> None:
+        """Delete batches that the store has. Raises SpoolError."""
         with self.changed, self._named("written"):
             if lane := self._lanes.get(source):
-                lane.acknowledge([number])
+                lane.acknowledge(numbers)
 
     def resume(self, source: Source, number: int, next_seq: int) -> None:
         """Delete the batches of a source up to the store's last number.

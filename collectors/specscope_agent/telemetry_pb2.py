@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cspecscope/v1/telemetry.proto\x12\x0cspecscope.v1\"\x80\x01\n\tFromAgent\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.specscope.v1.HelloH\x00\x12$\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x13.specscope.v1.BatchH\x00\x12\x12\n\x05\x63heck\x18\x0f \x01(\x07H\x01\x88\x01\x01\x42\t\n\x07messageB\x08\n\x06_check\"\xa8\x01\n\x0b\x46romService\x12&\n\x06resume\x18\x01 \x01(\x0b\x32\x14.specscope.v1.ResumeH\x00\x12 \n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x11.specscope.v1.AckH\x00\x12&\n\x06policy\x18\x03 \x01(\x0b\x32\x14.specscope.v1.PolicyH\x00\x12\x12\n\x05\x63heck\x18\x0f \x01(\x07H\x01\x88\x01\x01\x42\t\n\x07messageB\x08\n\x06_check\"\'\n\x06Source\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12\x0c\n\x04\x62oot\x18\x02 \x01(\t\"m\n\x05Hello\x12\x15\n\ragent_version\x18\x01 \x01(\t\x12\x16\n\x0eschema_version\x18\x02 \x01(\r\x12%\n\x07sources\x18\x03 \x03(\x0b\x32\x14.specscope.v1.Source\x12\x0e\n\x06policy\x18\x04 \x01(\r\"R\n\x08Position\x12$\n\x06source\x18\x01 \x01(\x0b\x32\x14.specscope.v1.Source\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x10\n\x08next_seq\x18\x03 \x01(\x04\"3\n\x06Resume\x12)\n\tpositions\x18\x01 \x03(\x0b\x32\x16.specscope.v1.Position\"\x87\x01\n\x05\x42\x61tch\x12$\n\x06source\x18\x01 \x01(\x0b\x32\x14.specscope.v1.Source\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x11\n\tfirst_seq\x18\x03 \x01(\x04\x12\x10\n\x08next_seq\x18\x04 \x01(\x04\x12#\n\x06tables\x18\x05 \x03(\x0b\x32\x13.specscope.v1.Table\"$\n\x05Table\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x61rrow\x18\x02 \x01(\x0c\"Q\n\x03\x41\x63k\x12$\n\x06source\x18\x01 \x01(\x0b\x32\x14.specscope.v1.Source\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x14\n\x0crefused_rows\x18\x03 \x01(\x04\"4\n\x06Policy\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0c\n\x04json\x18\x02 \x01(\t\x12\x0c\n\x04note\x18\x03 \x01(\t\"\x19\n\x07\x41pplied\x12\x0e\n\x06number\x18\x01 \x01(\r\"\x16\n\x06Replay\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x18\n\x04Kept\x12\x10\n\x08verdicts\x18\x01 \x01(\r2\xb6\x01\n\tTelemetry\x12\x41\n\x07Publish\x12\x17.specscope.v1.FromAgent\x1a\x19.specscope.v1.FromService(\x01\x30\x01\x12\x34\n\x05\x41pply\x12\x14.specscope.v1.Policy\x1a\x15.specscope.v1.Applied\x12\x30\n\x04Keep\x12\x14.specscope.v1.Replay\x1a\x12.specscope.v1.Keptb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cspecscope/v1/telemetry.proto\x12\x0cspecscope.v1\"\x80\x01\n\tFromAgent\x12$\n\x05hello\x18\x01 \x01(\x0b\x32\x13.specscope.v1.HelloH\x00\x12$\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x13.specscope.v1.BatchH\x00\x12\x12\n\x05\x63heck\x18\x0f \x01(\x07H\x01\x88\x01\x01\x42\t\n\x07messageB\x08\n\x06_check\"\xcc\x01\n\x0b\x46romService\x12&\n\x06resume\x18\x01 \x01(\x0b\x32\x14.specscope.v1.ResumeH\x00\x12 \n\x03\x61\x63k\x18\x02 \x01(\x0b\x32\x11.specscope.v1.AckH\x00\x12&\n\x06policy\x18\x03 \x01(\x0b\x32\x14.specscope.v1.PolicyH\x00\x12\"\n\x04\x61\x63ks\x18\x04 \x01(\x0b\x32\x12.specscope.v1.AcksH\x00\x12\x12\n\x05\x63heck\x18\x0f \x01(\x07H\x01\x88\x01\x01\x42\t\n\x07messageB\x08\n\x06_check\"\'\n\x06Source\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12\x0c\n\x04\x62oot\x18\x02 \x01(\t\"\x81\x01\n\x05Hello\x12\x15\n\ragent_version\x18\x01 \x01(\t\x12\x16\n\x0eschema_version\x18\x02 \x01(\r\x12%\n\x07sources\x18\x03 \x03(\x0b\x32\x14.specscope.v1.Source\x12\x0e\n\x06policy\x18\x04 \x01(\r\x12\x12\n\ntakes_acks\x18\x05 \x01(\x08\"R\n\x08Position\x12$\n\x06source\x18\x01 \x01(\x0b\x32\x14.specscope.v1.Source\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x10\n\x08next_seq\x18\x03 \x01(\x04\"3\n\x06Resume\x12)\n\tpositions\x18\x01 \x03(\x0b\x32\x16.specscope.v1.Position\"\x87\x01\n\x05\x42\x61tch\x12$\n\x06source\x18\x01 \x01(\x0b\x32\x14.specscope.v1.Source\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x11\n\tfirst_seq\x18\x03 \x01(\x04\x12\x10\n\x08next_seq\x18\x04 \x01(\x04\x12#\n\x06tables\x18\x05 \x03(\x0b\x32\x13.specscope.v1.Table\"$\n\x05Table\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x61rrow\x18\x02 \x01(\x0c\"Q\n\x03\x41\x63k\x12$\n\x06source\x18\x01 \x01(\x0b\x32\x14.specscope.v1.Source\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x14\n\x0crefused_rows\x18\x03 \x01(\x04\"\'\n\x04\x41\x63ks\x12\x1f\n\x04\x61\x63ks\x18\x01 \x03(\x0b\x32\x11.specscope.v1.Ack\"4\n\x06Policy\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0c\n\x04json\x18\x02 \x01(\t\x12\x0c\n\x04note\x18\x03 \x01(\t\"\x19\n\x07\x41pplied\x12\x0e\n\x06number\x18\x01 \x01(\r\"\x16\n\x06Replay\x12\x0c\n\x04json\x18\x01 \x01(\t\"\x18\n\x04Kept\x12\x10\n\x08verdicts\x18\x01 \x01(\r2\xb6\x01\n\tTelemetry\x12\x41\n\x07Publish\x12\x17.specscope.v1.FromAgent\x1a\x19.specscope.v1.FromService(\x01\x30\x01\x12\x34\n\x05\x41pply\x12\x14.specscope.v1.Policy\x1a\x15.specscope.v1.Applied\x12\x30\n\x04Keep\x12\x14.specscope.v1.Replay\x1a\x12.specscope.v1.Keptb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,29 +34,31 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FROMAGENT']._serialized_start=47
   _globals['_FROMAGENT']._serialized_end=175
   _globals['_FROMSERVICE']._serialized_start=178
-  _globals['_FROMSERVICE']._serialized_end=346
-  _globals['_SOURCE']._serialized_start=348
-  _globals['_SOURCE']._serialized_end=387
-  _globals['_HELLO']._serialized_start=389
-  _globals['_HELLO']._serialized_end=498
-  _globals['_POSITION']._serialized_start=500
-  _globals['_POSITION']._serialized_end=582
-  _globals['_RESUME']._serialized_start=584
-  _globals['_RESUME']._serialized_end=635
-  _globals['_BATCH']._serialized_start=638
-  _globals['_BATCH']._serialized_end=773
-  _globals['_TABLE']._serialized_start=775
-  _globals['_TABLE']._serialized_end=811
-  _globals['_ACK']._serialized_start=813
-  _globals['_ACK']._serialized_end=894
-  _globals['_POLICY']._serialized_start=896
-  _globals['_POLICY']._serialized_end=948
-  _globals['_APPLIED']._serialized_start=950
-  _globals['_APPLIED']._serialized_end=975
-  _globals['_REPLAY']._serialized_start=977
-  _globals['_REPLAY']._serialized_end=999
-  _globals['_KEPT']._serialized_start=1001
-  _globals['_KEPT']._serialized_end=1025
-  _globals['_TELEMETRY']._serialized_start=1028
-  _globals['_TELEMETRY']._serialized_end=1210
+  _globals['_FROMSERVICE']._serialized_end=382
+  _globals['_SOURCE']._serialized_start=384
+  _globals['_SOURCE']._serialized_end=423
+  _globals['_HELLO']._serialized_start=426
+  _globals['_HELLO']._serialized_end=555
+  _globals['_POSITION']._serialized_start=557
+  _globals['_POSITION']._serialized_end=639
+  _globals['_RESUME']._serialized_start=641
+  _globals['_RESUME']._serialized_end=692
+  _globals['_BATCH']._serialized_start=695
+  _globals['_BATCH']._serialized_end=830
+  _globals['_TABLE']._serialized_start=832
+  _globals['_TABLE']._serialized_end=868
+  _globals['_ACK']._serialized_start=870
+  _globals['_ACK']._serialized_end=951
+  _globals['_ACKS']._serialized_start=953
+  _globals['_ACKS']._serialized_end=992
+  _globals['_POLICY']._serialized_start=994
+  _globals['_POLICY']._serialized_end=1046
+  _globals['_APPLIED']._serialized_start=1048
+  _globals['_APPLIED']._serialized_end=1073
+  _globals['_REPLAY']._serialized_start=1075
+  _globals['_REPLAY']._serialized_end=1097
+  _globals['_KEPT']._serialized_start=1099
+  _globals['_KEPT']._serialized_end=1123
+  _globals['_TELEMETRY']._serialized_start=1126
+  _globals['_TELEMETRY']._serialized_end=1308
 # @@protoc_insertion_point(module_scope)

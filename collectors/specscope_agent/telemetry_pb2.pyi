@@ -17,16 +17,18 @@ class FromAgent(_message.Message):
     def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., batch: _Optional[_Union[Batch, _Mapping]] = ..., check: _Optional[int] = ...) -> None: ...
 
 class FromService(_message.Message):
-    __slots__ = ("resume", "ack", "policy", "check")
+    __slots__ = ("resume", "ack", "policy", "acks", "check")
     RESUME_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    ACKS_FIELD_NUMBER: _ClassVar[int]
     CHECK_FIELD_NUMBER: _ClassVar[int]
     resume: Resume
     ack: Ack
     policy: Policy
+    acks: Acks
     check: int
-    def __init__(self, resume: _Optional[_Union[Resume, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., policy: _Optional[_Union[Policy, _Mapping]] = ..., check: _Optional[int] = ...) -> None: ...
+    def __init__(self, resume: _Optional[_Union[Resume, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., policy: _Optional[_Union[Policy, _Mapping]] = ..., acks: _Optional[_Union[Acks, _Mapping]] = ..., check: _Optional[int] = ...) -> None: ...
 
 class Source(_message.Message):
     __slots__ = ("replica", "boot")
@@ -37,16 +39,18 @@ class Source(_message.Message):
     def __init__(self, replica: _Optional[str] = ..., boot: _Optional[str] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("agent_version", "schema_version", "sources", "policy")
+    __slots__ = ("agent_version", "schema_version", "sources", "policy", "takes_acks")
     AGENT_VERSION_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    TAKES_ACKS_FIELD_NUMBER: _ClassVar[int]
     agent_version: str
     schema_version: int
     sources: _containers.RepeatedCompositeFieldContainer[Source]
     policy: int
-    def __init__(self, agent_version: _Optional[str] = ..., schema_version: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., policy: _Optional[int] = ...) -> None: ...
+    takes_acks: bool
+    def __init__(self, agent_version: _Optional[str] = ..., schema_version: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., policy: _Optional[int] = ..., takes_acks: _Optional[bool] = ...) -> None: ...
 
 class Position(_message.Message):
     __slots__ = ("source", "number", "next_seq")
@@ -95,6 +99,12 @@ class Ack(_message.Message):
     number: int
     refused_rows: int
     def __init__(self, source: _Optional[_Union[Source, _Mapping]] = ..., number: _Optional[int] = ..., refused_rows: _Optional[int] = ...) -> None: ...
+
+class Acks(_message.Message):
+    __slots__ = ("acks",)
+    ACKS_FIELD_NUMBER: _ClassVar[int]
+    acks: _containers.RepeatedCompositeFieldContainer[Ack]
+    def __init__(self, acks: _Optional[_Iterable[_Union[Ack, _Mapping]]] = ...) -> None: ...
 
 class Policy(_message.Message):
     __slots__ = ("number", "json", "note")

@@ -12,7 +12,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,20 +149,29 @@ class Uplink:
             self.counts.streams += 1
             self.counts.connected = True
         elif kind == "ack":
-            source = Source(answer.ack.source.replica, answer.ack.source.boot)
-            if (source, answer.ack.number) not in session.unacknowledged:
-                return  # of what was not sent, or twice: nothing is deleted for it
-            self._spool.acknowledge(source, answer.ack.number)
-            self.counts.acknowledged += 1
-            self.counts.refused_rows += answer.ack.refused_rows
+            self._acknowledged(session, [answer.ack])
+        elif kind == "acks":
+            self._acknowledged(session, answer.acks.acks)
         elif kind == "policy":
             self._take_policy(answer.policy)
         with self._spool.changed:
-            if kind == "resume":
-                session.resumed = True
-            elif kind == "ack":
-                session.unacknowledged.discard((source, answer.ack.number))
+            session.resumed |= kind == "resume"
             self._spool.changed.notify_all()
+
+    def _acknowledged(self, session: _Session, acks: Iterable[wire.Ack]) -> None:
+        """Delete batches that the store has; nothing for what was not sent, or came twice."""
+        numbers: dict[Source, list[int]] = {}
+        for ack in acks:
+            source = Source(ack.source.replica, ack.source.boot)
+            with self._spool.changed:
+                if (source, ack.number) not in session.unacknowledged:
+                    continue
+                session.unacknowledged.remove((source, ack.number))
+            numbers.setdefault(source, []).append(ack.number)
+            self.counts.refused_rows += ack.refused_rows
+        for source, some in numbers.items():
+            self._spool.acknowledge(source, some)
+            self.counts.acknowledged += len(some)
 
     def _take_policy(self, policy: wire.Policy) -> None:
         if self._security.trusts(self._address):
@@ -183,6 +192,7 @@ class Uplink:
                 schema_version=SCHEMA_VERSION,
                 sources=[wire.Source(**source._asdict()) for source in session.sources],
                 policy=self._policy(),
+                takes_acks=True,
             )
         )
         while chosen := self._next(session):

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -73,14 +73,21 @@ class Stream:
         self.sources: frozenset[Source] = frozenset()
         """Those of its Hello; it ships for no other."""
         self.greeted = False
+        self.takes_acks = False
+        """Whether several acknowledgements may come in one message."""
         self.down: asyncio.Queue[Any] = asyncio.Queue()
         self.pace = Pace(MESSAGES_S, MESSAGES_BURST)
         self.open = 0
         self.reading = True
 
-    def answer(self, message: Any) -> None:
-        self.open -= 1
-        self.down.put_nowait(message)
+    def answer(self, acks: Sequence[Any]) -> None:
+        """Acknowledge batches."""
+        self.open -= len(acks)
+        if self.takes_acks:
+            self.down.put_nowait(wire.FromService(acks=wire.Acks(acks=acks)))
+        else:
+            for ack in acks:
+                self.down.put_nowait(wire.FromService(ack=ack))
         self._end_if_done()
 
     async def heard(self) -> None:
@@ -124,6 +131,10 @@ class Ingest:
         self._writing: Counter[Source] = Counter()
         self._drained = asyncio.Event()
         """Set, and replaced, when the writer holds nothing more of a source."""
+        self._done: deque[tuple[Admitted, int, Stream]] = deque()
+        """Batches that are stored, the room that they took, and who waits to hear of it."""
+        self._waking = False
+        """Whether the loop was told to look at them."""
         self._open = 0
         self._open_of: Counter[Grant] = Counter()
         self._policy: Any = None
@@ -241,7 +252,7 @@ class Ingest:
     async def _hello(self, hello: Any, stream: Stream) -> None:
         if stream.greeted:
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "a second Hello")
-        stream.greeted = True
+        stream.greeted, stream.takes_acks = True, hello.takes_acks
         sources = named(hello.sources, stream.grant)
         self._bind(stream, sources)  # from here on the stream before hands nothing to the writer
         await self._written(sources)
@@ -277,7 +288,7 @@ class Ingest:
         # One that goes further than what is held was never stored, whatever its number.
         if batch.number <= held.number and batch.next_seq <= held.next_seq:
             self._metrics.repeated_batches.inc()
-            stream.answer(_ack(source, batch.number, 0))
+            stream.answer([_ack(source, batch.number, 0)])
             return
         wired = batch.ByteSize()
         # A thread costs more than the headers of a small batch take.
@@ -294,12 +305,30 @@ class Ingest:
         loop = asyncio.get_running_loop()
         self._writing[source] += 1
         self._admission.offer(
-            batch,
-            claimed,
-            lambda admitted: loop.call_soon_threadsafe(self._answer, admitted, size, stream),
+            batch, claimed, lambda admitted: self._note_done(loop, (admitted, size, stream))
         )
 
-    def _answer(self, batch: Admitted, size: int, stream: Stream) -> None:
+    def _note_done(
+        self, loop: asyncio.AbstractEventLoop, done: tuple[Admitted, int, Stream]
+    ) -> None:
+        """Called from the writer's thread, which stores many batches at once: the loop is woken
+        once for all that it has not looked at."""
+        self._done.append(done)
+        if not self._waking:
+            self._waking = True
+            loop.call_soon_threadsafe(self._answer_done)
+
+    def _answer_done(self) -> None:
+        self._waking = False  # first: what is added from now on wakes the loop again
+        acks: dict[Stream, list[Any]] = {}
+        while self._done:
+            batch, size, stream = self._done.popleft()
+            acks.setdefault(stream, []).append(self._account(batch, size))
+        for stream, some in acks.items():
+            stream.answer(some)
+
+    def _account(self, batch: Admitted, size: int) -> Any:
+        """Count a batch that is stored, and give its room back. Returns its acknowledgement."""
         self._room.free(size)
         self._writing[batch.source] -= 1
         if not self._writing[batch.source]:
@@ -314,7 +343,7 @@ class Ingest:
         held = self._stored.get(batch.source, NOWHERE)
         if batch.source in self._shipping and batch.number == held.number + 1:
             self._stored[batch.source] = Position(batch.number, batch.next_seq)
-        stream.answer(_ack(batch.source, batch.number, refused))
+        return _ack(batch.source, batch.number, refused)
 
 
 def _gone() -> Refused:
@@ -327,7 +356,7 @@ def _taken(source: Source) -> Refused:
 
 def _ack(source: Source, number: int, refused: int) -> Any:
     at = wire.Source(replica=source.replica, boot=source.boot)
-    return wire.FromService(ack=wire.Ack(source=at, number=number, refused_rows=refused))
+    return wire.Ack(source=at, number=number, refused_rows=refused)
 
 
 def _wired(found: Iterable[tuple[Source, Position]]) -> list[Any]:

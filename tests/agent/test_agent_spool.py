@@ -87,7 +87,7 @@ def test_the_cursor_survives_when_everything_is_acknowledged(folder, spool):
     fill(spool, 2)
     cursor = spool.newest(SOURCE).cursor
     for number in (2, 1):
-        spool.acknowledge(SOURCE, number)
+        spool.acknowledge(SOURCE, [number])
     spool.close()
 
     again = Spool.open(folder, LARGE)
@@ -131,7 +131,7 @@ def test_a_spoilt_batch_at_the_head_is_a_loss_even_if_its_size_is_not_known(
 ):
     fill(spool, 5)
     for number in range(1, acknowledged + 1):
-        spool.acknowledge(SOURCE, number)
+        spool.acknowledge(SOURCE, [number])
     spool.close()
     batch_files(folder)[0].write_bytes(b"")
 
@@ -236,7 +236,7 @@ def test_without_anything_left_to_drop_there_is_no_room_and_it_stays_bounded(fol
 
     assert 100_000 <= spool.disk_bytes <= 100_000 + 24_576
     for number in numbers(spool):
-        spool.acknowledge(SOURCE, number)
+        spool.acknowledge(SOURCE, [number])
     assert spool.has_room
     spool.close()
 
@@ -389,7 +389,7 @@ def test_a_full_disk_keeps_nothing_that_is_acknowledged(spool, folder, monkeypat
     with monkeypatch.context() as broken:
         broken.setattr("specscope_agent.batchfile.Path.open", full)
         for number in (1, 2):
-            spool.acknowledge(SOURCE, number)
+            spool.acknowledge(SOURCE, [number])
 
     assert batch_files(folder) == []
     spool.close()
@@ -450,7 +450,7 @@ def test_files_that_are_not_ours_stop_no_agent(folder, spool):
 def test_a_service_that_has_gone_back_in_time_gets_what_is_left_and_nothing_is_deleted(spool):
     fill(spool, 10)
     for number in range(1, 7):
-        spool.acknowledge(SOURCE, number)
+        spool.acknowledge(SOURCE, [number])
 
     spool.resume(SOURCE, 3, 31)
 
@@ -465,7 +465,7 @@ def test_a_damaged_first_batch_on_a_full_disk_is_said_and_acknowledged(spool, fo
         disk.setattr("specscope_agent.files.replace", full)
         first = spool.take(SOURCE, 1)
         again = spool.take(SOURCE, 1)
-        spool.acknowledge(SOURCE, 1)
+        spool.acknowledge(SOURCE, [1])
     (loss,) = decode(first.tables[0].arrow).to_pylist()
 
     assert (loss["reason"], loss["first_seq"], loss["count"]) == ("corrupt", 1, 10)
@@ -481,7 +481,7 @@ def test_a_damaged_batch_is_said_even_if_nothing_can_be_written(spool, folder, m
         disk.setattr("specscope_agent.files.replace", full)
         disk.setattr("specscope_agent.files.overwrite", full)
         first = spool.take(SOURCE, 1)
-        spool.acknowledge(SOURCE, 1)
+        spool.acknowledge(SOURCE, [1])
 
     assert decode(first.tables[0].arrow).to_pylist()[0]["count"] == 10
     assert numbers(spool) == [2, 3]
@@ -504,8 +504,8 @@ def test_losses_of_device_samples_in_batches_without_records_are_kept_apart(fold
 
 def test_what_is_kept_is_private(folder, spool):
     fill(spool, 2)
-    spool.acknowledge(SOURCE, 1)
-    spool.acknowledge(SOURCE, 2)
+    spool.acknowledge(SOURCE, [1])
+    spool.acknowledge(SOURCE, [2])
     fill(spool, 1)
 
     paths = [folder, *folder.rglob("*")]

@@ -194,6 +194,29 @@ def test_an_acknowledgement_of_what_was_not_sent_deletes_nothing(served, spool, 
     assert link.counts.acknowledged == 1
 
 
+def test_of_several_acknowledgements_in_a_message_each_deletes_its_batch_once(
+    served, spool, uplink
+):
+    other = Source("r1", "b1")
+    fill(spool, 4)
+    fill(spool, 2, other)
+    served.service.acknowledge.clear()
+    link = uplink()
+    until(lambda: len(served.service.received) == 6)
+    session = _Session(spool.sources)
+    session.unacknowledged = {(SOURCE, 1), (SOURCE, 2), (other, 1)}
+
+    acks = [
+        wire.Ack(source=wire.Source(**source._asdict()), number=number, refused_rows=3)
+        for source, number in ((SOURCE, 1), (other, 1), (SOURCE, 2), (SOURCE, 2), (SOURCE, 3))
+    ]
+    link._take(session, wire.FromService(acks=wire.Acks(acks=acks)))
+
+    assert (spool.waiting(SOURCE), spool.waiting(other)) == (2, 1)
+    assert not session.unacknowledged
+    assert (link.counts.acknowledged, link.counts.refused_rows) == (3, 9)
+
+
 def test_a_fault_on_the_way_is_said_and_tried_again(served, spool, uplink, caplog):
     served.service.policy = wire.Policy(number=4, json="{}")
     taken = []

@@ -132,7 +132,7 @@ class SpoolMachine(RuleBasedStateMachine):
     def acknowledge(self):
         first = self.spool.next_waiting(self.source, 0)
         if first in self.stored:
-            self.spool.acknowledge(self.source, first)
+            self.spool.acknowledge(self.source, [first])
 
     @rule()
     def resume(self):

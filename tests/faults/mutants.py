@@ -248,7 +248,7 @@ def agent_deletes_what_it_sends():
     def taken(self, source, number):
         batch = take(self, source, number)
         if batch is not None:
-            self.acknowledge(source, number)
+            self.acknowledge(source, [number])
         return batch
 
     Spool.take = taken

@@ -96,6 +96,18 @@ def test_a_batch_that_is_sent_again_is_acknowledged_and_stored_once(dsn):
     assert rows == len(traffic.rounds)
 
 
+@pytest.mark.parametrize("takes_acks", [False, True])
+def test_acknowledgements_share_a_message_if_the_sidecar_takes_that(dsn, takes_acks):
+    messages = Traffic().messages(records=10)
+
+    with service(dsn) as running_:
+        down = exchange(running_.port, messages, takes_acks=takes_acks)
+
+    assert acknowledged(down) == [message.number for message in messages]
+    said = [message for message in down if message.HasField("acks" if takes_acks else "ack")]
+    assert len(said) < len(messages) if takes_acks else len(said) == len(messages)
+
+
 def test_batches_of_many_sidecars_share_their_inserts(dsn, monkeypatch):
     sidecars = [Traffic(seed=i, replica=f"r{i}", pairs=1) for i in range(12)]
     due = sum(len(traffic.messages()) for traffic in sidecars)
