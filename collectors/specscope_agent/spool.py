@@ -143,7 +143,7 @@ class Spool:
             return batch
 
     def acknowledge(self, source: Source, numbers: Sequence[int]) -> None:
-        """Delete batches that the store has. Raises SpoolError."""
+        """Delete acknowledged batches. Raises SpoolError."""
         with self.changed, self._named("written"):
             if lane := self._lanes.get(source):
                 lane.acknowledge(numbers)

@@ -29,8 +29,8 @@ NUMBERED_BY = {"round": "seq", "request": "seq", "request_part": "first_seq"}
 
 
 class Met(NamedTuple):
-    """Rows of one table that an interrupted insert left in the store, and the least and the
-    greatest of their times; ns since 1970."""
+    """Rows of one table that an interrupted insert left in the store, with their earliest and
+    latest time; ns since 1970."""
 
     rows: int
     first_at: int
@@ -46,9 +46,9 @@ class Met(NamedTuple):
 
 @dataclass(slots=True)
 class RefusedRows:
-    """Rows of a batch that are not to be stored; an earlier attempt may have stored some of them.
+    """Refused rows of a batch; an interrupted attempt may have stored some of them.
 
-    rows: those that are nowhere, as far as is known
+    rows: those that the store lacks, as far as is known
     """
 
     loss: dict[str, Any]
@@ -68,7 +68,7 @@ class RefusedRows:
 
 @dataclass(slots=True)
 class Admitted:
-    """A batch as it will be stored: rows by table, and those that are refused."""
+    """A batch ready for the store: rows by table, and refused rows."""
 
     source: Source
     number: int
@@ -98,9 +98,9 @@ class Admitted:
         now: int,
         rows: pa.Table | None = None,
     ) -> None:
-        """Count rows that will not be stored, and leave a loss in their place.
+        """Count refused rows, and add a loss for them.
 
-        rows: they themselves, if they may be in the store already
+        rows: the rows, if an interrupted attempt may have stored them
         """
         self.refused += count or 1
         self.refusals[reason] = self.refusals.get(reason, 0) + (count or 1)
@@ -124,7 +124,7 @@ class Admitted:
         self.refuse(table, "refused", rows.num_rows, detail, None, now, rows)
 
     def refuse_all(self, detail: str, now: int) -> None:
-        """Give up all records of the batch, which cannot be read at all."""
+        """Refuse all records of a batch that cannot be read."""
         count = self.next_seq - self.first_seq or None
         self.refuse("ring", "refused", count, detail, self.first_seq, now)
 
@@ -135,7 +135,7 @@ class Admitted:
         self.tables["loss"] = added if before is None else pa.concat_tables([before, added])
 
     def losses(self) -> pa.Table | None:
-        """Rows of `loss`, those of refused rows included; None if there is none."""
+        """Rows of `loss`, also for refused rows; None if there is none."""
         refused = [one.as_loss() for one in self.doubtful if one.rows.num_rows]
         rows = self.tables.get("loss")
         if not refused:
@@ -144,7 +144,7 @@ class Admitted:
         return pa.concat_tables(tables if rows is None else [rows, *tables])
 
     def ledger(self, now: int) -> dict[str, Any]:
-        """The row that says that the store has all of it; counts are of rows stored."""
+        """The ledger's row of this batch; it counts stored rows."""
         losses = self.losses()
         counts = {
             column: (self.tables[table].num_rows if table in self.tables else 0)
@@ -282,7 +282,7 @@ def _within_time(admitted: Admitted, table: str, rows: pa.Table, now: int) -> pa
 
 
 def ends_of(times: Any) -> tuple[int, int]:
-    """The least and the greatest of some times, in ns."""
+    """The earliest and the latest of some times, in ns."""
     ends = pc.min_max(times)
     return ends["min"].value, ends["max"].value
 

@@ -1,12 +1,12 @@
-"""Batches that come again: what the store has of them already is neither lost nor counted twice.
+"""Remove rows and records that the store has from losses.
 
-A service that ends between its inserts leaves rows and losses that no batch of the ledger names.
-The sidecar sends that batch again. By then its disk may have damaged the batch, and it sends a loss
-in its place. Or the service may refuse rows that it took before, after a step of its clock for
-instance. The rows that are stored stand, and losses are cut to the rest.
+A service that ends between two inserts leaves rows and losses that no batch of the ledger names.
+Then the sidecar sends the batch again. If its disk has damaged the batch meanwhile, it sends a loss
+instead. If the service's clock was stepped, the service refuses rows that it stored before. The
+stored rows stay, and losses are reduced to the other rows.
 
-Request parts are stored before the rounds that they are made of: a stored round always has its
-parts. No loss by record numbers counts them.
+Rows of request parts have no record number, and no loss by record numbers counts them. They are
+stored before their rounds, so a stored round always has its parts.
 """
 
 from __future__ import annotations
@@ -106,20 +106,20 @@ Key = tuple[Any, ...]
 
 
 class Overlap:
-    """Asks the store what it has of batches that the ledger does not name."""
+    """Finds rows and losses that the store has of batches without a row of the ledger."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: set[Source] = set()
-        """Boots whose unfinished batches were asked for; this service itself leaves none behind."""
+        """Boots whose unfinished batches were looked up; this service leaves none behind."""
         self._left: dict[tuple[Source, int], list[Row]] = {}
-        """Losses of unfinished batches, until those are stored."""
+        """Losses of unfinished batches, until these batches are stored."""
 
     def settle(self, batches: Sequence[Admitted]) -> None:
-        """Cut the losses of batches to what is nowhere; their other rows are stored by now.
+        """Reduce the losses of batches, whose other rows are stored, to what the store lacks.
 
-        A batch that meets rows accounts for them: its row of the ledger counts them and covers
-        their times. Doing it twice changes nothing. Raises StoreError.
+        The ledger's row of such a batch counts the stored rows and covers their times. A second
+        call changes nothing. Raises StoreError.
         """
         for table in KEYS:
             self._meet_refused(table, batches)
@@ -130,7 +130,7 @@ class Overlap:
             self._take_back(batch)
 
     def _meet_refused(self, table: str, batches: Sequence[Admitted]) -> None:
-        """Take refused rows of a table that are stored out of those that are lost."""
+        """Remove stored rows of a table from the refused ones."""
         doubtful = [
             (batch, refused)
             for batch in batches
@@ -149,7 +149,7 @@ class Overlap:
                 _meet_stored(batch, refused, stored)
 
     def _meet_damaged(self, batch: Admitted) -> None:
-        """Take records that are stored out of losses that name records."""
+        """Remove stored records from losses by record numbers."""
         losses = batch.tables.get("loss")
         if losses is None or batch.cut:
             return
@@ -177,7 +177,7 @@ class Overlap:
         batch.cut = True
 
     def _ask_for_left(self, batches: Sequence[Admitted]) -> None:
-        """Learn of the losses that an interrupted attempt has left, once a boot."""
+        """Look up the losses that an interrupted attempt has left, once per boot."""
         first: dict[Source, int] = {}
         for batch in batches:
             if batch.source not in self._known:
@@ -195,8 +195,10 @@ class Overlap:
         self._known |= first.keys()
 
     def _take_back(self, batch: Admitted) -> None:
-        """Void losses that an earlier attempt at this batch has left, and this one does not have:
-        its rows may be fit by now, or its sidecar's disk has lost more."""
+        """Set losses to 0 that an earlier attempt has left and this batch does not have.
+
+        The service accepts its rows now, or the sidecar's disk has lost more of it.
+        """
         left = self._left.pop((batch.source, batch.number), [])
         if not left:
             return
@@ -214,7 +216,7 @@ class Overlap:
 
 
 def _stored(store: Store, table: str, rows: pa.Table) -> dict[Key, int]:
-    """Keys of these rows that the store has, each with the newest record number under it."""
+    """The keys of these rows that the store has, each with its highest record number."""
     time, sought = LAYOUTS[table].time, SOUGHT[table]
     as_ns = {time: f"toUnixTimestamp64Nano({time})"}
     keys = {f"key_{i}": as_ns.get(key, key) for i, key in enumerate(KEYS[table])}
@@ -241,7 +243,7 @@ def _stored(store: Store, table: str, rows: pa.Table) -> dict[Key, int]:
 
 
 def _meet_stored(batch: Admitted, refused: RefusedRows, stored: Mapping[Key, int]) -> None:
-    """Take rows out of those that are lost, and meet them."""
+    """Remove stored rows from the refused ones, and count them as met."""
     table, rows = refused.loss["table"], refused.rows
     keys = zip(*(_plain(rows.column(column)).to_pylist() for column in KEYS[table]), strict=True)
     # The end of a request takes the place of its admission.
@@ -286,7 +288,7 @@ def _between(store: Store, sql: str, batch: Admitted, losses: Sequence[Row]) -> 
 
 
 def _apart(runs: Sequence[Row]) -> list[Row]:
-    """Runs in ascending order, each without what the ones before have."""
+    """Runs in ascending order; none contains a number of an earlier one."""
     apart: list[Row] = []
     end = 0
     for run in sorted(runs, key=itemgetter("first")):
@@ -297,7 +299,7 @@ def _apart(runs: Sequence[Row]) -> list[Row]:
 
 
 def _without(loss: Row, runs: Sequence[Row], met: dict[str, Met]) -> list[Row]:
-    """The pieces of a loss between the runs, which ascend; rows in it of the runs are met."""
+    """The pieces of a loss outside the runs, which ascend; records inside are counted as met."""
     pieces: list[Row] = []
     begin, after = loss["first_seq"], _after(loss)
     for run in runs[bisect_right(runs, begin, key=itemgetter("after")) :]:

@@ -62,10 +62,10 @@ class Roller:
             self._came += rows
 
     def recover(self) -> None:
-        """Note every batch that the ledger has and the rollups do not count, and what they count
-        under no epoch although it is known.
+        """Note every batch of the ledger that the rollups do not count, and what they count without
+        an epoch that is known by now.
 
-        Raises StoreError; repeating it changes nothing.
+        Raises StoreError; a second call changes nothing.
         """
         sources, steady = ledger.behind(self._store), time.monotonic_ns()
         self._note(self._from_ledger(sources), steady)
