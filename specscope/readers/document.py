@@ -47,6 +47,10 @@ _ABRIDGED = re.compile(r"([\[{])\s*(?:\.\.\.|…)\s*([\]}])")
 _NAME = re.compile(r"[^\w .=+:,()%-]+")
 
 
+_RESULT = re.compile(r"^\s{0,8}={3,40} Serving Benchmark Result ={3,40}\s*$")
+_RESULT_ENDS = "="
+"""A client's print ends with a line of such signs."""
+
 _NOTHING = Source("", b"", io.BytesIO())
 
 
@@ -65,6 +69,8 @@ def is_document(head: bytes) -> bool:
     if b"\0" in head[:4096] or (looks_like_json(head) and head.lstrip()[:2] != b"[!"):
         return False
     if _FENCED.search(head) or _RULED.search(head) or "┃".encode() in head:
+        return True
+    if head.count(b"= Serving Benchmark Result =") > 1:
         return True
     start = head[:LISTED_IN].decode("utf-8", "replace")
     prose = of_sentences(start.splitlines())
@@ -140,7 +146,15 @@ def _blocks(lines: list[str]) -> Iterator[tuple[list[str], list[str], bool]]:
     context: list[str] = []
     for place, line in enumerate(lines):
         match = _FENCE.match(line)
-        if match and not fence:
+        if _RESULT.match(line) and not fence:
+            yield [], block, False
+            fence, context, block = _RESULT_ENDS, context_above(lines, place), [line]
+        elif fence == _RESULT_ENDS:
+            block.append(line)
+            if line.strip() and not line.strip("= \t"):
+                yield context, block, True
+                fence, block = "", []
+        elif match and not fence:
             yield [], block, False
             fence, context, block = match.group(1), context_above(lines, place), []
         elif fence and match and match.group(1).startswith(fence) and not match.group(2):

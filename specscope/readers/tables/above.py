@@ -67,6 +67,21 @@ def headings_above(lines: Sequence[str], place: int) -> Iterator[str]:
         joined = bool(match) if lines[number].strip() else joined
 
 
+def legend(arms: Sequence[str], context: Sequence[str]) -> dict[str, str]:
+    """Arm to `A (plain decoding)`, if a line above explains each: `Config A: plain decoding`."""
+    found: dict[str, str] = {}
+    for arm in dict.fromkeys(arms):
+        key = re.escape(arm.strip(" ()"))
+        told = re.compile(
+            rf"^\W*(?:\w+ )?\(?{key}\)?\s?(?:[:=–—]|-\s)\s?(?P<said>.{{3,120}})$", re.I
+        )
+        lines = [match.group("said") for text in context if (match := told.match(text))]
+        if len(lines) != 1 or not key:
+            return {}
+        found[arm] = f"{arm} ({lines[0]})"
+    return found if len(found) > 1 else {}
+
+
 def cells_of_bars(line: str) -> list[str] | None:
     """The cells of a line with bars; None for any other."""
     if len(line) > LONGEST_ROW:

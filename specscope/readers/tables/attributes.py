@@ -31,7 +31,7 @@ _ATTRIBUTES = {
 }
 
 
-_DRAFTERS_NAME = re.compile(r"\bdraft(?:er)?(?: model)?\W+\S+", re.IGNORECASE)
+DRAFTERS_NAME = re.compile(r"\bdraft(?:er)?(?: model)?\W+\S+", re.IGNORECASE)
 """A drafter's own size says nothing of the model that it drafts for."""
 
 
@@ -61,7 +61,7 @@ def several(text: str) -> list[str]:
 def _attributes(ours: str, theirs: str) -> Iterator[tuple[str, set[str], set[str]]]:
     for kind, pattern in _ATTRIBUTES.items():
         if kind == "size":  # the last of them
-            ours, theirs = (_DRAFTERS_NAME.sub(" ", text) for text in (ours, theirs))
+            ours, theirs = (DRAFTERS_NAME.sub(" ", text) for text in (ours, theirs))
         a, b = (
             set(pattern.findall(text.lower().replace("_", " " if kind != "precision" else "_")))
             for text in (ours, theirs)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from specscope.readers.records import Arm, Finding, Record
 from specscope.readers.source import Source
 from specscope.readers.tables import headers
+from specscope.readers.tables.above import legend
 from specscope.readers.tables.arm_roles import Sign, decided, subject_is_speculation
 from specscope.readers.tables.cells import quantity, ratio_of, read
 from specscope.readers.tables.conditions import conditions_of, positions_of
@@ -178,6 +179,7 @@ class _Rows:
         self._input, self._table, self._schema, self._impossible = input, table, schema, impossible
         self.findings: list[Finding] = []
         arms = [row.get(schema.arm, "") for row in unfolded] if schema.arm else []
+        self._legend = legend(arms, table.context)
         self._classes = shared_rests([arm for arm in arms if arm]) if len(set(arms)) > 1 else {}
         head = table.said(schema.arm) if schema.arm else ""
         about = any(map(_ABOUT_DRAFTERS.search, [table.caption, *table.context[:3]]))
@@ -203,6 +205,7 @@ class _Rows:
         """The arm of a row, and its acceptance by position."""
         schema = self._schema
         arm = row.get(schema.arm, "") if schema.arm else self._above
+        arm = self._legend.get(arm, arm)
         metrics, spreads = self._metrics(row, line)
         positions = positions_of(schema, row)
         k, k_text = self._k(row, metrics)

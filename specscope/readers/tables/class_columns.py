@@ -117,12 +117,14 @@ def grouped_columns(table: Table) -> dict[str, tuple[str, str]]:
 def category_columns(table: Table) -> dict[str, tuple[str, str]]:
     """Column to (class, measure), if the caption names an acceptance and no column does, or if
     cells of all of them give speeds and the rows name the arms."""
-    speeds = [n for n in table.names[1:] if unit_of(table, n) == "tok_s"]
+    speeds = [n for n in table.names[1:] if unit_of(table, n) in ("tok_s", "throughput_tok_s")]
     told = {n: (n, "tok_s") for n in speeds if not is_total(table.said(n))}
     if len(told) > 1 and _one_speed_a_class(table, told):
         return told
-    measure = next(filter(None, map(_told_measure, [table.caption, *table.context[:4]])), None)
-    schema = resolve(table.names, table.rows)
+    said = [table.said(table.names[0]), table.caption, *table.context[:4]]
+    measure = next(filter(None, map(_told_measure, said)), None)
+    corner = not any(quantity(row.get(table.names[0])) for row in table.rows)
+    schema = resolve(table.names[corner and bool(_told_measure(said[0])) :], table.rows)
     if measure not in ("mean_length", "acceptance_rate") or schema.metrics or schema.positions:
         return {}
     used = {*schema.k, *(name for found in schema.dimensions.values() for name in found)}
@@ -158,4 +160,6 @@ def by_group(
             measure: row.get(name, "") for name, (rest, measure) in grouped.items() if rest == group
         }
         if any(read(cell).values for cell in own.values()):
-            yield {**shared, "label": group.replace("_", " "), **own}
+            # A corner that names the measure stands above the names of rows.
+            side = [cell for n, cell in shared.items() if n in headers.KNOWN and not quantity(cell)]
+            yield {**shared, "label": ", ".join([group.replace("_", " "), *side]), **own}

@@ -18,6 +18,7 @@ from specscope.readers.tables.above import (
     cells_of_bars,
     context_above,
 )
+from specscope.readers.tables.blocks import blocks_of_figures
 from specscope.readers.tables.cells import bare, quantity
 from specscope.readers.tables.class_columns import split_name
 from specscope.readers.tables.csv_file import name_of
@@ -74,6 +75,7 @@ def tables(lines: Sequence[str], outer: Sequence[str] = ()) -> Iterator[tuple[Ta
             or _tabbed(lines, place)
             or _spaced(lines, place)
             or _worded(lines, place)
+            or _blocks(lines, place)
             or _listed(lines, place)
             or _paired(lines, place)
             or _stacked(lines, place)
@@ -94,7 +96,7 @@ def is_spaced(text: str) -> bool:
     """Whether the text holds columns that blanks alone part."""
     lines = text.splitlines()
     return any(
-        any(shape(lines, place) for shape in (_spaced, _worded, _paired, _stacked))
+        any(shape(lines, place) for shape in (_spaced, _worded, _blocks, _paired, _stacked))
         for place in range(len(lines))
     )
 
@@ -182,6 +184,9 @@ def _spaced(lines: Sequence[str], place: int) -> Drawn | None:
             end += 1
             continue
         cells = _fitted(lines[place], lines[end])
+        if cells is None and rows and _indent(lines[end]) > _indent(lines[place]) + 8:
+            end += 1  # what belongs to the row above
+            continue
         if cells is None:
             break
         rows.append(cells)
@@ -295,9 +300,18 @@ def _fitted(header: str, line: str) -> list[str] | None:
     return [by_place.get(place, "") for place in range(width)]
 
 
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
 def _columns(line: str) -> list[str]:
     text = line.strip()
     return re.split(r"\s{2,}|\t", text) if len(line) <= LONGEST_ROW and "  " in text else []
+
+
+def _blocks(lines: Sequence[str], place: int) -> Drawn | None:
+    found = blocks_of_figures(lines, place) if lines[place].strip() else None
+    return Drawn(found.header, found.rows, range(place, found.last + 1)) if found else None
 
 
 def _listed(lines: Sequence[str], place: int) -> Drawn | None:
@@ -327,10 +341,11 @@ def of_sentences(lines: Sequence[str]) -> Iterator[Table]:
         head = _LABEL.match(sentence)
         label = head.group(1) if head and not named(head.group(1)).state else ""
         rows = [(klass or label, arm, speed) for klass, arm, speed in told]
+        measure = "TPOT (ms)" if any(row[2].endswith("ms/token") for row in rows) else "tok/s"
         if any(row[0] for row in rows):
-            yield made(["label", "arm", "tok/s"], rows, sentence[:60])
+            yield made(["label", "arm", measure], rows, sentence[:60])
         elif rows:
-            yield made(["arm", "tok/s"], [row[1:] for row in rows], sentence[:60])
+            yield made(["arm", measure], [row[1:] for row in rows], sentence[:60])
 
 
 def _arms_in_items(table: Table) -> Table | None:

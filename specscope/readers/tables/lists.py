@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from specscope.readers.tables import headers
 from specscope.readers.tables.above import HEADING, LONGEST_LINE, PLAIN
+from specscope.readers.tables.attributes import DRAFTERS_NAME
 from specscope.readers.tables.cells import bare, unit_first
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.names import OFF, ON, WORD, named
@@ -65,9 +66,10 @@ _ARROWED = re.compile(
 _RATIO = re.compile(_ITEM + r"~?(?P<figure>\d{1,2}(?:\.\d{1,3})?\s?[x×])\W*$", re.IGNORECASE)
 _LABELLED = re.compile(r"^(?P<label>[^:|]{1,60}):\s+(?P<rest>.*)$")
 _AMBIGUOUS = re.compile(r"\bvs\.?\s|\bfrom\b|\bto\s+\d|->|→", re.IGNORECASE)
-_MARKS = re.compile(r"^[\s>*•+#-]{0,12}")
+_MARKS = re.compile(r"^[\s>*•+#-]{0,12}(?:\d{1,2}[.)]\s)?")
 _PATH = re.compile(r"\(?(?<![\w/])(?!tok)[\w.-]{2,}/[\w.-]{3,}[\w./-]*\)?", re.IGNORECASE)
 _BRACKETS = re.compile(r"\([^()]*\)")
+_LENGTH = re.compile(r"\b(?:k|n|n[-_ ]?max|depth|gamma)\s?=\s?\d+", re.IGNORECASE)
 _ENGINES_OWN = re.compile(
     r"print_timing|eval time|Decode batch|SpecDecoding|INFO |questions:|throughput:.*accept"
     r"|metrics:|requests/s|pred=|task \d",
@@ -319,4 +321,5 @@ def _holds_comparison(rows: Sequence[Listed]) -> bool:
 
 def _key(arm: str) -> str:
     """What a name says besides speculation, without paths of models and remarks in brackets."""
-    return " ".join(named(_BRACKETS.sub("", _PATH.sub("", arm))).rest.lower().split())
+    plain = _LENGTH.sub("", DRAFTERS_NAME.sub("draft", _BRACKETS.sub("", _PATH.sub("", arm))))
+    return " ".join(named(plain).rest.lower().split())

@@ -242,6 +242,11 @@ def is_drafter(text: str) -> bool:
     )
 
 
+def names_feature(text: str) -> bool:
+    """Whether a text names something else than speculation that may be switched (`CUDA graphs`)."""
+    return bool(set(_TOKEN.findall(_normal(text))) & _FEATURES)
+
+
 def is_planned(text: str) -> bool:
     """Whether a text says that what it stands beside was not run."""
     return bool(_PLANNED.search(text))

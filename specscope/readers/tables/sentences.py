@@ -61,6 +61,13 @@ _SWITCHED = re.compile(
 )
 """Speculation that is switched: `enabling MTP`, `turned the draft model off`."""
 
+_PER_TOKEN = re.compile(
+    r"\b(?:tpot|(?:time|latency|ms)[ -]per[ -](?:output[ -])?token|per-token latency)\b",
+    re.IGNORECASE,
+)
+_MS = re.compile(r"(\d)\s?ms\b(?!\s?/)")
+"""A time per token stands where a speed would, and lower is better."""
+
 _CHANGED_TOO = re.compile(
     r"\band\b(?! (?:nothing|no other))|\b(?:plus|together|along|also|then|with|upgrad\w+|updat\w+"
     r"|bump\w*|switch\w* (?:to|from)|chang(?:ing|ed (?:to|from|the))|replac\w+|mov(?:ing|ed) (?:to"
@@ -166,6 +173,8 @@ def speeds_in_sentence(sentence: str, unit: str = "") -> list[tuple[str, str]]:
         return []
     if is_planned(sentence):
         return []
+    if _PER_TOKEN.search(sentence):
+        sentence, unit = _MS.sub(r"\1 tok/s", sentence), "ms/token"
     values = [m for m in _SPEED.finditer(sentence) if _is_speed(m, sentence)]
     units = [m.group("unit") for m in values if m.group("unit")] or [unit]
     if len(values) != 2 or not units[0]:
@@ -180,7 +189,8 @@ def speeds_in_sentence(sentence: str, unit: str = "") -> list[tuple[str, str]]:
     versioned = names and any(named(name).versioned for name in names)
     if names is None or versioned or _unlike(sentence, *pieces):
         return []
-    arms = [(name, f"{m.group('value')} {units[0]}") for name, m in zip(names, values, strict=True)]
+    said = "ms/token" if unit == "ms/token" else units[0]
+    arms = [(name, f"{m.group('value')} {said}") for name, m in zip(names, values, strict=True)]
     arms.sort(key=lambda arm: named(arm[0]).state == ON)
     return arms if _agrees(sentence, arms) else []
 
@@ -300,7 +310,7 @@ def _agrees(sentence: str, arms: list[tuple[str, str]]) -> bool:
     base, arm = (quantity(speed) for _, speed in arms)
     if not base or not arm or base.value <= 0 or arm.value <= 0:
         return False
-    measured = math.log(arm.value / base.value)
+    measured = math.log(arm.value / base.value) * (-1 if arm.unit == "ms/token" else 1)
     claims = [
         float(n) / 100 for n in re.findall(r"(\d+(?:\.\d+)?)\s?%(?!\s*(?:of|accept))", sentence)
     ]

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from specscope.readers.tables import headers
-from specscope.readers.tables.cells import quantity, ratio_of, read, steps
+from specscope.readers.tables.arrows import arrow_columns, by_arrow
+from specscope.readers.tables.cells import quantity, read
 from specscope.readers.tables.class_columns import (
     NO_CLASS,
     by_class,
@@ -33,12 +34,13 @@ from specscope.readers.tables.names import (
     is_drafter,
     is_total,
     named,
+    names_feature,
+    speaks_only_of_speculation,
     words,
 )
 from specscope.readers.tables.schema import resolve
-from specscope.readers.tables.sentences import switched_in
 from specscope.readers.tables.table import Table
-from specscope.readers.tables.units import by_speedup, is_ratio, unit_of, unit_of_cells
+from specscope.readers.tables.units import by_speedup, is_ratio, unit_of
 
 _METRIC_HEADERS = set(words("metric metrics key item measure statistic indicator parameter"))
 _STATISTICS = re.compile(
@@ -71,12 +73,14 @@ _MEASURE_IN_NAME = re.compile(
 
 def long_rows(table: Table) -> list[dict[str, str]]:
     """One row per arm and class; the rows as they are where they are that already."""
-    table = crossed(table)
+    table = _turned(crossed(table))
+    if measured := _metric_column(table):
+        return list(_by_metric(table, measured))
     if is_transposed(table):
         return list(_by_column(table))
-    arrows = _arrow_columns(table)
+    arrows = arrow_columns(table)
     if arrows:
-        return [one for row in _of_runs(table) for one in _by_arrow(table, row, arrows)]
+        return [one for row in _of_runs(table) for one in by_arrow(table, row, arrows)]
     arms = _named_columns(table)
     classes = {} if arms else class_columns(table)
     if classes:
@@ -88,6 +92,50 @@ def long_rows(table: Table) -> list[dict[str, str]]:
     if grouped:
         return [one for row in _of_runs(table) for one in by_group(row, grouped)]
     return [dict(row) for row in _of_runs(table)]
+
+
+def _turned(table: Table) -> Table:
+    """A table whose rows are arms with their measure (`EAGLE3 (tok/s)`) and whose columns are
+    classes, with classes as rows."""
+    first, *others = table.names or [""]
+    loads = [headers.class_of(name) for name in others]
+    said = [row.get(first, "") for row in table.rows]
+    names = [name_of(cell) for cell in said]
+    split = [split_name(name) for name in names]
+    states = {named(one[0].replace("_", " ")).state for one in split if one}
+    if not (loads and all(loads) and ON in states and states & {OFF, WORD}):
+        return table
+    if len(set(names)) < len(names) or len({load[0] for load in loads if load}) > 1:
+        return table
+    rows = []
+    for name, load in zip(others, loads, strict=True):
+        cells = [row.get(name, "") for row in table.rows]
+        rows.append({load[0]: str(load[1]), **dict(zip(names, cells, strict=True))} if load else {})
+    dimension = next(load[0] for load in loads if load)
+    printed = {dimension: dimension, **dict(zip(names, said, strict=True))}
+    return replace(table, names=[dimension, *names], rows=rows, printed=printed)
+
+
+def _metric_column(table: Table) -> str:
+    """The column that says of each row what its other columns measure, between classes and arms."""
+    for name in table.names[1:]:
+        cells = [row.get(name, "") for row in table.rows]
+        if (
+            name in _METRIC_HEADERS
+            and all(cells)
+            and any(headers.metric_of(name_of(c)) for c in cells)
+        ):
+            return name
+    return ""
+
+
+def _by_metric(table: Table, column: str) -> Iterator[dict[str, str]]:
+    place = list(table.names).index(column)
+    arms = [name for name in table.names[place + 1 :] if not headers.is_delta(name)]
+    for row in table.rows:
+        shared = {name: row.get(name, "") for name in table.names[:place]}
+        for name in arms:
+            yield {**shared, "arm": table.said(name), name_of(row[column]): row.get(name, "")}
 
 
 def of_subject(table: Table) -> Table:
@@ -167,84 +215,6 @@ def is_topic(text: str) -> bool:
     return bool(_TOPIC.match(text))
 
 
-def _arrow_columns(table: Table) -> dict[str, str]:
-    """Column to measure, of columns whose cells go from one arm to another."""
-    found = {}
-    for name in table.names:
-        cells = [row[name] for row in table.rows if row.get(name)]
-        pairs = [
-            cell for cell in cells if len(steps(cell)) == 2 and all(map(quantity, steps(cell)))
-        ]
-        metric = headers.metric_of(name)
-        if metric is None and pairs and all(unit_of_cells(steps(cell)) for cell in pairs):
-            metric = "throughput_tok_s"
-        if metric and pairs and len(pairs) * 2 > len(cells):
-            found[name] = headers.MEASURES[metric][0]
-    return found
-
-
-def _by_arrow(
-    table: Table, row: Mapping[str, str], arrows: Mapping[str, str]
-) -> Iterator[dict[str, str]]:
-    shared = {n: c for n, c in row.items() if n not in arrows and len(steps(c)) < 2}
-    own = {c for places in resolve(list(shared)).metrics.values() for c, _ in places}
-    shared = {n: c for n, c in shared.items() if n not in own}
-    texts = [table.said(name) for name in arrows] + list(table.context)
-    arrowed = [found for text in texts if len(found := steps(text)) == 2]
-    sides = next((found for found in arrowed if not any(map(_FIGURE.search, found))), None)
-    pairs = [*map(switched_in, [*texts, table.caption]), _compared(texts, table, arrows)]
-    switched = (pair for pair in pairs if pair)
-    sides = sides or list(next(switched, ("before", "after")))
-    for side in (0, 1):
-        said = re.sub(
-            r"(?i)\b(?:tok(?:en)?s?\s?/\s?s(?:ec)?|tps|ms|tpot|throughput)\b", " ", sides[side]
-        )
-        one = {n: steps(row[n])[side] for n in arrows if len(steps(row.get(n))) == 2}
-        yield {
-            **shared,
-            "arm": " ".join(said.split())[-60:] or f"side {side + 1}",
-            **{arrows[n]: c for n, c in one.items()},
-        }
-
-
-def _compared(
-    texts: Sequence[str], table: Table, arrows: Mapping[str, str]
-) -> tuple[str, str] | None:
-    """(baseline, arm) of a heading `MTP vs base`, if every cell states its change with a sign: the
-    change is the arm's against its baseline, so the arrow ends at the arm."""
-    cells = [row[name] for row in table.rows for name in arrows if row.get(name)]
-    for text in texts:
-        pair = _VERSUS.match(text)
-        if pair is None:
-            continue
-        arm, base = pair.group(1).strip(), re.split(r"[:(]", pair.group(2))[0].strip()
-        states = named(arm).state, named(pair.group(2)).state
-        more = set(re.findall(r"\w+", arm.lower())) - set(re.findall(r"\w+", base.lower()))
-        told = states[0] == ON and states[1] in (OFF, WORD) and all(map(is_drafter, more))
-        versioned = named(arm).versioned or named(base).versioned
-        return (base, arm) if told and not versioned and all(map(_states_change, cells)) else None
-    return None
-
-
-def _states_change(cell: str) -> bool:
-    """Whether a step gives its own change (`7.6 -> 16.2 t/s (+112%)`)."""
-    sides = steps(cell)
-    before, after = (quantity(side) for side in (sides[0], sides[-1]))
-    said = ratio_of(" ".join(re.findall(r"\(([^()]*)\)", cell)))
-    signed = bool(re.search(r"\([+−–-]\s?\d", cell))
-    if not (signed and said and before and after and before.value > 0):
-        return False
-    return abs(after.value / before.value / said - 1) < AGREES
-
-
-_FIGURE = re.compile(r"\d\s?(?:s|ms|tok\S*|t/s|tps)\b|\d\.\d")
-"""A figure, which is no name of an arm."""
-
-_VERSUS = re.compile(r"^\W*(.{3,60}?)\s(?:vs\.?|versus|over|against)\s(.{3,80})$", re.IGNORECASE)
-AGREES = 0.02
-"""A change is printed in whole percents."""
-
-
 def _named_columns(table: Table) -> dict[str, tuple[str, str]]:
     """Column to (arm, measure), if headers name several arms with their measure, one a baseline."""
     found = {
@@ -285,7 +255,7 @@ def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
         if any(quantity(row.get(n)) for row in table.rows) and not is_ratio(table, n)
     ]
     states = {n: named(table.said(n)).state for n in numeric}
-    bases = [n for n in numeric if states[n] in (OFF, K0, WORD)]
+    bases = [n for n in numeric if states[n] in (OFF, K0, WORD) or n in pair[:1]]
     if len(numeric) < 2 or heads_planned(table.caption):
         return {}
     measure = unit_of(table, (bases or numeric)[0])
@@ -294,7 +264,8 @@ def _arm_columns(table: Table) -> dict[str, tuple[str, str]]:
     if measure is None:
         return {}
     if pair and set(numeric) == set(pair):
-        return {name: (f"{name} speculation", measure) for name in numeric}
+        said = {pair[0]: "without speculation", pair[1]: "with speculation"}
+        return {name: (said[name], measure) for name in numeric}
     return {name: (_MEASURE_IN_NAME.sub("", table.said(name)).strip(" -_,"), measure)
             for name in numeric}  # fmt: skip
 
@@ -305,11 +276,24 @@ def _accepts(table: Table, name: str) -> bool:
     return 2 * sum(cell.accepts and bool(cell.values) for cell in cells) > len(cells)
 
 
+_WITH_DRAFTER = re.compile(
+    r"\bwith(?:\W+and\W+without|out\W+and\W+with)?\s(?:(?:an?|the|its)\s)?(?:draft\w*|specul\w*|mtp|eagle)",
+    re.IGNORECASE,
+)
+
+
 def _with_and_without(table: Table) -> tuple[str, ...]:
-    """The columns `with` and `without`, where the lines above are about a drafter."""
-    pair = ("without", "with")
-    about = any(is_drafter(text) or commanded(text) for text in table.context[:3])
-    return pair if about and set(pair) <= set(table.names) else ()
+    """The columns `with` and `without`, or `on` and `off`, where the lines above or all rows are
+    about a drafter."""
+    above = [text for text in [table.caption, *table.context[:3]] if text]
+    first = [row.get(table.names[0], "") for row in table.rows]
+    told = any(speaks_only_of_speculation(text) or commanded(text) for text in above)
+    told = told or any(map(_WITH_DRAFTER.search, above))
+    told = told or (not above and all(named(cell).state == ON for cell in first))
+    if not told or any(map(names_feature, above)):
+        return ()
+    pairs = (("without", "with"), ("off", "on"))
+    return next((pair for pair in pairs if set(pair) <= set(table.names)), ())
 
 
 def _by_arm(
