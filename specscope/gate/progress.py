@@ -13,6 +13,7 @@ from specscope.assess import Assessment, deciding
 from specscope.evaluate.experiment.blocks import BlockTime, arm_k
 from specscope.evaluate.verdict.shared_batch import ClassTimes
 from specscope.evidence.read import read_blocks
+from specscope.gate.in_question import open_line, tables_in_question
 from specscope.policy.arms import table_of_arm
 from specscope.policy.stored import StoredPolicy, with_table
 from specscope.policy.table import GateTable
@@ -49,7 +50,11 @@ class ExperimentCost:
 
 @dataclass(frozen=True, slots=True)
 class SegmentProgress:
-    """A segment's verdict so far. speedup, low, high: of `arm`; None if unknown."""
+    """A segment's verdict so far. speedup, low, high: of `arm`; None if unknown.
+
+    in_question: a line for each table that ran as an arm and may still be the best; while there is
+    one, the segment has no answer.
+    """
 
     label: str
     context: str
@@ -64,6 +69,7 @@ class SegmentProgress:
     speedup: float | None
     low: float | None
     high: float | None
+    in_question: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +149,7 @@ def progress(
         replicas=len(replicas),
         pairs=len(ran),
         planned=planned,
-        segments=_segments(judged, blocks),
+        segments=_segments(judged, blocks, set(names) - {incumbent(experiment)}),
         classes=_classes(judged, blocks),
         cost=cost_so_far(list(ran.values()), incumbent(experiment), planned),
         silent=silent,
@@ -211,8 +217,9 @@ def _stage(policies: Sequence[StoredPolicy], experiment: StoredPolicy, now: int)
 
 
 def _segments(
-    judged: Assessment | None, blocks: Sequence[BlockTime]
+    judged: Assessment | None, blocks: Sequence[BlockTime], rivals: set[str]
 ) -> tuple[SegmentProgress, ...]:
+    """rivals: arms that do not run the table in force."""
     epochs = {block.epoch for block in blocks}
     if judged is None:
         return ()
@@ -221,6 +228,7 @@ def _segments(
         if verdict.epoch not in epochs:
             continue
         one = deciding(verdict)
+        tables = tables_in_question(verdict, sorted(rivals))
         found.append(
             SegmentProgress(
                 label=answer.label,
@@ -229,13 +237,14 @@ def _segments(
                 load=answer.load,
                 action=answer.action,
                 confidence=answer.confidence,
-                settled=verdict.applicable and verdict.action.settles,
+                settled=verdict.applicable and verdict.action.settles and not tables,
                 pairs=verdict.pairs,
                 pairs_needed=verdict.pairs_needed,
                 arm=one.arm if one else None,
                 speedup=one.value if one else None,
                 low=one.low if one else None,
                 high=one.high if one else None,
+                in_question=tuple(open_line(*table) for table in tables.items()),
             )
         )
     return tuple(found)

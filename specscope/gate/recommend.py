@@ -12,6 +12,7 @@ from specscope.evaluate.verdict.shared_batch import ClassDelay, ClassTimes
 from specscope.evaluate.verdict.verdict import Action, Confidence, Grade, Verdict
 from specscope.evidence.read import Evidence
 from specscope.gate.along_load import look_along_load
+from specscope.gate.in_question import open_line, tables_in_question
 from specscope.gate.places import lay_out
 from specscope.gate.replayed import same_epoch, with_replays
 from specscope.gate.rules import GateRules, Move, TablesThatRan, judge, rest
@@ -156,6 +157,7 @@ def recommend(
             *_other_kinds(assessment, experiment, chosen),
             *assessment.notes,
             *_caveats(experiment, moves),
+            *_in_question(experiment, moves, rules),
         ),
     )
 
@@ -187,6 +189,21 @@ def _caveats(experiment: JudgedExperiment | None, moves: Sequence[Move]) -> list
             "cells marked `replayed` are based on a replay: let `--hold-out` blocks confirm them"
         )
     return caveats
+
+
+def _in_question(
+    experiment: JudgedExperiment | None, moves: Sequence[Move], rules: GateRules
+) -> list[str]:
+    """Tables that ran and may still be better than what a move puts in force."""
+    tables = sorted({arm for _, arm in experiment.tables}) if experiment else []
+    lines = [
+        open_line(*one)
+        for move in moves
+        if move.changes and move.table is None
+        for one in tables_in_question(move.place.verdict, tables).items()
+    ]
+    rest = f"a cell that changes now rests for {rules.flip_days:.0f} days"
+    return [f"{line}; {rest}: let the experiment go on first" for line in dict.fromkeys(lines)]
 
 
 def _too_slow(verdict: Verdict, k: int, allowances: Mapping[str, float]) -> bool:

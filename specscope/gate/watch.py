@@ -146,7 +146,8 @@ def _segment_line(one: SegmentProgress) -> str:
         interval = "" if one.low is None else f" ({one.low:.2f} to {one.high:.2f})"
         ratio = f", {one.arm} {one.speedup:.2f}x{interval}"
     needed = f" of {one.pairs_needed}" if one.pairs_needed else ""
-    return f"{name}: {one.action}{ratio}, {_counted(one.pairs, 'pair', needed)}"
+    still = "".join(f"; {line}" for line in one.in_question)
+    return f"{name}: {one.action}{ratio}, {_counted(one.pairs, 'pair', needed)}{still}"
 
 
 def _counted(count: int, noun: str, of: str = "") -> str:

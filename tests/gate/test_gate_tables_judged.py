@@ -98,6 +98,21 @@ def test_a_length_of_another_experiment_is_a_rival_unless_it_lies_below(apart, r
     assert move.rule == rule
 
 
+def test_a_draft_length_that_gains_says_that_a_table_may_still_be_better():
+    runs = {name: SWITCHES[name] for name in ("k0", "k2")}
+    before, parts = experiment(runs, packed, 24, 5)
+    earlier = [replace(one, policy=1) for one in before], [replace(one, policy=1) for one in parts]
+
+    young = advised(packed, arms=("k0", "k2", "sharp"), pairs=8, beside=earlier)
+    older = advised(packed, arms=("k0", "k2", "sharp"), pairs=24, beside=earlier)
+
+    (move,) = young.moves
+    assert (move.rule, move.new_k) == ("enable", 2)
+    assert any(note.startswith("sharp may still be better than k2") for note in young.notes)
+    assert older.moves[0].rule == "adopt"
+    assert not any("may still be better" in note for note in older.notes)
+
+
 BLUNT = GateTable((Cell(4, "chat"), Cell(4, "prose")), 0)
 """Drafts where nothing is kept: loses to target-only."""
 
