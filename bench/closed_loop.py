@@ -1,12 +1,15 @@
 """The loop closed on real models: is the engine better off under the gate that it led to?
 
 The bundled pair serves four classes in one batch on this processor, to 16 clients that wait for
-their answers. The engine starts once; all that reaches it are policies on its control page. The
-commands of the product decide:
+their answers. Two classes are sampled and two are greedy, so that they keep unequal shares of their
+drafts. Each repeats the same few requests, so every block serves nearly the same text. The engine
+starts once; all that reaches it are policies on its control page. The commands of the product
+decide:
 
 1. single draft lengths and one table of unequal ones run in blocks by turns;
 2. `gate propose` ranks all tables by the rounds of these blocks, or asks for more of them;
-3. its table runs as an arm, beside the arms that it has to beat, until a cell changes;
+3. its table runs as an arm, beside the arms that it has to beat, until `gate watch` says that the
+   experiment has its answer;
 4. `gate recommend` and `gate apply` put a table in force, or leave it;
 5. that table runs in blocks by turns with every single draft length.
 
@@ -15,19 +18,19 @@ with an interval from the pairs, and how long each class waits for its tokens ag
 the wait at k = 0, times `--allowance`. Fails unless the table is surely better than the best single
 length, and each class that surely exceeds its allowance is one that the gate routes.
 
-Run: python bench/closed_loop.py (about 15 minutes on an idle machine)
+Run: python bench/closed_loop.py (about 25 minutes on an idle machine)
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import json
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from random import Random
 
@@ -43,7 +46,9 @@ from specscope.engine.api import SamplingParams
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
 from specscope.engine.decode.timing import SystemClock
 from specscope.engine.pair import bundled_prompts, load_bundled
+from specscope.errors import ExitCode
 from specscope.evaluate.experiment import contrast, objectives
+from specscope.evaluate.experiment.blocks import arm_k
 from specscope.evaluate.experiment.checks import usable_pairs
 from specscope.evaluate.experiment.pairs import pairs_of
 from specscope.evaluate.verdict import words
@@ -62,7 +67,9 @@ from specscope_agent.loss import rows_table
 
 PROMPT, SHORTEST, LONGEST, CLIENTS = 48, 20, 32, 16
 LEARN_AGAIN = 3  # times that the first arms run at most, until the engine is known
-PART = 12  # pairs between two looks at the proposed table
+PART = 20  # pairs between two looks at the proposed table
+REQUESTS = 16  # that each class repeats: as many as a block serves of it
+TEMPERATURE = {"json": 1.0, "sql": 1.0}  # 0 of every other class
 
 
 def bundled_site(rings: Path, store: Store, arms: list[int], seed: int) -> Site:
@@ -77,12 +84,24 @@ def bundled_site(rings: Path, store: Store, arms: list[int], seed: int) -> Site:
         k_max=max(arms), slots=CLIENTS, capacity=PROMPT + LONGEST,
     )  # fmt: skip
 
+    requests = {
+        label: cycle([(prompt, drawn(label, random)) for prompt in random.sample(own, REQUESTS)])
+        for label, own in prompts.items()
+    }
+
     def ask(label: str, _id: str) -> tuple[list[int], SamplingParams]:
-        length = random.randint(SHORTEST, LONGEST)
-        params = SamplingParams(temperature=1.0, seed=random.getrandbits(31), max_new_tokens=length)
-        return random.choice(prompts[label]), params
+        return next(requests[label])
 
     return Site(hooked, store, sorted(prompts), arms, ask)
+
+
+def drawn(label: str, random: Random) -> SamplingParams:
+    """How one of the requests is answered."""
+    return SamplingParams(
+        temperature=TEMPERATURE.get(label, 0.0),
+        seed=random.getrandbits(31),
+        max_new_tokens=random.randint(SHORTEST, LONGEST),
+    )
 
 
 def main() -> int:
@@ -94,8 +113,10 @@ def main() -> int:
         default=12,
         help="pairs between two proposals, of which there are three",
     )
-    arguments.add_argument("--prove", type=int, default=48, help="most pairs of the proposed table")
-    arguments.add_argument("--confirm", type=int, default=48, help="pairs of the table in force")
+    arguments.add_argument(
+        "--prove", type=int, default=100, help="most pairs of the proposed table"
+    )
+    arguments.add_argument("--confirm", type=int, default=60, help="pairs of the table in force")
     arguments.add_argument("--block-s", type=float, default=1.6)
     arguments.add_argument("--allowance", type=float, default=1.25, help="times the wait at k = 0")
     arguments.add_argument("--seed", type=int, default=1)
@@ -110,15 +131,17 @@ def main() -> int:
             site = bundled_site(Path("rings").resolve(), store, arms, args.seed)
             store.insert("boot", rows_table("boot", [dict(site.hooked.reader.boot)]))
             Path("unequal.json").write_text(json.dumps(unequal(site.labels, max(arms))))
-        decide_by_product(site, where, [*(f"k{k}" for k in arms), "unequal.json"], args)
+        proven = decide_by_product(site, where, [*site.names, "unequal.json"], args)
         with Store.open(where) as site.store:
             table = table_in_force(read_policies(site.store), time.time_ns(), 0)
             print("in force:", *table_lines(table), sep="\n    ")
-            names = ("current", *site.names)
-            policy = site.hold_out(table, args.confirm, args.block_s, names)
+            single = tuple(
+                sorted({*site.names, *(arm for arm in proven if arm_k(arm) is not None)})
+            )
+            policy = site.hold_out(table, args.confirm, args.block_s, ("current", *single))
             site.hooked.close(site.store)
             roll(site.store, everything=True)
-            better = throughput(site.store, policy, site.names)
+            better = throughput(site.store, policy, single)
             return int(not delays(site.store, policy, args.allowance) or not better)
 
 
@@ -130,11 +153,12 @@ def unequal(labels: Sequence[str], longest: int) -> dict[str, object]:
 
 def decide_by_product(
     site: Site, where: str, first: Sequence[str], args: argparse.Namespace
-) -> None:
+) -> list[str]:
     """The first arms, `gate propose`, its experiment, `gate recommend` and `gate apply`.
 
     Each prints its lines. As an operator would, it runs the first arms again while the proposal
-    says that more pairs are needed, and the experiment until a cell changes.
+    says that more pairs are needed, and the experiment until it has its answer. Returns the arms of
+    that experiment.
     """
     for _ in range(LEARN_AGAIN):
         with Store.open(where) as site.store:
@@ -146,24 +170,25 @@ def decide_by_product(
                 break
     if not file.exists():
         sys.exit("nothing was proposed: run more pairs (--learn)")
-    for done in range(0, args.prove, PART):
+    arms = proposal["arms"]
+    with Store.open(where) as site.store:
+        begins = site.start_arms(arms, args.block_s)
+    for pairs in range(PART, args.prove + PART, PART):
         with Store.open(where) as site.store:
-            site.run_arms(proposal["arms"], min(PART, args.prove - done), args.block_s)
-        gate(where, "recommend", "--closed-loop", "--out", "advice.json", shown=False)
-        moves = json.loads(Path("advice.json").read_text())["moves"]
-        if any(move["rule"] == "adopt" or move["new_k"] != move["old_k"] for move in moves):
+            site.run_pairs(begins, min(pairs, args.prove), len(arms), args.block_s)
+        if gate(where, "watch", "--once") == ExitCode.DONE:
             break
     gate(where, "recommend", "--closed-loop", "--out", "advice.json")
     gate(where, "apply", "advice.json")
+    return list(arms)
 
 
-def gate(where: str, *words: str, shown: bool = True) -> None:
-    """A command of the product, on a store. shown: whether its lines are printed."""
-    if shown:
-        print("$ specscope gate", *words)
-    with contextlib.redirect_stdout(sys.stdout if shown else io.StringIO()):
-        command(["gate", *words, "--store", where])
+def gate(where: str, *words: str) -> int:
+    """A command of the product, on a store; its exit code. Its lines are printed."""
+    print("$ specscope gate", *words)
+    code = command(["gate", *words, "--store", where])
     sys.stdout.flush()
+    return code
 
 
 def throughput(store: Store, policy: int, single: tuple[str, ...]) -> bool:

@@ -100,7 +100,9 @@ class Site:
         tables: arms whose names do not say what they run.
         """
         hold_out = HoldOut(1.0, block_s, block_s / 4, tuple(arms), tables=tuple(tables))
-        body = next_table(read_policies(self.store), table, now=self.now, hold_out=hold_out)
+        body = next_table(
+            read_policies(self.store), table, now=self.now, hold_out=hold_out, closed_loop=True
+        )
         body["seed"] = body["policy"]  # the order of arms is the same in every run
         write_policy(self.store, body, "walk", self.now)
         self.hooked.reader.control_write(json.dumps(body))
@@ -142,8 +144,19 @@ class Site:
 
         words: as `gate calibrate --arms` takes them.
         """
+        begins = self.start_arms(words, block_s)
+        self.run_pairs(begins, pairs, len(words), block_s)
+
+    def start_arms(self, words: Sequence[str], block_s: float) -> int:
+        """Put blocks of these arms in force, without an end; when they begin, ns since 1970."""
         arms = read_arms(words)
-        self.hold_out(GateTable((), 0), pairs, block_s, [arm.name for arm in arms], arms)
+        _, begins = self.apply(GateTable((), 0), block_s, [arm.name for arm in arms], arms)
+        self.clients.ask(self.labels)
+        return begins
+
+    def run_pairs(self, begins: int, pairs: int, arms: int, block_s: float) -> None:
+        """Serve until so many pairs have run since a beginning; rolled up."""
+        self.serve(begins + round(pairs * arms * block_s * 1e9))
         roll(self.store, everything=True)
 
 
