@@ -95,8 +95,7 @@ def step_of(probe: SchedulerProbe, ids: list[str]) -> Callable[[], None]:
         made._specscope = (tag, [(tag, moments)], 0, "", None)
         if probe.due:
             probe.catch_up()
-        probe.before_update(made)
-        probe.after_update(planned, made, given)
+        probe.after_update(planned, made, bytes(map(len, made.sampled_token_ids)), given)
 
     return step
 

@@ -2,7 +2,7 @@
 
     export VLLM_TARGET_DEVICE=cpu SPECSCOPE_RINGS=/dev/shm/rings
     PYTHON_OF_VLLM bench/vllm_overhead.py MODEL [--triples N] [--batch N ...] [--tokens N]
-        [--dtype TYPE] [--before PACKAGE]
+        [--dtype TYPE] [--before PACKAGE ...]
 
 Runs inside vLLM's environment, see tests/vllm/environment.sh; MODEL is a directory. Scheduler and
 worker run in this process.
@@ -24,8 +24,8 @@ Compared is the CPU time of the thread that schedules, computes and records, whi
 the machine moves less than the wall's, and beside it the wall's. Printed is the slowdown as ratio
 of sums with a 95 % interval over triples. Not in it: the bytes that a worker process sends.
 
---before names another build of the hook (a copy of the package under that name), whose pieces are
-measured in turn with this one's, in the same run.
+--before names other builds of the hook (copies of the package under these names), whose pieces are
+measured in turn with this one's, in the same run. vLLM's own statistics are on, as in a server.
 """
 
 from __future__ import annotations
@@ -289,7 +289,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 64])
     parser.add_argument("--tokens", type=int, default=384, help="output of a request")
     parser.add_argument("--dtype", default="auto", help="of vLLM; float32 is faster on most CPUs")
-    parser.add_argument("--before", metavar="PACKAGE")
+    parser.add_argument("--before", metavar="PACKAGE", nargs="+", default=[])
     arguments = parser.parse_args()
     from vllm import LLM
 
@@ -302,11 +302,12 @@ def main() -> None:
         max_model_len=512,
         max_num_seqs=64,
         enable_prefix_caching=False,
+        disable_log_stats=False,  # as a server
     )
     core = llm.llm_engine.engine_core.engine_core
     assert core.scheduler._specscope, "the hook is not attached: is SPECSCOPE_RINGS set?"
     core.scheduler._specscope.close()
-    hooks = {"before": Hook(core, arguments.before)} if arguments.before else {}
+    hooks = {package: Hook(core, package) for package in arguments.before}
     hooks["now"] = Hook(core, "specscope_hook")
     for hook in hooks.values():
         hook.take_out()

@@ -70,6 +70,41 @@ def read_arguments(method: Callable[..., Any], *names: str) -> ReadArguments:
 
     Raises NotSupported if the method lacks one of the parameters.
     """
+    places = _places(method, names)
+    row, count = row_of(method, *names), len(names)
+
+    def read_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        given = len(args)
+        return [
+            args[place] if place < given else kwargs.get(name, default)
+            for place, name, default in places
+        ]
+
+    # HOT PATH. Once a call of each wrapped method.
+    def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+        values = args[row]
+        return values if len(values) == count else read_each(args, kwargs)
+
+    return read
+
+
+def row_of(method: Callable[..., Any], *names: str) -> slice:
+    """Where the args of a call hold the named parameters, if they stand there side by side.
+
+    For a wrapper that cannot afford a call of `read_arguments`' function: it takes the slice, and
+    makes that call if the slice holds fewer. Empty if the parameters do not stand side by side.
+
+    Raises NotSupported as `read_arguments` does.
+    """
+    places = [place for place, _, _ in _places(method, names)]
+    first = places[0] if places else 0
+    in_a_row = places == list(range(first, first + len(places)))
+    return slice(first, first + len(places)) if in_a_row else slice(0)
+
+
+def _places(method: Callable[..., Any], names: Sequence[str]) -> list[tuple[int, str, Any]]:
+    """The place, name and default of each named parameter; a place beyond all args if it can only
+    be given by name."""
     try:
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError) as error:
@@ -86,23 +121,4 @@ def read_arguments(method: Callable[..., Any], *names: str) -> ReadArguments:
         place = sys.maxsize if by_name_only else list(parameters).index(name)
         default = None if parameter.default is inspect.Parameter.empty else parameter.default
         places.append((place, name, default))
-
-    first = places[0][0] if places else 0
-    behind = first + len(places)
-    in_a_row = [place for place, _, _ in places] == list(range(first, behind))
-
-    def read_each(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        given = len(args)
-        return [
-            args[place] if place < given else kwargs.get(name, default)
-            for place, name, default in places
-        ]
-
-    if not in_a_row:
-        return read_each
-
-    # HOT PATH. Once a call of each wrapped method.
-    def read(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-        return args[first:behind] if len(args) >= behind else read_each(args, kwargs)
-
-    return read
+    return places

@@ -105,6 +105,8 @@ class Timer(Protocol):
     """The interface of a timer."""
 
     source: TimingSource
+    at_once: bool
+    """Whether a StepReader reads its moments as they are, without `seal` and `taken`."""
 
     def open(self, part: Part) -> None:
         """Begin a part."""
@@ -138,6 +140,7 @@ class HostTimer:
     """The host's monotonic clock; it is exact if the engine computes on the host."""
 
     source = TimingSource.HOST
+    at_once = True
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.moment = (clock or SystemClock()).monotonic_ns
@@ -155,7 +158,6 @@ class HostTimer:
         if began := self._opened.pop(part, 0):
             self._spans.append((part, began, self._end))
 
-    # HOT PATH. Once a step, on code and data that the model has driven from the caches.
     def seal(self, tag: int, moments: Sequence[Any] = ()) -> None:
         if moments:
             self._sealed.append((tag, moments))
@@ -175,6 +177,7 @@ class NoTimer:
     """A timer for asynchronous devices without a known clock: all times are unknown."""
 
     source = TimingSource.HOST
+    at_once = False
 
     def __init__(self) -> None:
         self._steps: list[Step] = []
@@ -217,6 +220,7 @@ class CudaTimer:
     """
 
     source = TimingSource.CUDA
+    at_once = False
 
     def __init__(self, torch: Any, events: int = _POOL_EVENTS) -> None:
         self._cuda = torch.cuda

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from specscope_hook.adapters import sglang, sglang_worker, vllm, vllm_lengths
+from specscope_hook.adapters import sglang, sglang_worker, vllm, vllm_lengths, vllm_worker
 from specscope_hook.adapters.vllm_worker import WorkerProbe
 from specscope_hook.errors import NotSupported
 from specscope_hook.plugin import read_arguments
@@ -88,9 +88,17 @@ CHANGES = [
     last_removed,
     positional_only,
 ]
+
+
+class Output:
+    """Of vLLM's runner, as far as a wrapper looks at it itself."""
+
+    sampled_token_ids = ()
+
+
 VALUES = {
     name: object() for names in (VLLM, SGLANG, RUNNER) for of in names.values() for name in of
-}
+} | {"model_runner_output": Output()}
 
 
 def a_method(name, parameters, bound=False):
@@ -157,7 +165,7 @@ def test_vllms_scheduler_serves_whatever_became_of_a_method(name, change):
             assert getattr(engine, name)(*args, **kwargs) == plain
             if probe:
                 read = [value_of(each) for each in vllm._SCHEDULER[name]]
-                told = [value for value in probe.values if not isinstance(value, dict)]
+                told = [v for v in probe.values if not isinstance(v, dict | bytes)]
                 assert list(dict.fromkeys(told)) == sorted(read, key=told.index)
                 probe.values.clear()
 
@@ -182,14 +190,17 @@ def test_vllms_model_runner_serves_whatever_became_of_a_method(name, change, cap
 
 def test_a_step_is_seen_wherever_its_plan_stands_among_the_parameters():
     plan = SimpleNamespace(total_num_scheduled_tokens=1)
-    for parameters in ("scheduler_output", "added, scheduler_output", "*, scheduler_output"):
+    for parameters, args, kwargs in (
+        ("scheduler_output, dummy_run=False", (plan,), {}),
+        ("added, scheduler_output, dummy_run=False", (None, plan), {}),
+        ("dummy_run, *, scheduler_output", (False,), {"scheduler_output": plan}),
+    ):
+        steps = []
         original = a_method("execute_model", parameters, bound=True)
-        probe = WorkerProbe(None, HostTimer())
-        probe._around_execute(original)(
-            *(() if "*" in parameters else (None, plan)[-len(parameters.split(",")) :]),
-            **({"scheduler_output": plan} if "*" in parameters else {}),
+        vllm_worker._steps_only(original, lambda *a, to=steps, **k: to.append((a, k)))(
+            *args, **kwargs
         )
-        assert probe._tag == 1
+        assert steps == [(args, kwargs)]
 
 
 @pytest.mark.parametrize("change", CHANGES)

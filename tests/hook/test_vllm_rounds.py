@@ -429,7 +429,7 @@ def test_after_a_fault_nothing_of_the_engine_is_held_and_what_was_recorded_is_wr
     started(scheduler, "a", "b")
     scheduler.finish_step(scheduler.plan({"a": 3, "b": 0}), accepted={"a": 2})
     held = [weakref.ref(request) for request in scheduler.running]
-    scheduler.probe.before_update(None)  # what is no output
+    scheduler.probe.after_update(None, None, b"", {})  # what is no plan
 
     scheduler.leave(scheduler.requests["a"])
     scheduler.leave(scheduler.requests["b"])
@@ -441,7 +441,7 @@ def test_after_a_fault_nothing_of_the_engine_is_held_and_what_was_recorded_is_wr
     flush_rings()
     records = [decode(record) for record in reader.pull(Cursor(), 1 << 40)[0]]
     assert [len(r.requests) for r in records if isinstance(r, RingRound)] == [0, 2]
-    assert "tokens" in reader.fault_text
+    assert "round" in reader.fault_text
 
 
 def test_an_engine_that_ends_is_held_by_nothing_of_ours(tmp_path):
@@ -479,7 +479,7 @@ def test_rounds_are_written_together_and_at_once_where_nothing_runs(scheduler):
     assert written(scheduler) == 72
 
 
-@pytest.mark.parametrize(("ended", "within_ms"), [({}, 250), ({"a": 1}, 100)])
+@pytest.mark.parametrize(("ended", "within_ms"), [({}, 500), ({"a": 1}, 100)])
 def test_steps_are_written_within_a_time_and_sooner_once_a_request_has_ended(
     tmp_path, monkeypatch, ended, within_ms
 ):

@@ -131,7 +131,7 @@ class Scheduler:
         )
         known = [(self.tag, 1.0, 2.0, 3.0, 4.0)] if steps is None else steps
         made._specscope = (self.tag, known, source, "", verified)
-        self.probe.before_update(made)
+        lengths = bytes(map(len, made.sampled_token_ids))
         outputs = []
         for id_ in ids:
             tokens = made.sampled_token_ids[order.index(id_)]
@@ -153,7 +153,7 @@ class Scheduler:
                     prefill_stats=SimpleNamespace(num_cached_tokens=3) if first else None,
                 )
             )
-        self.probe.after_update(planned, made, {0: SimpleNamespace(outputs=outputs)})
+        self.probe.after_update(planned, made, lengths, {0: SimpleNamespace(outputs=outputs)})
 
     def leave(self, request: Request) -> None:
         del self.requests[request.request_id]

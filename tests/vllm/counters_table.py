@@ -141,6 +141,7 @@ def measure(python: str, pair: Path, chosen: Server, log: Path) -> Iterator[dict
             yield {
                 "traffic": kind,
                 "throws_away": traffic.throws_away,
+                "sent": traffic.requests,
                 "theirs": less(page, before),
                 "ours": less(recorded, held) if any(rings.glob("*.ring")) else None,
                 "classes": {
@@ -165,9 +166,12 @@ def faults(results: dict[str, list[dict[str, Any]]]) -> list[str]:
     for name, rows in results.items():
         for row in rows:
             for count in COUNTS if row["ours"] else ():
-                loose = row["throws_away"] and count in LOOSE
-                if row["ours"][count] != row["theirs"][count] and not loose:
+                ours_, theirs_ = row["ours"][count], row["theirs"][count]
+                loose = row["throws_away"] and count in LOOSE and ours_ > theirs_
+                if ours_ != theirs_ and not loose:
                     found.append(f"{name}, {row['traffic']}: {count} differ")
+            if row["ours"] and row["throws_away"] and row["ours"]["requests"] != row["sent"]:
+                found.append(f"{name}, {row['traffic']}: {row['sent']} requests were sent")
             if row["wanted_classes"] and row["classes"] != row["wanted_classes"]:
                 found.append(f"{name}, {row['traffic']}: classes {row['classes']}")
     return found

@@ -60,7 +60,7 @@ def test_a_fault_in_a_worker_of_its_own_reaches_the_ring(run):
         "import specscope_hook.adapters.vllm_worker as module\n"
         "def broken(*args, **kwargs):\n"
         "    raise RuntimeError('planted')\n"
-        "module.HostTimer.open = broken\n"
+        "module.WorkerProbe._end_step = broken\n"
     )
 
     got = run({"speculative_config": NGRAM, "prompts": PROMPTS, "max_tokens": 24}, plugin=plugin)

@@ -6,9 +6,11 @@ is made to raise, requests are served, and what came out, what the probe is and 
 called are written down.
 """
 
+import itertools
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from specscope_hook.adapters import vllm_lengths, vllm_requests, vllm_rows
@@ -20,6 +22,15 @@ from specscope_hook.ring import Ring, RingReader
 from specscope_hook.settings import HookSettings
 from specscope_hook.timers import HostTimer
 
+MOMENTS = (
+    "_model_forward",
+    "execute_model",
+    "sample_tokens",
+    "propose_draft_token_ids",
+    "propose_draft_token_ids, behind",
+    "sample_tokens, behind",
+)
+"""Where the worker reads its clock, in the order of a step."""
 POINTS = {
     "add_request": (vllm_requests.Requests, "admit"),
     "schedule, before": (Blocks, "look"),
@@ -34,9 +45,8 @@ POINTS = {
     "update_draft_token_ids": (vllm_lengths.Lengths, "trim"),
     "finish_requests": (vllm_requests.Requests, "abort"),
     "ring": (Ring, "push"),
-    "execute_model": (WorkerProbe, "_begin"),
-    "_model_forward, sample_tokens, propose": (HostTimer, "__init__"),
-    "sample_tokens, sealing": (HostTimer, "seal"),
+    **dict.fromkeys(MOMENTS, (HostTimer, "__init__")),
+    "sample_tokens, sealing": (WorkerProbe, "_end_step"),
     "sample_tokens, carrying": (WorkerProbe, "_put"),
     "sample_tokens, output": (WorkerProbe, "_carry"),
 }
@@ -52,12 +62,18 @@ class Unusable:
     __radd__ = broken
 
 
-def without_clock(timer: HostTimer) -> None:
-    timed(timer)
-    timer.moment = broken
+def clock_that_fails(at: int) -> Callable[[HostTimer], None]:
+    """Of a worker's timer: one whose clock cannot be read the so manieth time."""
+
+    def init(timer: HostTimer) -> None:
+        made(timer)
+        moment, readings = timer.moment, itertools.count()
+        timer.moment = lambda: moment() if next(readings) != at else broken()
+
+    return init
 
 
-timed = HostTimer.__init__
+made = HostTimer.__init__
 
 
 def main() -> None:
@@ -105,8 +121,8 @@ def main() -> None:
     for point, (owner, name) in POINTS.items():
         kept = vars(owner)[name]
         # First, since the worker's wrappers keep their timer's methods.
-        faults = {"__init__": without_clock, "TOGETHER_NS": Unusable()}
-        setattr(owner, name, faults.get(name, broken))
+        fault = Unusable() if name == "TOGETHER_NS" else broken
+        setattr(owner, name, clock_that_fails(MOMENTS.index(point)) if point in MOMENTS else fault)
         attach()
         probe = scheduler._specscope
         if owner is Ring:

@@ -19,7 +19,7 @@ from specscope_hook.adapters.vllm_boot import vllm_boot
 from specscope_hook.adapters.vllm_lengths import LEVERS
 from specscope_hook.adapters.vllm_scheduler import SchedulerProbe
 from specscope_hook.adapters.vllm_worker import WorkerProbe
-from specscope_hook.plugin import check_methods, load, quietly, read_arguments
+from specscope_hook.plugin import check_methods, load, quietly, read_arguments, row_of
 from specscope_hook.settings import PREFIX, HookSettings, complaints
 
 log = logging.getLogger("vllm.specscope")  # vLLM's own handlers print what is under `vllm`
@@ -123,6 +123,7 @@ def _wrap_scheduler(owner: type[Any]) -> None:
     update, schedule = owner.update_from_output, owner.schedule
     add, finish, bitmask = owner.add_request, owner.finish_requests, owner.get_grammar_bitmask
     read_update = read_arguments(update, *_SCHEDULER["update_from_output"])
+    row = row_of(update, *_SCHEDULER["update_from_output"])
     read_add = read_arguments(add, *_SCHEDULER["add_request"])
 
     # HOT PATH. Three of these a step.
@@ -131,10 +132,15 @@ def _wrap_scheduler(owner: type[Any]) -> None:
         probe = args[0]._specscope
         if not probe or not probe.on:
             return update(*args, **kwargs)
-        planned, made = read_update(args, kwargs)
-        probe.before_update(made)
+        read = args[row]
+        planned, made = read if len(read) == 2 else read_update(args, kwargs)
+        try:
+            lengths = bytes(map(len, made.sampled_token_ids))  # vLLM may cut the same lists
+        except Exception as error:
+            probe.fail(f"vLLM, tokens: {error!r}")
+            return update(*args, **kwargs)
         outputs = update(*args, **kwargs)
-        probe.after_update(planned, made, outputs)
+        probe.after_update(planned, made, lengths, outputs)
         return outputs
 
     def schedule_(*args: Any, **kwargs: Any) -> Any:

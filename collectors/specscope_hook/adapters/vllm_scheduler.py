@@ -74,7 +74,8 @@ class SchedulerProbe:
         self._begun: list[tuple[Any, int]] = []
         """What plans begin to work on, and when (monotonic ns)."""
         self._marks: dict[int, Mark] = {}  # the block that each planned step belongs to
-        self._lengths_out = b""
+        self._prompts = False
+        """Whether a prompt may be worked on that has given out no token yet."""
         self._due_at = 0  # when they are to be read, monotonic ns
         self._steps_due = False
         self._last_end = 0  # 0 while the engine is idle
@@ -94,9 +95,9 @@ class SchedulerProbe:
         try:
             call(*args)
         except Exception as error:
-            self._fail(f"vLLM, {what}: {error!r}")
+            self.fail(f"vLLM, {what}: {error!r}")
 
-    def _fail(self, reason: str) -> None:
+    def fail(self, reason: str) -> None:
         """Turn the hook off, after writing all recorded rounds."""
         with suppress(Exception):
             self._read_arrivals()
@@ -125,7 +126,7 @@ class SchedulerProbe:
             self._arrivals.append((request, self._now(), len(self._steps)))
             self.due = True
         except Exception as error:
-            self._fail(f"vLLM, admission: {error!r}")
+            self.fail(f"vLLM, admission: {error!r}")
 
     def before_schedule(self) -> None:
         """Called before a step is planned, while `watching`; a block may begin with it."""
@@ -143,7 +144,7 @@ class SchedulerProbe:
                     self._blocks.advance(now)
             self._follow()
         except Exception as error:
-            self._fail(f"vLLM, block: {error!r}")
+            self.fail(f"vLLM, block: {error!r}")
 
     def after_schedule(self, output: Any) -> None:
         """Called after a step is planned; a step in flight may not have its tokens yet."""
@@ -154,20 +155,18 @@ class SchedulerProbe:
                 self._marks[id(output)] = self._recorder.mark
             if output.scheduled_new_reqs:
                 self._begun.append((output.scheduled_new_reqs, self._now()))
+                self._prompts = True
         except Exception as error:
-            self._fail(f"vLLM, schedule: {error!r}")
+            self.fail(f"vLLM, schedule: {error!r}")
 
-    def before_update(self, made: Any) -> None:
-        """Called with the step's tokens, before vLLM truncates the lists after a stop."""
-        try:
-            self._lengths_out = bytes(map(len, made.sampled_token_ids))
-        except Exception as error:
-            self._fail(f"vLLM, tokens: {error!r}")
+    def after_update(
+        self, planned: Any, made: Any, lengths: bytes, outputs: dict[int, Any]
+    ) -> None:
+        """Called after requests received the tokens of a step; some may have ended.
 
-    def after_update(self, planned: Any, made: Any, outputs: dict[int, Any]) -> None:
-        """Called after requests received the tokens; some may have ended."""
-        if not self.on:
-            return  # since `before_update`
+        lengths: tokens of each sequence, in the runner's order, before vLLM truncated the lists after
+        a stop.
+        """
         try:
             now = self._now()
             steps, scheduler, last_end = self._steps, self._scheduler, self._last_end
@@ -181,8 +180,7 @@ class SchedulerProbe:
                 given = all_of(outputs)
             if not (
                 ended
-                or self._begun
-                or self._requests.prompts
+                or self._prompts
                 or len(running) != len(scheduled)
                 or len(given) != len(scheduled)
                 or planned.scheduled_cached_reqs.resumed_req_ids
@@ -193,7 +191,7 @@ class SchedulerProbe:
                 made.req_ids,
                 made.req_id_to_index,
                 getattr(made, "_specscope", None),
-                self._lengths_out,
+                lengths,
                 given,
                 last_end or self._scheduled_at,
                 now,
@@ -224,7 +222,7 @@ class SchedulerProbe:
                 if waiting >= 2 * TOGETHER:  # nobody asks for a bitmask here
                     self.flush()
         except Exception as error:
-            self._fail(f"vLLM, round: {error!r}")
+            self.fail(f"vLLM, round: {error!r}")
 
     def catch_up(self) -> None:
         """Record new requests, and all steps if they are due."""
@@ -235,7 +233,7 @@ class SchedulerProbe:
         try:
             self._read_arrivals()
         except Exception as error:
-            self._fail(f"vLLM, admission: {error!r}")
+            self.fail(f"vLLM, admission: {error!r}")
 
     def flush(self) -> None:
         """Record all lists, and check for a policy."""
@@ -248,7 +246,7 @@ class SchedulerProbe:
             self._blocks.look()
             self._follow()
         except Exception as error:
-            self._fail(f"vLLM, writing: {error!r}")
+            self.fail(f"vLLM, writing: {error!r}")
 
     def finished(self, requests: Iterable[Any]) -> None:
         """Requests were aborted or failed."""
@@ -290,7 +288,7 @@ class SchedulerProbe:
             if step.carried is not None:
                 _, times, _, fault, _ = step.carried
                 if fault:
-                    self._fail(fault)
+                    self.fail(fault)
                     return
                 self._rounds.know(times)
             if step.ids:
@@ -299,6 +297,7 @@ class SchedulerProbe:
                 if any(each.finish_reason is not None for each in step.turns):
                     self._rounds.write()  # a request's rounds come before its end
                 self._requests.given(step.turns, step.ended)
+        self._prompts = bool(self._begun or self._requests.prompts)
 
     def _abort(self, requests: Iterable[Any]) -> None:
         self._read_arrivals()

@@ -8,15 +8,16 @@ evicts the processor's caches between steps, and warm code costs a fifth.
 from __future__ import annotations
 
 from collections.abc import Set
+from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from specscope_hook.recorder import Mark
 from specscope_hook.timers import Sealed
 
-TOGETHER = 16  # steps that are read and written at once
-TOGETHER_SEQUENCES = 512  # or as many as have so many sequences together: half a millisecond
-TOGETHER_NS = 250_000_000  # and no later than this after the first of them
+TOGETHER = 32  # steps that are read and written at once
+TOGETHER_SEQUENCES = 1024  # or as many as have so many sequences together: half a millisecond
+TOGETHER_NS = 500_000_000  # and no later than this after the first of them
 ENDED_NS = 100_000_000  # or than this, once a request has ended
 
 
@@ -29,7 +30,8 @@ the target checked by request id, where it may be fewer than were planned. Plain
 a process each step."""
 
 
-class Taken(NamedTuple):
+@dataclass(slots=True)
+class Taken:
     """A finished step. Clock readings in ns, monotonic."""
 
     ids: list[str]

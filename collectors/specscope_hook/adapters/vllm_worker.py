@@ -25,6 +25,7 @@ from specscope_hook.timers import (
     VERIFY_ENDS,
     CudaTimer,
     HostTimer,
+    Sealed,
     Timer,
 )
 
@@ -32,8 +33,22 @@ log = logging.getLogger("vllm.specscope")
 
 _KEPT_STEPS = 64  # times that no output takes are kept for so many steps
 STEPPING = MOMENTS
-"""Behind the moments of a step: whether one is under way."""
+"""Behind the moments of a step: whether one is under way; None once nothing is timed any more."""
 _NOTHING = (*(None,) * MOMENTS, False)
+
+_Places = dict[str, tuple[int | None, int | None]]
+"""The moments that lie before and behind each method."""
+_FIRST: _Places = {
+    "_model_forward": (VERIFY_BEGINS, None),
+    "execute_model": (None, VERIFY_ENDS),
+    "sample_tokens": (SAMPLE_BEGINS, SAMPLE_ENDS),
+    "propose_draft_token_ids": (DRAFT_BEGINS, DRAFT_ENDS),
+}
+_SECOND: _Places = {
+    "execute_model": (VERIFY_BEGINS, VERIFY_ENDS),
+    "sample_tokens": (SAMPLE_BEGINS, SAMPLE_ENDS),
+    "propose": (DRAFT_BEGINS, DRAFT_ENDS),
+}
 
 
 class WorkerProbe:
@@ -43,7 +58,7 @@ class WorkerProbe:
         self._runner = runner
         self._follows = follows
         self._timer = timer
-        self._source = int(timer.source)
+        self._source, self._at_once = int(timer.source), timer.at_once
         self._tag = 0
         self._kept = 0  # steps since times last rode on an output
         self._moments: list[Any] = list(_NOTHING)
@@ -74,156 +89,93 @@ class WorkerProbe:
     def _wrap_runner(self) -> None:
         runner = self._runner
         second = hasattr(runner, "speculator")  # the V2 runner
-        targets = [(runner, "execute_model"), (runner, "sample_tokens")]
+        targets: list[tuple[Any, str]] = [(runner, "execute_model"), (runner, "sample_tokens")]
         if not second:
             targets += [(runner, "_model_forward"), (runner, "propose_draft_token_ids")]
         elif runner.speculator is not None:
             targets.append((runner.speculator, "propose"))
-        originals = [getattr(owner, name) for owner, name in targets]  # all, or none is wrapped
+        originals = {name: getattr(owner, name) for owner, name in targets}  # all, or none
         if self._follows and not second:
-            originals[-1] = skip_at_zero(runner, originals[-1])
-        wrappers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
-            "execute_model": self._around_execute_v2 if second else self._around_execute,
-            "sample_tokens": self._around_sample_tokens,
-            "_model_forward": self._before_forward,
-            "propose_draft_token_ids": self._around_draft,
-            "propose": self._around_draft,
+            drafting = "propose_draft_token_ids"
+            originals[drafting] = skip_at_zero(runner, originals[drafting])
+        timed = {
+            name: self._timed(original, name, second=second) for name, original in originals.items()
         }
-        wrapped = [
-            wrappers[name](original) for (_, name), original in zip(targets, originals, strict=True)
-        ]
-        for (owner, name), wrapper in zip(targets, wrapped, strict=True):
-            setattr(owner, name, wrapper)
+        if second:
+            timed["execute_model"] = _steps_only(originals["execute_model"], timed["execute_model"])
+        for owner, name in targets:
+            setattr(owner, name, timed[name])
 
-    # HOT PATH. Four of these a step, six moments, on code and data that the model has driven from
-    # the caches: so nothing is looked up in `self`. What `sample_tokens` does besides drafting is
-    # sampling, acceptance and bookkeeping.
+    # HOT PATH. Four of these a step, on code and data that the model has driven from the caches:
+    # so all of them are one piece of code, and little is looked up in `self`. What `sample_tokens`
+    # does besides drafting is sampling, acceptance and bookkeeping.
 
-    def _around_draft(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        moment, moments = self._timer.moment, self._moments
+    def _timed(
+        self, original: Callable[..., Any], name: str, *, second: bool = False
+    ) -> Callable[..., Any]:
+        """Wrap one method of a runner: note the moments before and behind it.
+
+        second: of the V2 runner, whose forward pass has no method of its own, so that verification
+        is the whole of `execute_model`. In V1 it runs from the forward pass to the logits, where
+        `execute_model` returns.
+        """
+        before, behind = (_SECOND if second else _FIRST)[name]
+        begins, ends = before == VERIFY_BEGINS, behind == SAMPLE_ENDS
+        probe, moment, moments, stepping = self, self._timer.moment, self._moments, STEPPING
 
         def timed(*args: Any, **kwargs: Any) -> Any:
-            if not moments[STEPPING]:  # a warm-up, a graph capture or a dummy batch
-                return original(*args, **kwargs)
             try:
-                moments[DRAFT_BEGINS] = moment()
+                if begins and moments[stepping] is not None:
+                    if moments[stepping]:
+                        probe._abandon()
+                    moments[stepping] = True
+                if before is not None and moments[stepping]:
+                    moments[before] = moment()
             except Exception as error:
-                self._fail(error)
+                probe._fail(error)
             result = original(*args, **kwargs)
             try:
-                moments[DRAFT_ENDS] = moment()
+                if behind is not None and moments[stepping]:  # else a warm-up or a graph capture
+                    moments[behind] = moment()
+                    if ends:
+                        probe._carry(result)
+                elif ends and probe._fault:
+                    probe._carry_fault(result)
             except Exception as error:
-                self._fail(error)
+                probe._fail(error)
             return result
 
         return timed
 
-    def _before_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        moment, moments = self._timer.moment, self._moments
+    def _abandon(self) -> None:
+        """The step before came to no end."""
+        self._end_step()
+        self._keep()
 
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            if moments[STEPPING]:
-                try:
-                    moments[VERIFY_BEGINS] = moment()
-                except Exception as error:
-                    self._fail(error)
-            return original(*args, **kwargs)
-
-        return timed
-
-    def _around_execute(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """V1: verification lasts from the forward pass to the logits, at the return of this
-        method."""
-        read = read_arguments(original, "scheduler_output")
-        moment, moments = self._timer.moment, self._moments
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            try:
-                self._begin(*read(args, kwargs))
-            except Exception as error:
-                self._fail(error)
-            result = original(*args, **kwargs)
-            if moments[STEPPING]:
-                try:
-                    moments[VERIFY_ENDS] = moment()
-                except Exception as error:
-                    self._fail(error)
-            return result
-
-        return timed
-
-    def _around_execute_v2(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """V2: verification is the whole method, because its forward pass has no separate method."""
-        read = read_arguments(original, "scheduler_output", "dummy_run")
-        moment, moments = self._timer.moment, self._moments
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            scheduler_output, dummy_run = read(args, kwargs)
-            if dummy_run:
-                return original(*args, **kwargs)
-            try:
-                self._begin(scheduler_output)
-                if moments[STEPPING]:
-                    moments[VERIFY_BEGINS] = moment()
-            except Exception as error:
-                self._fail(error)
-            result = original(*args, **kwargs)
-            if moments[STEPPING]:
-                try:
-                    moments[VERIFY_ENDS] = moment()
-                except Exception as error:
-                    self._fail(error)
-            return result
-
-        return timed
-
-    def _begin(self, scheduler_output: Any) -> None:
+    def _end_step(self) -> Sealed | None:
+        """The step's tag and moments if they can be read at once; else the timer has them."""
         moments = self._moments
-        if moments[STEPPING]:  # the step before came to no end
-            self._timer.seal(self._tag, moments[:MOMENTS])
-            moments[:] = _NOTHING
-            self._keep()
-        if self.on and scheduler_output.total_num_scheduled_tokens > 0:
-            moments[STEPPING] = True
-            self._tag += 1
-
-    def _around_sample_tokens(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        moment, moments = self._timer.moment, self._moments
-
-        def timed(*args: Any, **kwargs: Any) -> Any:
-            if moments[STEPPING]:
-                try:
-                    moments[SAMPLE_BEGINS] = moment()
-                except Exception as error:
-                    self._fail(error)
-            output = original(*args, **kwargs)
-            if moments[STEPPING] or self._fault:
-                try:
-                    if self.on:
-                        moments[SAMPLE_ENDS] = moment()
-                    self._carry(output)
-                except Exception as error:
-                    self._fail(error)
-            return output
-
-        return timed
+        tag = self._tag = self._tag + 1
+        step = (tag, moments[:MOMENTS])
+        moments[:] = _NOTHING
+        if self._at_once:
+            return step
+        self._timer.seal(*step)
+        return None
 
     def _carry(self, output: Any) -> None:
         """Attach the readings to the output, or to a later output when it arrives."""
-        tag, moments = self._tag, self._moments
-        if self.on:
-            self._timer.seal(tag, moments[:MOMENTS])
-        moments[:] = _NOTHING
+        step, tag = self._end_step(), self._tag
         admitted = None if self._admitted is None else self._admitted.take()
         if not hasattr(output, "get_output"):
-            self._put(output, tag, admitted)
+            self._put(output, tag, step, admitted)
             return
         later = output.get_output
 
         def get_output() -> Any:
             result = later()
             try:
-                self._put(result, tag, admitted)
+                self._put(result, tag, step, admitted)
             except Exception as error:
                 self._fail(error)
             return result
@@ -231,17 +183,30 @@ class WorkerProbe:
         output.get_output = get_output
 
     def _put(
-        self, output: Any, tag: int, admitted: Callable[[], dict[str, int] | None] | None
+        self,
+        output: Any,
+        tag: int,
+        step: Sealed | None,
+        admitted: Callable[[], dict[str, int] | None] | None,
     ) -> None:
         if not getattr(output, "req_ids", None):  # a shared constant, or another pipeline stage's
             self._keep()
             return
+        if self._fault:
+            self._carry_fault(output)
+            return
         self._kept = 0
-        steps = [] if self._fault else self._timer.taken()
+        steps = self._timer.taken() if step is None else [step]
         verified = None if admitted is None else admitted()
-        carried: Carried = (tag, steps, self._source, self._fault, verified)
+        carried: Carried = (tag, steps, self._source, "", verified)
         output._specscope = carried
-        self._fault = ""
+
+    def _carry_fault(self, output: Any) -> None:
+        """Tell the scheduler, once, why this worker times nothing any more."""
+        if getattr(output, "req_ids", None):
+            fault, self._fault = self._fault, ""
+            carried: Carried = (self._tag, [], self._source, fault, None)
+            output._specscope = carried
 
     def _keep(self) -> None:
         """Keep times for the next output, up to a limit."""
@@ -254,7 +219,19 @@ class WorkerProbe:
         if self.on:
             log.error("specscope times nothing from here on, serving goes on: %r", error)
             self._fault = f"worker: {error!r}"
-        self.on = self._moments[STEPPING] = False
+        self.on, self._moments[STEPPING] = False, None
+
+
+def _steps_only(original: Callable[..., Any], timed: Callable[..., Any]) -> Callable[..., Any]:
+    """The V2 runner's `execute_model`, timed if it computes a step: no dummy and no empty plan."""
+    read = read_arguments(original, "scheduler_output", "dummy_run")
+
+    def execute_model(*args: Any, **kwargs: Any) -> Any:
+        planned, dummy = read(args, kwargs)
+        step = not dummy and planned.total_num_scheduled_tokens
+        return (timed if step else original)(*args, **kwargs)
+
+    return execute_model
 
 
 def _event_for(runner: Any) -> Callable[[], Any]:
