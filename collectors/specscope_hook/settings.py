@@ -64,7 +64,8 @@ KNOWN: dict[str, Setting] = {
     "SPECSCOPE_SOURCES": Setting(
         (SIDECAR,),
         "servers without a hook, separated by commas: [replica=]llama.cpp:/path/to/log follows a "
-        "log, [replica=]vllm.metrics:http://host:8000/metrics a page",
+        "log, [replica=]vllm.metrics:http://host:8000/metrics a page, "
+        "[replica=]forward-passes:tcp://host:20380 what an engine publishes",
     ),
     "SPECSCOPE_SERVICE": Setting(
         (SIDECAR, COMMANDS),

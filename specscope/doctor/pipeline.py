@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -89,6 +90,10 @@ def followed(environment: Mapping[str, str]) -> Iterator[Check]:
         source = kind.follow(setting.where, setting.replica)
         try:
             harvest = source.poll(lambda _: Cursor())
+            patience = time.monotonic() + (0 if kind.file else PATIENCE_S)
+            while source.missing and time.monotonic() < patience:
+                time.sleep(0.05)
+                harvest = source.poll(lambda _: Cursor())
         except OSError as error:
             remedy = "let the sidecar read it, or correct SPECSCOPE_SOURCES"
             yield Check(what, "failed", error.strerror or str(error), remedy)
@@ -99,7 +104,8 @@ def followed(environment: Mapping[str, str]) -> Iterator[Check]:
             remedy = f"restart the server as docs/engines/{kind.page} says"
             yield Check(what, "failed", source.missing, remedy)
         else:
-            detail = f"{kind.stores} are stored" if harvest else "no request has ended yet"
+            ready = harvest or not kind.file
+            detail = f"{kind.stores} are stored" if ready else "no request has ended yet"
             yield Check(what, "ok", detail)
 
 

@@ -151,16 +151,46 @@ def device(where: str = EVERYTHING) -> str:
 def device_summary(where: str = EVERYTHING) -> str:
     """Each field of the sampled devices: its mean, and what 90 % of its values lie between. [1]
 
-    Table `device`, time `sampled_at`. Counters that only rise, and bits, are left out. `devices`
-    gave values; of a field that no device gave, `reason` says why.
+    Table `device`, time `sampled_at`. Counters that only rise, bits, and what engines say of
+    themselves are left out. `devices` gave values; of a field that no device gave, `reason` says
+    why.
     """
     return f"""
         SELECT field, any(unit) AS unit, uniqIf((replica, uuid), isNotNull(d.value)) AS devices,
             avg(d.value) AS mean, quantile(0.05)(d.value) AS low, quantile(0.95)(d.value) AS high,
             if(devices > 0, '', anyIf(reason, reason != '')) AS reason
         FROM (SELECT * FROM device FINAL WHERE {where}) AS d
-        WHERE field NOT IN ('energy', 'clock_event_reasons')
+        WHERE field NOT IN ('energy', 'clock_event_reasons') AND NOT startsWith(field, 'engine_')
         GROUP BY field ORDER BY field"""
+
+
+def engine_sums(where: str = EVERYTHING) -> str:
+    """What engines without a hook say of themselves, over all intervals. [1]
+
+    Table `device`, time `sampled_at`. A value that an engine does not say is unknown. `seconds` are
+    those in which tokens were counted.
+    """
+    sums = ", ".join(
+        f"sumIf(value, field = 'engine_{field}') AS {name}" for name, field in _ENGINE_SUMS.items()
+    )
+    return f"""
+        SELECT replica, {sums},
+            sumIf(window_ms, field = 'engine_generation_tokens' AND isNotNull(value)) / 1e3
+                AS seconds
+        FROM (SELECT * FROM device FINAL WHERE startsWith(field, 'engine_') AND ({where}))
+        GROUP BY replica ORDER BY replica"""
+
+
+_ENGINE_SUMS = {
+    "drafts": "drafts",
+    "proposed": "proposed",
+    "accepted": "accepted",
+    "tokens": "generation_tokens",
+    "request_rounds": "request_rounds",
+    "passes": "passes",
+    "missed": "passes_missed",
+    "pass_ms": "pass_ms",
+}
 
 
 THROTTLING = {

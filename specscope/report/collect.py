@@ -33,6 +33,7 @@ from specscope.report.past import (
     trend_rows,
 )
 from specscope.report.quality import Records, boots_of, device_rows
+from specscope.report.unhooked import engines_in_words
 from specscope.report.views import (
     fleet_row,
     headline,
@@ -134,7 +135,12 @@ def collect(
         ),
         events=event_rows(store.rows(changed)),
         findings=turned_around(judged.ratios),
-        notes=[*notes, *judged.notes, *unlabelled(by_class)],
+        notes=[
+            *notes,
+            *judged.notes,
+            *unlabelled(by_class),
+            *engines_in_words(store, since, measured),
+        ],
     )
 
 

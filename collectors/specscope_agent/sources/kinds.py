@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from specscope_agent.sources.forward_passes import ForwardPasses
 from specscope_agent.sources.interface import LiveSource
 from specscope_agent.sources.llamacpp import LlamaCpp
 from specscope_agent.sources.vllm_metrics import VllmMetrics
@@ -31,4 +32,5 @@ KINDS = {
         lambda where, replica: LlamaCpp(Path(where), replica), True, "requests", "llama.cpp.md"
     ),
     "vllm.metrics": Kind(VllmMetrics, False, "sums of intervals", "vllm-metrics.md"),
+    "forward-passes": Kind(ForwardPasses, False, "sums of intervals", "forward-passes.md"),
 }

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from specscope_agent.source import Source
 from specscope_agent.sources.interface import Harvest, Row
+from specscope_agent.sources.sums import INTERVAL_NS, Sum, sum_rows
 from specscope_hook.boot import new_boot
 from specscope_hook.layout import FIRST_SEQ
 from specscope_hook.ring import Cursor
@@ -27,7 +28,6 @@ from specscope_hook.settings import HookSettings
 
 log = logging.getLogger("specscope.agent")
 
-INTERVAL_NS = 10_000_000_000
 TIMEOUT_S = 2.0
 MOST_BYTES = 16 << 20  # of one page
 POSITIONS = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
@@ -222,20 +222,20 @@ def rows_of(replica: str, before: Page, page: Page) -> list[dict[str, Any]]:
     positions = [name.rpartition(" ")[2] for name in page.sums if name.startswith(POSITIONS)]
     for position in sorted(positions, key=int):
         fields[f"engine_accepted_at_{position}"] = Field(f"{POSITIONS} {position}", "tokens")
-    return [
-        {
-            "replica": replica,
-            "sampled_at": page.at,
-            "window_ms": (page.at - before.at) / 1e6,
-            "uuid": "",
-            "gpu_instance": None,
-            "field": name,
-            "value": _risen(field, before, page),
-            "unit": field.unit,
-            "reason": "" if field.series in page.sums else f"the page has no {field.series}",
-        }
-        for name, field in fields.items()
-    ]
+    return sum_rows(
+        replica,
+        before.at,
+        page.at,
+        (
+            Sum(
+                name,
+                _risen(field, before, page),
+                field.unit,
+                "" if field.series in page.sums else f"the page has no {field.series}",
+            )
+            for name, field in fields.items()
+        ),
+    )
 
 
 def _risen(field: Field, before: Page, page: Page) -> float | None:
