@@ -164,8 +164,8 @@ class SchedulerProbe:
     ) -> None:
         """Called after requests received the tokens of a step; some may have ended.
 
-        lengths: tokens of each sequence, in the runner's order, before vLLM truncated the lists after
-        a stop.
+        lengths: tokens of each sequence, in the runner's order, before vLLM truncated the lists
+        after a stop.
         """
         try:
             now = self._now()
