@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from specscope import queries
-from specscope.queries.period import quoted, since_condition
+from specscope.queries.period import since_condition
 from specscope.report.quality import MOST_REPLICAS
 from specscope.store.connection import Store
+from specscope.store.literals import quoted
 
 
 def engines_in_words(store: Store, since: int, boots: Sequence[Mapping[str, Any]]) -> list[str]:
