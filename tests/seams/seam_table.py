@@ -30,7 +30,7 @@ def _reads(file: str, owner: str, *fields: str) -> Seam:
 
 
 _V1_RUNNER: Methods = {
-    "execute_model": ("scheduler_output",),
+    "execute_model": (),
     "sample_tokens": (),
     "_model_forward": (),
     "propose_draft_token_ids": (),
@@ -156,6 +156,23 @@ SGLANG = (
         *("is_retracted", "cached_tokens"),
     ),
     _reads("sglang/srt/managers/schedule_batch.py", "ScheduleBatch", "reqs", "forward_mode"),
+    _reads(
+        "sglang/srt/observability/forward_pass_metrics.py",
+        "ForwardPassMetrics",
+        *("version", "worker_id", "counter_id", "wall_time"),
+        *("scheduled_requests", "queued_requests"),
+    ),
+    _reads(
+        "sglang/srt/observability/forward_pass_metrics.py",
+        "ScheduledRequestMetrics",
+        *("num_prefill_requests", "sum_prefill_tokens"),
+        *("num_decode_requests", "sum_decode_kv_tokens"),
+    ),
+    _reads(
+        "sglang/srt/observability/forward_pass_metrics.py",
+        "QueuedRequestMetrics",
+        *("num_prefill_requests", "num_decode_requests"),
+    ),
 )
 
 _GENERATION = ("generate", "_get_candidate_generator", "_prefill", "prepare_inputs_for_generation")

@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from seam_check import main, missing
+from seam_check import NAMES, count, main, missing
 from seam_table import ENGINES
 
 SEAMS = [(engine, seam) for engine, seams in ENGINES.items() for seam in seams]
@@ -63,6 +63,15 @@ def test_a_source_that_lacks_one_thing_is_found_out(engine, seam, name, tmp_path
     assert f"{seam.file}: {seam.owner}" in lines[0]
     assert lines[0].endswith(name.rpartition(".")[2])
     assert not table.exists()
+
+
+def test_the_table_of_the_docs_is_of_the_seams_that_the_adapters_have():
+    page = (Path(__file__).parents[2] / "docs" / "engines" / "verified.md").read_text()
+
+    for engine, seams in ENGINES.items():
+        methods, fields = count(seams)
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| {NAMES[engine]} |")]
+        assert row.endswith(f"| {methods} | {fields} |"), "run `make seams`"
 
 
 def test_a_source_without_a_file_or_a_class_is_found_out(tmp_path):
