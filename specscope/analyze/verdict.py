@@ -87,7 +87,8 @@ def alone(
     if not speculated and not measured:
         if total is not None and total.throughput_tok_s is not None:
             reasons.insert(0, Sentence(f"{total.throughput_tok_s:.2f} tok/s"))
-        reasons.append(Sentence(_nothing_seen(info, arms)))
+        if not findings.has("DRAFTER_NEVER_USED", info.path):
+            reasons.append(Sentence(_nothing_seen(info, arms)))
         return ClassVerdict(klass, Action.NO_DATA, Confidence.HIGH, tuple(reasons[:MOST_REASONS]))
     if runs:
         more = [f"{len(runs) - MOST_RUNS} more runs"] if len(runs) > MOST_RUNS else []

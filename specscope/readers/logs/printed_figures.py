@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from specscope.readers.logs.lines import INTEGER, REAL, plain
-from specscope.readers.records import LONGEST_DRAFT, Record, Window
+from specscope.readers.records import LONGEST_DRAFT, Finding, Record, Window
 from specscope.readers.results.bench_json import flat
 from specscope.readers.results.client_usage import drafted
 from specscope.readers.source import arm_name
@@ -66,7 +66,7 @@ _COUNTS = (
     ),
     (
         "spec_decode_accepted_tokens",
-        r"num_accepted_tokens|(?:number of )?accepted tokens|accepted_drafts|accepted",
+        r"num_accepted_tokens|(?:number of )?accepted tokens|accepted_drafts?|accepted",
     ),
     ("draft_acceptance_rate", r"acceptance_rate"),
     ("accept_length", r"accept(?:ance|ed)?[ _]len(?:gth)?"),
@@ -111,6 +111,7 @@ DRAFTS, PROPOSED, ACCEPTED, LENGTH, GENERATED = (
     "spec_decode_num_drafts", "spec_decode_draft_tokens", "spec_decode_accepted_tokens",
     "accept_length", "total_output_tokens",
 )  # fmt: skip
+PERCENT = 100
 ROUNDED = 0.0051
 """Rates at a token are printed with two decimals."""
 
@@ -198,6 +199,8 @@ class PrintedFigures:
         if "output_throughput" in found or "mean_tpot_ms" in found:
             found.pop("throughput", None)
             yield from self._result({**found, **({_RATES: rates} if rates else {})})
+        elif found.get(DRAFTS) and found.get(PROPOSED) == 0:
+            yield from _nothing_proposed(self._input, found[DRAFTS])
         elif DRAFTS in found and found.keys() & {ACCEPTED, LENGTH, "draft_acceptance_rate"}:
             yield _counted(self._input, found, rates, label)
         elif DRAFTS not in found and _agrees(found):
@@ -244,8 +247,22 @@ def _figures(text: str) -> dict[str, float]:
             by_words.setdefault(field, number.value)
         if whole and field == ACCEPTED:
             found.setdefault(PROPOSED, float(whole))
+    for figures in (found, by_words):
+        rate = figures.get("draft_acceptance_rate", 0.0)
+        if 1 < rate <= PERCENT:
+            figures["draft_acceptance_rate"] = rate / PERCENT
     # A name that a table would use is read beside a number of rounds, by which it can be checked.
     return by_words | found if DRAFTS in by_words | found else found
+
+
+def _nothing_proposed(input: str, rounds: float) -> Iterator[Record]:
+    """Rounds of an engine that never drafted: no rate follows, 0 % least of all."""
+    yield Finding(
+        "DRAFTER_NEVER_USED",
+        f"{rounds:.0f} rounds and nothing proposed: its rate is unknown, not 0",
+        {"rounds": round(rounds)},
+    )
+    yield Window(input, "unknown", grain="run", drafts=0, proposed=0, accepted=0)
 
 
 def _agrees(found: dict[str, float]) -> bool:

@@ -76,7 +76,7 @@ def legend(arms: Sequence[str], context: Sequence[str]) -> dict[str, str]:
             rf"^\W*(?:\w+ )?\(?{key}\)?\s?(?:[:=–—]|-\s)\s?(?P<said>.{{3,120}})$", re.I
         )
         lines = [match.group("said") for text in context if (match := told.match(text))]
-        if len(lines) != 1 or not key:
+        if len(lines) != 1 or not key or re.search(r"\d\s?(?:tok|t/s|tps|ms\b|%)", lines[0]):
             return {}
         found[arm] = f"{arm} ({lines[0]})"
     return found if len(found) > 1 else {}

@@ -42,7 +42,7 @@ from specscope.readers.tables.rows_together import (
     split_arms_by_knobs,
     tell_k0_apart,
 )
-from specscope.readers.tables.schema import Row, Schema, is_blank, measured, resolve
+from specscope.readers.tables.schema import Row, Schema, is_blank, resolve
 from specscope.readers.tables.shape import (
     arm_above,
     is_topic,
@@ -52,6 +52,7 @@ from specscope.readers.tables.shape import (
 )
 from specscope.readers.tables.table import Table, made
 from specscope.readers.tables.units import speedup_over_baseline
+from specscope.readers.tables.values import measured
 
 TOGETHER = 10_000
 """Rows that are looked at together; a longer table is read in stretches of so many."""

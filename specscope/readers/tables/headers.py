@@ -125,6 +125,9 @@ _DELTA = {
     "ratio", "boost", "uplift", "faster", "slower", "x", "noise", "cv", "err", "error",
 }  # fmt: skip
 _SPEEDUP = {"speedup", "gain", "vs", "boost", "uplift", "x"}
+_NO_SPEED = re.compile(
+    r"ttft|tpot|prefill|accept|latency|memory|vram|power|energy|quality|accuracy|size|cost"
+)
 _POSITION = re.compile(r"(?:^|_)(?:p|d|pos|position|token)_?(\d{1,2})$")
 _POSITIONS = re.compile(r"(?:^|_)(?:pos|position|positions|[pd]_?[01]_per_[pd]_?[12])(?:_|$)")
 _FRACTION = re.compile(r"^(?:acc|accept|accepted)_(?:per|of)_(?:draft|drafted|proposed|generated)$")
@@ -160,9 +163,7 @@ def is_delta(name: str) -> bool:
 
 def is_speedup(name: str) -> bool:
     """Whether a column prints a ratio of speeds (`decode speedup`, `vs none`)."""
-    return bool(set(name.split("_")) & _SPEEDUP) and not re.search(
-        r"ttft|tpot|prefill|accept|latency", name
-    )
+    return bool(set(name.split("_")) & _SPEEDUP) and not _NO_SPEED.search(name)
 
 
 def metric_of(name: str) -> str | None:

@@ -64,12 +64,23 @@ _ARROWED = re.compile(
     re.IGNORECASE,
 )
 _RATIO = re.compile(_ITEM + r"~?(?P<figure>\d{1,2}(?:\.\d{1,3})?\s?[x×])\W*$", re.IGNORECASE)
+_ARM_TO_ARM = re.compile(
+    r"^([^:|→]{1,40}?)\s?(?:->|→|⇒)\s?([^:|→]{1,40}):\s~?(\d[\d.]{0,12})\s?(?:tok\S*|t/s|tps)?"
+    r"\s?(?:->|→|⇒)\s?~?(\d[\d.]{0,12})\s?(tok\w*/s(?:ec)?|t/s|tps)\b",
+    re.IGNORECASE,
+)
 _LABELLED = re.compile(r"^(?P<label>[^:|]{1,60}):\s+(?P<rest>.*)$")
 _AMBIGUOUS = re.compile(r"\bvs\.?\s|\bfrom\b|\bto\s+\d|->|→", re.IGNORECASE)
 _MARKS = re.compile(r"^[\s>*•+#-]{0,12}(?:\d{1,2}[.)]\s)?")
 _PATH = re.compile(r"\(?(?<![\w/])(?!tok)[\w.-]{2,}/[\w.-]{3,}[\w./-]*\)?", re.IGNORECASE)
 _BRACKETS = re.compile(r"\([^()]*\)")
+LOG_PREFIX = re.compile(r"^\d{4}-\d\d-\d\d[ T][\d:,.]{8,15}\s?-?\s?(?:\[?[A-Z]{4,8}\]?)?\s?[-:]?\s")
+"""Time and level before what a program prints through its logger."""
+
 _LENGTH = re.compile(r"\b(?:k|n|n[-_ ]?max|depth|gamma)\s?=\s?\d+", re.IGNORECASE)
+OPTION = re.compile(r"\s?--(?:spec|draft|parallel|np)[\w-]*(?:[= ](?!-)[\w.-]+)?")
+"""Options of speculation, and of the one slot that it needs."""
+
 _ENGINES_OWN = re.compile(
     r"print_timing|eval time|Decode batch|SpecDecoding|INFO |questions:|throughput:.*accept"
     r"|metrics:|requests/s|pred=|task \d",
@@ -129,11 +140,13 @@ def line_speeds(line: str, above: _Above | None = None) -> list[Listed]:
     above = above or _Above()
     if len(line) > LONGEST_LINE or _ENGINES_OWN.search(line):
         return []
-    text = unit_first(_without_gaps(_MARKS.sub("", bare(line))))
+    text = unit_first(_without_gaps(_MARKS.sub("", bare(LOG_PREFIX.sub("", line)))))
     first = _SPEED.search(text)
     # What stands in brackets behind a speed is a remark, if the speed does not stand in some too.
     if first and text.count("(", 0, first.end()) == text.count(")", 0, first.end()):
         text = text[: first.end()] + _BRACKETS.sub(" ", text[first.end() :])
+    if steps := _ARM_TO_ARM.match(text):
+        return _stepped(*steps.groups())
     if _AMBIGUOUS.search(text):
         return []
     matches = [m for m in _SPEED.finditer(text) if not _NO_OUTPUT.search(text[: m.start()])]
@@ -162,8 +175,17 @@ def line_speeds(line: str, above: _Above | None = None) -> list[Listed]:
     elif not found and above.arm:
         kind = " ".join(re.findall(r"[^\W\d]+", silent[-1].arm))
         found = [Listed(above.arm, kind, silent[-1].speed)]
-    return [one for one in found if len(_PATH.sub("", one.arm)) <= LONGEST_LABEL
-            and len(one.arm.split()) <= 9]  # fmt: skip
+    return [one for one in found if len(OPTION.sub("", _PATH.sub("", one.arm))) <= LONGEST_LABEL
+            and len(OPTION.sub("", one.arm).split()) <= 9]  # fmt: skip
+
+
+def _stepped(base: str, arm: str, before: str, after: str, unit: str) -> list[Listed]:
+    """`8B → 8B MTP: 24 → 41 tok/s`: the arms go the same way as their speeds."""
+    apart = named(base).state not in (OFF, WORD, "") or named(arm).state != ON
+    if apart or named(arm).versioned or _key(base) != _key(arm):
+        return []
+    label, speeds = _key(base), (f"{before} {unit}", f"{after} {unit}")
+    return [Listed(base.strip(), label, speeds[0]), Listed(arm.strip(), label, speeds[1])]
 
 
 def arms_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int] | None:
@@ -229,7 +251,7 @@ def times_in_lines(lines: Sequence[str], place: int) -> tuple[list[Listed], int]
     printed below agrees; None for others."""
     rows: list[Listed] = []
     for number in range(place, min(place + MOST_TIMES, len(lines))):
-        line = bare(lines[number][:LONGEST_LINE])
+        line = bare(LOG_PREFIX.sub("", lines[number][:LONGEST_LINE]))
         found, claim = _TIME.match(line), _CLAIM.match(line)
         if found and named(found.group("label")).state in (ON, OFF, WORD):
             rows.append(Listed(found.group("label").strip(" *#-"), "", f"{found.group('value')} s"))
@@ -321,5 +343,6 @@ def _holds_comparison(rows: Sequence[Listed]) -> bool:
 
 def _key(arm: str) -> str:
     """What a name says besides speculation, without paths of models and remarks in brackets."""
+    arm = OPTION.sub("", arm)
     plain = _LENGTH.sub("", DRAFTERS_NAME.sub("draft", _BRACKETS.sub("", _PATH.sub("", arm))))
     return " ".join(named(plain).rest.lower().split())

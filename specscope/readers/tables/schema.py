@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from specscope.readers.tables import headers
-from specscope.readers.tables.cells import Cell, quantity, rates, read
+from specscope.readers.tables.cells import quantity, rates
 from specscope.readers.tables.names import (
     OFF,
     ON,
     SWITCHED_OFF,
+    WORD,
     is_drafter,
     is_planned,
     named,
@@ -22,7 +23,7 @@ from specscope.readers.tables.names import (
 Row = Mapping[str, str]
 
 TIMES = {*headers.LOWER, *headers.PARTS}
-_PER_MS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "secs": 1e3, "seconds": 1e3, "us": 1e-3, "µs": 1e-3}
+PER_MS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "secs": 1e3, "seconds": 1e3, "us": 1e-3, "µs": 1e-3}
 _UNIT_OF_NAME = re.compile(r"_(s|sec|seconds|us|ms)(?:_per_[a-z_]+)?$")
 _BLANK = re.compile(r"^(?:|-+|—|–|n/?a|none|null|nan|\.+|/|no drafts?)$", re.IGNORECASE)
 SWITCH = re.compile(
@@ -84,6 +85,8 @@ class Schema:
     """Columns that set speculation besides the draft length: a tree's width, its tokens."""
     speedup: str | None = None
     """A column of printed speedups."""
+    of_baseline: list[str] = field(default_factory=list)
+    """Columns of speeds that are those of a run without speculation, beside the rows' own."""
 
     @property
     def measures(self) -> bool:
@@ -100,7 +103,7 @@ def resolve(names: Sequence[str], rows: Sequence[Row] = ()) -> Schema:
     """The schema of a table; `rows`, where given, tell columns of classes from remarks."""
     schema = Schema()
     known = {name for name in names if not is_planned(name.replace("_", " "))}
-    known -= {name for name in names if _is_change(name, rows)}
+    known -= {name for name in names if is_change(name, rows)}
     _switches(schema, names, rows)
     known -= set(schema.switches)
     schema.arm = next(
@@ -133,46 +136,25 @@ def resolve(names: Sequence[str], rows: Sequence[Row] = ()) -> Schema:
     used = _used(schema)
     knobs += [name for name in names if name in known - used and _is_knob(name, rows)]
     schema.knobs = [name for name in names if name in knobs]
-    schema.speedup = next(
-        (name for name in names if headers.is_speedup(name) and name in known), None
-    )
+    planned = {name for name in names if is_planned(name.replace("_", " "))}
+    ratios = [name for name in names if headers.is_speedup(name) and name not in planned]
+    schema.speedup = next(iter(ratios), None)
+    _speed_of_baseline(schema)
     return schema
 
 
-def measured(
-    row: Row, places: Sequence[tuple[str, float | None]], metric: str
-) -> tuple[str, Cell | None]:
-    """(column, cell) of the first place that holds a number, its values in the metric's own
-    unit."""
-    for column, factor in places:
-        cell = read(row.get(column))
-        if not cell.values:
-            continue
-        scale = 1.0
-        if metric in TIMES:
-            unit = cell.unit.partition("/")[0].partition("per")[0].strip()
-            stated = _PER_MS.get(unit, factor)
-            if stated is None:
-                continue
-            scale = stated
-        elif (metric != "acceptance_rate" and cell.unit.startswith("%")) or (
-            metric in headers.HIGHER and cell.unit in headers.OTHER_TOKENS
-        ):
-            continue
-        elif metric == "acceptance_rate":
-            counts = cell.unit.startswith(("tok", "accepted", "draft")) and max(cell.values) > 1
-            unclear = counts or ("pct" in column and not cell.unit and max(cell.values) <= 1)
-            several = len(cell.values) > 1 and not cell.fraction  # of runs, or of positions?
-            if cell.first_position or unclear or several:  # 0.6 under percent: 0.6 % or 60 %?
-                continue
-            percent = cell.unit.startswith("%") or "pct" in column or 1 < max(cell.values) <= 100
-            scale = 0.01 if percent else 1.0
-        if scale != 1.0:
-            values = tuple(value * scale for value in cell.values)
-            spread = cell.spread * scale if cell.spread is not None else None
-            cell = Cell(values, cell.unit, spread, cell.fraction, cell.ratio, cell.rate)
-        return column, cell
-    return "", None
+def _speed_of_baseline(schema: Schema) -> None:
+    """A column that names a run without speculation (`plain t/s`), where the rows speak of
+    acceptance and no column names another, is no speed of the rows."""
+    spoken = schema.positions or any(m in schema.metrics for m in ("acceptance_rate", "accepted"))
+    told = {
+        m: [c for c, _ in places] for m, places in schema.metrics.items() if m in headers.SPEEDS
+    }
+    columns = [c for found in told.values() for c in found]
+    states = {named(c.replace("_", " ")).state for c in columns}
+    if spoken and columns and states <= {OFF, WORD}:
+        schema.metrics = {m: p for m, p in schema.metrics.items() if m not in told}
+        schema.of_baseline = columns
 
 
 def _is_offered(name: str, names: Sequence[str], rows: Sequence[Row]) -> bool:
@@ -184,7 +166,7 @@ def _is_offered(name: str, names: Sequence[str], rows: Sequence[Row]) -> bool:
     return whole and bool(others & (headers.SPEEDS - {"request_s"}))
 
 
-def _is_change(name: str, rows: Sequence[Row]) -> bool:
+def is_change(name: str, rows: Sequence[Row]) -> bool:
     """Whether a column holds changes against something else: percentages with a sign."""
     cells = [cell for row in rows if (cell := row.get(name)) and not is_blank(cell)]
     return bool(cells) and all(map(_CHANGE.match, cells))
@@ -242,7 +224,7 @@ def _add(schema: Schema, metric: str, names: Collection[str]) -> None:
         factor: float | None = 1.0
         if metric in TIMES:
             unit = _UNIT_OF_NAME.search(name)
-            factor = _PER_MS[unit.group(1)] if unit else _factor_without_unit(metric)
+            factor = PER_MS[unit.group(1)] if unit else _factor_without_unit(metric)
         schema.metrics.setdefault(metric, []).append((name, factor))
 
 

@@ -77,6 +77,7 @@ _CHANGED_TOO = re.compile(
 )
 """Words of another change in the same sentence."""
 
+_ENDS_NAME = re.compile(r"[,;:)]|\s[-–—]\s|\s\((?=[-+−]?\d)|\s(?:is|was|are|were|which|that)\s")
 _FROM = re.compile(r"\bfrom\W*$")
 _ARTICLES = set(words("a an the our my its this that model head heads support"))
 
@@ -218,7 +219,7 @@ def _names(before: str, between: str, after: str) -> tuple[str, str] | None:
     None if a name may hold more than is understood."""
     lead = _trimmed(_JOINT.split(before.rstrip(" ,;:-–—=~≈("))[-1])
     inner = [_trimmed(part) for part in _JOINT.split(between) if part.strip(" (),;:–—-")]
-    rest = re.split(r"[,;:)]|\s[-–—]\s|\s\((?=[-+−]?\d)", after, maxsplit=1)[0]
+    rest = _ENDS_NAME.split(after, maxsplit=1)[0]
     if len(inner) > 2 or re.search(r"\b(?:and|plus)\b|[+&]", rest):
         return None
     rest = _trimmed(rest)

@@ -10,13 +10,18 @@ from specscope.readers.tables import headers
 from specscope.readers.tables.cells import quantity, ratio_of, read
 from specscope.readers.tables.csv_file import name_of
 from specscope.readers.tables.names import ON, named
-from specscope.readers.tables.schema import TOKEN_RATES, Schema
+from specscope.readers.tables.schema import TOKEN_RATES, Schema, is_change
 from specscope.readers.tables.table import Table
 
 _BASELINE_SAID = re.compile(
-    r"\b(?:baseline|plain decod|without (?:spec|mtp|draft)|no[- "
+    r"(?:\b|_)(?:baseline|plain decod|plain_t|without (?:spec|mtp|draft)|no[- "
     r"_]?(?:spec|mtp|draft)|none\b|auto-?regress|vanilla"
     r"|target[- ]only|non-spec)|(?:^|_)(?:ar|none|baseline|base)(?:[_ ]|$)",
+    re.IGNORECASE,
+)
+_NO_SPECULATION = re.compile(
+    r"plain|(?:\b|_)(?:without|no)[- _]?(?:spec|mtp|draft|eagle)|(?:\b|_)none(?:\b|_)"
+    r"|auto-?regress|vanilla|target[- _]only|non-spec|(?:^|_)ar(?:[_ ]|$)",
     re.IGNORECASE,
 )
 _SPEEDUP = re.compile(r"speed-?up|gain|boost|uplift|faster|(?:^|_)vs_", re.IGNORECASE)
@@ -96,11 +101,15 @@ def by_speedup(table: Table, base: str, numeric: Sequence[str]) -> str | None:
 def speedup_over_baseline(schema: Schema, table: Table) -> str | None:
     """The column of speedups, if it or a line above names a run without speculation."""
     texts = [schema.speedup or "", *table.context]
-    reference = " ".join(texts)
+    reference = " ".join([*texts, *schema.of_baseline])
     over = [_OVER.split(text, maxsplit=1)[1] for text in texts if _OVER.search(text)]
     about = [text for text in [table.caption, *texts[:2]] if _SPEEDUP.search(text)]
     other = any(map(_OTHER_SPEEDUP.search, about))
     if other or any(named(text).state == ON for text in over):  # or over another drafter
+        return None
+    # Of named arms, changes over a bare "baseline" may be over an older way to speculate.
+    changes = schema.speedup and schema.arm and is_change(schema.speedup, table.rows)
+    if changes and not _NO_SPECULATION.search(reference):
         return None
     return schema.speedup if _BASELINE_SAID.search(reference) else None
 
