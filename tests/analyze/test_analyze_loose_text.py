@@ -225,6 +225,16 @@ def test_a_corner_may_name_what_all_cells_measure():
     assert lengths["chain draft, t=1.0"] == 1.5
 
 
+def test_counts_without_rounds_are_never_summed_since_they_may_be_cumulative():
+    lines = "stats: proposed={}, accepted={}, acceptance_rate={:.2%}\n"
+    text = "".join(lines.format(p, a, a / p) for p, a in ((32, 21), (64, 39), (96, 60)))
+
+    answer = answer_of(text, "server.log")
+
+    assert [window["proposed"] for window in answer["windows"]] == [32, 64, 96]
+    assert answer["totals"] is None
+
+
 def test_rounds_without_a_proposal_have_no_rate():
     answer = answer_of("x: cycles=1475 proposed=0 accepted_draft=0 accept_rate=0.00%\n", "a.log")
 
@@ -238,4 +248,5 @@ def test_counts_without_rounds_are_read_if_their_rate_agrees():
     agreeing, other = (answer_of(told.format(rate), "probe.log") for rate in (0.833, 0.5))
 
     assert [window["accepted"] for window in agreeing["windows"]] == [20]
+    assert agreeing["totals"]["accepted"] == 20
     assert other["windows"] == []

@@ -204,10 +204,12 @@ class PrintedFigures:
         elif DRAFTS in found and found.keys() & {ACCEPTED, LENGTH, "draft_acceptance_rate"}:
             yield _counted(self._input, found, rates, label)
         elif DRAFTS not in found and _agrees(found):
-            yield Window(
+            self._lines += 1
+            yield Window(  # never summed: counts of one engine may be those since its start
                 self._input,
                 "unknown",
                 grain="run",
+                label=f"line {self._lines}",
                 proposed=round(found[PROPOSED]),
                 accepted=round(found[ACCEPTED]),
             )

@@ -127,6 +127,7 @@ _DELTA = {
 _SPEEDUP = {"speedup", "gain", "vs", "boost", "uplift", "x"}
 _NO_SPEED = re.compile(
     r"ttft|tpot|prefill|accept|latency|memory|vram|power|energy|quality|accuracy|size|cost"
+    r"|slow|overhead|loss|tax|penalty|regress|time|duration|wait"
 )
 _POSITION = re.compile(r"(?:^|_)(?:p|d|pos|position|token)_?(\d{1,2})$")
 _POSITIONS = re.compile(r"(?:^|_)(?:pos|position|positions|[pd]_?[01]_per_[pd]_?[12])(?:_|$)")
