@@ -46,7 +46,6 @@ from specscope.engine.api import SamplingParams
 from specscope.engine.decode.drafters.draft_model import ModelDrafter
 from specscope.engine.decode.timing import SystemClock
 from specscope.engine.pair import bundled_prompts, load_bundled
-from specscope.errors import ExitCode
 from specscope.evaluate.experiment import contrast, objectives
 from specscope.evaluate.experiment.blocks import arm_k
 from specscope.evaluate.experiment.checks import usable_pairs
@@ -59,6 +58,7 @@ from specscope.evidence.classes import read_class_blocks
 from specscope.evidence.read import read, read_blocks
 from specscope.gate.recommend import recommendation
 from specscope.gate.show import table_lines
+from specscope.gate.watch import look
 from specscope.policy.stored import read_policies, table_in_force
 from specscope.store.connection import Store
 from specscope.store.migrate import migrate
@@ -172,12 +172,14 @@ def decide_by_product(
         sys.exit("nothing was proposed: run more pairs (--learn)")
     arms = proposal["arms"]
     with Store.open(where) as site.store:
-        begins = site.start_arms(arms, args.block_s)
+        begins = site.start_arms(arms, args.prove, args.block_s)
     for pairs in range(PART, args.prove + PART, PART):
         with Store.open(where) as site.store:
             site.run_pairs(begins, min(pairs, args.prove), len(arms), args.block_s)
-        if gate(where, "watch", "--once") == ExitCode.DONE:
-            break
+        gate(where, "watch", "--once")
+        with Store.open(where) as store:
+            if look(store).exhausted:
+                break
     gate(where, "recommend", "--closed-loop", "--out", "advice.json")
     gate(where, "apply", "advice.json")
     return list(arms)

@@ -11,6 +11,7 @@ from typing import Any
 from specscope import queries
 from specscope.assess import Assessment, deciding
 from specscope.evaluate.experiment.blocks import BlockTime, arm_k
+from specscope.evaluate.verdict.choice import Rules
 from specscope.evaluate.verdict.shared_batch import ClassTimes
 from specscope.evidence.read import read_blocks
 from specscope.gate.in_question import open_line, tables_in_question
@@ -21,6 +22,7 @@ from specscope.queries.period import since_condition
 from specscope.store.connection import Store
 
 FEW_ROWS = 32  # sequences of rounds, below which nobody can say what an arm drafts
+MIN_PAIRS = Rules().min_pairs
 EDGE = 0.05  # share of proposals per sequence that rounds at a block's edge may explain
 
 
@@ -101,6 +103,22 @@ class ExperimentProgress:
     def decided(self) -> bool:
         """Whether every segment has an answer on which a gate may change."""
         return bool(self.segments) and all(one.settled for one in self.segments)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether more pairs of this window change no answer.
+
+        Some segment has its answer, and each other one is too rare to reach the fewest pairs of a
+        verdict before the end.
+        """
+        waiting = [one for one in self.segments if not one.settled]
+        if len(waiting) == len(self.segments):
+            return False
+        return not waiting or (
+            self.planned is not None
+            and self.pairs > 0
+            and all(one.pairs * self.planned / self.pairs < MIN_PAIRS for one in waiting)
+        )
 
     @property
     def left_s(self) -> float | None:

@@ -126,7 +126,12 @@ def trouble_lines(seen: ExperimentProgress) -> list[str]:
 
 def progress_json(seen: ExperimentProgress) -> dict[str, Any]:
     """A progress as plain values."""
-    return {**asdict(seen), "decided": seen.decided, "left_s": seen.left_s}
+    return {
+        **asdict(seen),
+        "decided": seen.decided,
+        "exhausted": seen.exhausted,
+        "left_s": seen.left_s,
+    }
 
 
 def _chosen(policies: Sequence[StoredPolicy], number: int | None) -> StoredPolicy:

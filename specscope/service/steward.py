@@ -151,8 +151,9 @@ class Steward:
 def reason_to_stop(experiment: StoredPolicy, seen: ExperimentProgress) -> str | None:
     """The reason to end an experiment now; None if it should continue."""
     rules = experiment.stop_rules
-    if rules.when_decided and seen.decided and seen.pairs:
-        return "every segment has its answer"
+    if rules.when_decided and seen.exhausted and seen.pairs:
+        rare = "" if seen.decided else " but those that are too rare for this window"
+        return f"every segment has its answer{rare}"
     cost = seen.cost
     if rules.loss_budget is None or cost is None or cost.spent is None or cost.pairs < LEAST_PAIRS:
         return None

@@ -292,6 +292,36 @@ def test_the_service_ends_an_experiment_whose_budget_is_spent(where):
     assert reason_to_stop(experiment, dataclasses.replace(spent, cost=few)) is None
 
 
+@pytest.mark.parametrize(
+    ("settled", "pairs", "planned", "ends"),
+    [
+        ((True, True), (40, 40), 200, True),
+        ((True, False), (40, 4), 200, False),  # 20 pairs at the end
+        ((True, False), (40, 1), 200, True),  # 5 of them
+        ((True, False), (40, 0), None, False),  # a window without an end
+        ((False, False), (0, 0), 200, False),
+    ],
+)
+def test_a_segment_too_rare_for_its_window_keeps_no_experiment_going(
+    where, settled, pairs, planned, ends
+):
+    now = time.time_ns()
+    with Store.open(where) as store:
+        rules = StopRules(when_decided=True)
+        experiment, begins, _ = begin(store, now - 600 * SECOND, rules=rules, pairs=2000)
+        traffic(store, experiment.number, begins)
+        seen = look(store, now=now)
+    segments = tuple(
+        dataclasses.replace(seen.segments[0], settled=own, pairs=count)
+        for own, count in zip(settled, pairs, strict=True)
+    )
+    seen = dataclasses.replace(seen, segments=segments, pairs=40, planned=planned)
+
+    assert seen.exhausted == ends
+    assert seen.decided == all(settled)
+    assert (reason_to_stop(experiment, seen) is not None) == ends
+
+
 def test_the_service_ends_an_experiment_by_a_policy_of_its_own(where):
     now = time.time_ns()
     with Store.open(where) as store:

@@ -94,12 +94,13 @@ class Site:
         block_s: float,
         arms: Sequence[str],
         tables: Sequence[PolicyArm] = (),
+        pairs: int | None = None,
     ) -> tuple[int, int]:
         """Put a table in force with blocks of these arms; its number and when its pairs begin.
 
-        tables: arms whose names do not say what they run.
+        tables: arms whose names do not say what they run. pairs: after which it ends by itself.
         """
-        hold_out = HoldOut(1.0, block_s, block_s / 4, tuple(arms), tables=tuple(tables))
+        hold_out = HoldOut(1.0, block_s, block_s / 4, tuple(arms), pairs, tuple(tables))
         body = next_table(
             read_policies(self.store), table, now=self.now, hold_out=hold_out, closed_loop=True
         )
@@ -144,13 +145,14 @@ class Site:
 
         words: as `gate calibrate --arms` takes them.
         """
-        begins = self.start_arms(words, block_s)
+        begins = self.start_arms(words, pairs, block_s)
         self.run_pairs(begins, pairs, len(words), block_s)
 
-    def start_arms(self, words: Sequence[str], block_s: float) -> int:
-        """Put blocks of these arms in force, without an end; when they begin, ns since 1970."""
+    def start_arms(self, words: Sequence[str], pairs: int, block_s: float) -> int:
+        """Put so many pairs of these arms in force; when they begin, ns since 1970."""
         arms = read_arms(words)
-        _, begins = self.apply(GateTable((), 0), block_s, [arm.name for arm in arms], arms)
+        names = [arm.name for arm in arms]
+        _, begins = self.apply(GateTable((), 0), block_s, names, arms, pairs)
         self.clients.ask(self.labels)
         return begins
 
