@@ -127,7 +127,7 @@ def test_a_step_planned_before_the_one_before_is_read_belongs_to_its_own_block(t
     ]
 
 
-def test_an_engine_that_does_not_follow_the_policy_is_not_recorded_as_an_arm(scheduler):
+def test_an_engine_that_does_not_follow_the_policy_is_no_arm_and_says_so_at_once(scheduler, caplog):
     policy = {"policy": 4, "kind": "blocks", "block_ms": 60_000, "share": 1.0}
     policy["arms"] = [{"name": "k0"}]
     started(scheduler, "a")
@@ -135,7 +135,12 @@ def test_an_engine_that_does_not_follow_the_policy_is_not_recorded_as_an_arm(sch
 
     scheduler.finish_step(scheduler.plan({"a": 2}))
 
-    assert [round_.policy for round_ in scheduler.records()[0]] == [0, 0]
+    scheduler.finish_step(scheduler.plan({"a": 2}))
+
+    assert [round_.policy for round_ in scheduler.records()[0]] == [0, 0, 0]
+    (said,) = (one.getMessage() for one in caplog.records if one.levelname == "WARNING")
+    assert "policy 4" in said
+    assert "SPECSCOPE_REQUEST_K=on" in said
 
 
 def test_in_a_crossover_by_router_its_blocks_are_numbered_all_the_same(scheduler):
