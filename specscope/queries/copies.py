@@ -60,6 +60,7 @@ def outputs(
         ORDER BY epoch, class, arm"""
 
 
+# A request that was aborted was computed for as long as nobody had said so: its tokens differ.
 _KNOWN = """isNotNull(ended_at) AND isNotNull(content) AND isNotNull(digest)
         AND reason NOT IN ('abort', 'stop_or_abort')"""
 
