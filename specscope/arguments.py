@@ -68,7 +68,7 @@ def add_judgement(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--default-k",
         type=draft_length,
-        help="draft length that the engines run by themselves; needed if no table is in force",
+        help="draft length that the engines use without specscope; needed if no table is in force",
     )
     parser.add_argument(
         "--tpot-ms",

@@ -65,7 +65,7 @@ class Security:
         """Raises SettingsError for a token that would cross a network unencrypted."""
         if self.token and not self.trusts(address):
             raise SettingsError(
-                f"SPECSCOPE_TOKEN_FILE would go to {address} in the clear: set SPECSCOPE_TLS_CA"
+                f"SPECSCOPE_TOKEN_FILE would go to {address} unencrypted: set SPECSCOPE_TLS_CA"
             )
 
     def trusts(self, address: str) -> bool:

@@ -66,7 +66,7 @@ def reaches_back(blocks: Iterable[BlockTime], since: int) -> list[str]:
     day = datetime.fromtimestamp(earliest / 1e9, UTC).date()
     return [
         f"verdicts on live traffic use all blocks of their epoch, since {day}: a shorter period "
-        "would start their intervals anew"
+        "would restart their intervals"
     ]
 
 

@@ -29,7 +29,7 @@ def show(args: Namespace) -> int:
         policies = read_policies(store)
     found, notes = newest_with_table(policies), unread(policies)
     if found is None:
-        return say(args, ["no table is in force: the engine's own draft length runs", *notes], {})
+        return say(args, ["no table is in force: the engine uses its own draft length", *notes], {})
     header = f"policy {found.number} ({found.kind}): {found.note or 'no note'}"
     return say(args, [header, *views.table_lines(found.table), *notes], dict(found.body))
 
@@ -63,7 +63,7 @@ def export(args: Namespace) -> int:
         evidence = read_store(store, args)
     if evidence.table is None and args.default_k is None:
         raise UsageError(
-            "no table is in force: --default-k says which draft length the engine runs now, which "
+            "no table is in force: give the engine's present draft length as --default-k, which "
             "undecided traffic keeps"
         )
     found = advise(args, evidence)
@@ -72,7 +72,7 @@ def export(args: Namespace) -> int:
     lines.append(f"loss against the full table: {_percent(out.regret)}")
     lines += [f"    {reason}" for reason in out.unknown]
     if out.router:
-        lines.append(f"behind a router with these rules: {_percent(out.routed_regret)}")
+        lines.append(f"with a router and these rules: {_percent(out.routed_regret)}")
         lines += [f"    {rule['class']} -> {rule['pool']}" for rule in out.router]
     say(args, [*lines, *out.limits], asdict(out))
     return ExitCode.of_answer(_settled(found))

@@ -25,7 +25,9 @@ def look_along_load(moves: Sequence[Move]) -> tuple[list[Move], list[str]]:
             left, right = looked[low], looked[high]
             if left.table is None and right.table is None and 0 < left.new_k < right.new_k:
                 if f"k{left.new_k}" in right.place.verdict.best and right.changes:
-                    why = f"{right.why}; k = {left.new_k} as at the lower load is not proven worse"
+                    why = (
+                        f"{right.why}; k = {left.new_k}, as at the lower load, is not proven worse"
+                    )
                     looked[high] = Move(
                         right.place, right.rule, right.old_k, left.new_k, why, right.evidence
                     )

@@ -25,9 +25,9 @@ def lengths(text: str) -> list[int]:
     try:
         found = sorted({int(word) for word in text.split(",")})
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} are not draft lengths such as 0,2,4") from None
+        raise ArgumentTypeError(f"{text!r} is no list of draft lengths such as 0,2,4") from None
     if len(found) < 2 or found[0] != 0 or found[-1] > 255:
-        raise ArgumentTypeError(f"{text!r}: 0 and at least one other draft length are compared")
+        raise ArgumentTypeError(f"{text!r}: name 0 and at least one other draft length")
     return found
 
 

@@ -42,7 +42,7 @@ def read_arms(words: Sequence[str]) -> tuple[PolicyArm, ...]:
     if len(arms) > MOST_ARMS:
         raise UsageError(f"{len(arms)} arms; a hook runs {MOST_ARMS} at most")
     if all(arm.name != BASELINE for arm in arms) or len(arms) < 2:
-        raise UsageError("arms are compared with target-only: name k0 and at least one other arm")
+        raise UsageError("name k0 (target-only) and at least one other arm to compare")
     return arms
 
 

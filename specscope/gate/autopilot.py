@@ -113,9 +113,7 @@ def next_step(
         losing = (*losing, *((name, why) for name, why in behind.items() if why))
         state = replace(state, stopped=tuple({**dict(state.stopped), **dict(losing)}.items()))
     if not _candidates(state, table):
-        return _rest(
-            state, policies, table, sight.replicas, now, "no arm is left that may be better"
-        )
+        return _rest(state, policies, table, sight.replicas, now, "no remaining arm may be better")
     if losing:
         said = "; ".join(f"{name} stops: {why}" for name, why in losing)
         return _window(state, policies, table, sight, now, said)
@@ -124,7 +122,7 @@ def next_step(
     if not current.body.get("share"):
         return None  # a pause
     if spent_s(state, standings, sight.blocks) >= allowance_s(state, sight.replicas, _end(current)):
-        why = "the budget of this window is spent: nothing runs until it is over"
+        why = "the budget of this window is spent: no trial runs until its end"
         return _pause(state, policies, table, _end(current), now, why)
     return None
 
@@ -336,8 +334,8 @@ def _rest(
     body = next_table(
         policies, table, now=now, hold_out=hold_out, author=AUTHOR, **state.resting().as_json()
     )
-    watch = f"{share:.1%} of the pairs go on, so that a change is seen" if hold_out else (
-        f"it looks again after a deploy or in {BLIND_DAYS:.0f} days"
+    watch = f"{share:.1%} of the pairs continue, to detect a change" if hold_out else (
+        f"it continues after a deploy or in {BLIND_DAYS:.0f} days"
     )  # fmt: skip
     return PilotStep(PilotStepKind.REST, f"{why}; {watch}", body)
 

@@ -68,13 +68,13 @@ def describe(window: Window) -> list[str]:
         f"a verdict takes {least}",
     ]
     if window.rules.when_decided:
-        lines.append("the service stops it early once every segment has its answer")
+        lines.append("the service ends it early if every segment has its answer")
     if window.rules.loss_budget is not None:
         lines.append(
-            f"or once its arms have cost {window.rules.loss_budget:.1%} of the window's capacity"
+            f"or if its arms have cost {window.rules.loss_budget:.1%} of the window's capacity"
         )
     if window.swap:
-        lines.append("give the router its rules first: `specscope gate plan --crossover`")
+        lines.append("load the router's rules first: `specscope gate plan --crossover`")
     if window.pairs == 0:
         lines.append("too short for a single pair")
     return lines

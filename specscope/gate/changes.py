@@ -43,7 +43,7 @@ def apply(args: Namespace) -> int:
         newest = newest_with_table(evidence.policies)
         # Blocks of a hold-out, or of a calibration that was cut off, end with a policy without.
         if not lines and newest and newest.kind == "table" and not args.hold_out:
-            return say(args, ["no difference: nothing is applied"], {"policy": None})
+            return say(args, ["no difference: nothing to apply"], {"policy": None})
         hold_out = None
         if args.hold_out:
             _within_budget(args, evidence)
@@ -88,7 +88,7 @@ def detach(args: Namespace) -> int:
     with open_store(args) as store:
         body = detached(read_policies(store), author=author(args))
         if not args.approve:
-            return say(args, ["every hook would detach: nothing is written (--approve)"], body)
+            return say(args, ["every hook would detach; add --approve to do it"], body)
         number = write_policy(store, body, args.note, now, chosen_service(args, store))
-    line = f"policy {number} detaches every hook within seconds; engines go on without records"
+    line = f"policy {number} detaches every hook within seconds; engines continue without records"
     return say(args, [line], body)

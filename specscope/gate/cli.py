@@ -20,7 +20,7 @@ def add_parser(subparsers: Any) -> None:
         "gate",
         help="run experiments and manage the table of draft lengths",
         description="Runs experiments and manages the table that decides draft lengths. The usual "
-        "order: plan, calibrate, watch, recommend, apply. rollback takes a change back.",
+        "order: plan, calibrate, watch, recommend, apply. rollback undoes a change.",
     )
     verbs = parser.add_subparsers(dest="gate", metavar="ACTION", required=True)
     _show(verbs)
@@ -101,7 +101,7 @@ def _crossover(parser: ArgumentParser) -> None:
         "--differs",
         type=words,
         metavar="PARTS",
-        help="what the sides of a crossover are meant to differ in, such as drafter,version or "
+        help="declared differences between the sides of a crossover, such as drafter,version or "
         "configuration.KEY, besides speculation and its length",
     )
 
@@ -118,7 +118,7 @@ def _propose(verbs: Any) -> None:
     parser.add_argument(
         "--default-k",
         type=draft_length,
-        help="draft length that the engines run by themselves; needed if no table is in force",
+        help="draft length that the engines use without specscope; needed if no table is in force",
     )
     parser.add_argument(
         "--out", type=Path, help="write the table to a file, for `gate calibrate --arms`"
@@ -137,7 +137,9 @@ def _apply(verbs: Any) -> None:
     parser = _verb(verbs, "apply", "put a table in force, as a new policy")
     _evidence(parser)
     _table(parser)
-    parser.add_argument("--dry-run", action="store_true", help="print the policy and write nothing")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the policy without writing it"
+    )
     parser.add_argument(
         "--hold-out",
         type=share,
@@ -185,7 +187,7 @@ def _detach(verbs: Any) -> None:
     parser.add_argument(
         "--approve",
         action="store_true",
-        help="do it; without this the command only says what it would do",
+        help="do it; without this the command only describes its effect",
     )
     _through(parser)
     parser.set_defaults(run=_command("changes", "detach"))
@@ -232,13 +234,14 @@ def _calibrate(verbs: Any) -> None:
     parser.add_argument(
         "--default-k",
         type=draft_length,
-        help="draft length that the engine runs by itself, and again after the experiment; needed "
+        help="draft length that the engine uses without specscope, also after the experiment; "
+        "needed "
         "if no table is in force",
     )
     parser.add_argument(
         "--loss-budget",
         type=share,
-        help="end the experiment once its arms have cost this share of capacity, such as 5%%",
+        help="end the experiment if its arms have cost this share of capacity, such as 5%%",
     )
     _closed_loop(parser)
     parser.add_argument(
@@ -249,7 +252,7 @@ def _calibrate(verbs: Any) -> None:
     parser.add_argument(
         "--approve",
         action="store_true",
-        help="do it; without this the command only says what it would do",
+        help="do it; without this the command only describes its effect",
     )
     _through(parser)
     parser.set_defaults(run=_command("experiments", "calibrate"))
@@ -290,12 +293,12 @@ def _autopilot(verbs: Any) -> None:
     parser.add_argument(
         "--default-k",
         type=draft_length,
-        help="draft length that the engine runs by itself; needed if no table is in force",
+        help="draft length that the engine uses without specscope; needed if no table is in force",
     )
     parser.add_argument(
         "--approve",
         action="store_true",
-        help="do it; without this the command only says what it would do",
+        help="do it; without this the command only describes its effect",
     )
     _closed_loop(parser)
     _through(parser)

@@ -78,11 +78,11 @@ def read_table_file(path: Path) -> GateTable:
     try:
         body = json.loads(path.read_text())
         if not isinstance(body, dict) or not body.keys() & {"table", "default_k"}:
-            raise InputError(f"{path} is not a table: it says neither `table` nor `default_k`")
+            raise InputError(f"{path} is not a table: it has neither `table` nor `default_k`")
         if body.get("schema", SCHEMA) != SCHEMA:
             raise InputError(f"{path} is not a table: its schema is not {SCHEMA}")
         if unknown := unknown_keys(body):
-            raise InputError(f"{path} is not a table: a cell knows no {unknown[0]!r}")
+            raise InputError(f"{path} is not a table: a cell has the unknown key {unknown[0]!r}")
         return read_table(body)
     except (OSError, ValueError, RecursionError, UsageError) as error:
         raise InputError(f"{path} is not a table: {error}") from error

@@ -73,7 +73,7 @@ def _plan_crossover(args: Namespace) -> int:
     slots = swaps.schedule(swap, swap.first_block(time.time_ns()), args.hours)
     addresses = dict(args.address)
     if stray := sorted(set(addresses) - {name for side in swap.sides for name in side}):
-        raise UsageError(f"an address of {stray[0]}, which is on no side")
+        raise UsageError(f"--address {stray[0]}: this replica is on no side")
     text = (
         swaps.haproxy(swap, addresses) if args.router == "haproxy" else swaps.nginx(swap, addresses)
     )
@@ -90,7 +90,7 @@ def _plan_crossover(args: Namespace) -> int:
     lines += [
         f"{len(slots) // 2} pairs in {args.hours:g} hours; a verdict takes {swap.least_pairs} of "
         "each deploy",
-        "swap the configurations of the sides half-way: only then does their hardware cancel"
+        "swap the configurations of the sides half-way: otherwise their hardware does not cancel"
         if len(swap.sides) == 2
         else "start three deploys, each configuration on each side once: then hardware cancels",
         "", text,
@@ -116,7 +116,7 @@ def _swap(args: Namespace) -> swaps.Swap:
     left, right, *more = args.crossover
     block_s = args.block_s or swaps.BLOCK_S
     if block_s != round(block_s):
-        raise UsageError(f"a router swaps on whole seconds, not every {block_s:g} s")
+        raise UsageError(f"a router swaps at whole seconds, not every {block_s:g} s")
     differs, third = tuple(args.differs or ()), more[0] if more else ()
     return swaps.Swap(left, right, round(block_s), args.seed, differs, third)
 
@@ -125,7 +125,7 @@ def calibrate(args: Namespace) -> int:
     """Run a window of experimental blocks. Unsettled if a segment has no answer at its end."""
     if sum(map(bool, (args.k, args.arms, args.crossover))) != 1:
         raise UsageError(
-            "name what is compared: draft lengths (--k), arms (--arms) or sides (--crossover)"
+            "name the things to compare: draft lengths (--k), arms (--arms) or sides (--crossover)"
         )
     arms = read_arms(args.arms) if args.arms else arms_of_lengths(args.k or ())
     swap = _swap(args) if args.crossover else None

@@ -50,9 +50,9 @@ def history(args: Namespace) -> int:
     shown = entries if args.all else entries[:SHOWN]
     lines = [line for entry in shown for line in _lines(entry, running)]
     if len(shown) < len(entries):
-        lines.append(f"{len(entries) - len(shown)} older ones are left out: --all")
+        lines.append(f"{len(entries) - len(shown)} older ones are not shown: --all")
     plain = {"policies": [asdict(one) for one in entries], "replicas": running}
-    return say(args, lines or ["no policy was ever written"], plain)
+    return say(args, lines or ["there is no policy yet"], plain)
 
 
 def entries_of(

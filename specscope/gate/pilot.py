@@ -33,7 +33,7 @@ def autopilot(args: Namespace) -> int:
         table = table_in_force(policies, now, args.default_k)
         if table is None:
             raise UsageError(
-                "no table is in force: --default-k says which draft length the engine runs now"
+                "no table is in force: give the engine's present draft length as --default-k"
             )
         tried = candidates(arms, table)
         state = AutopilotState(
@@ -52,7 +52,8 @@ def autopilot(args: Namespace) -> int:
         step = first_step(state, policies, table, max(1, replicas), now)
         does = "applies" if args.apply else "proposes"
         lines = [
-            f"tries {', '.join(map(arm_words, tried))} beside k0 and the table in force, and "
+            f"tries {', '.join(map(arm_words, tried))} together with k0 and the table in force, "
+            "and "
             f"{does} a table that is better with 95 % confidence",
             f"{step.why} ({max(1, replicas)} replicas serve)",
         ]
@@ -62,7 +63,7 @@ def autopilot(args: Namespace) -> int:
         note = args.note or step.why
         number = write_policy(store, body, note, now, chosen_service(args, store))
     lines.append(
-        f"policy {number} starts the autopilot; the service goes on with it. `specscope gate "
+        f"policy {number} starts the autopilot, which runs in the service. `specscope gate "
         "history` shows its steps, and `gate rollback` ends it"
     )
     return say(args, lines, body)

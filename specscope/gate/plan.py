@@ -103,7 +103,7 @@ def plan_lines(steps: Sequence[PlanStep]) -> list[str]:
                 f"{step.segment}: {step.action}, {_pairs(step.pairs)}, {step.needed} more: "
                 f"about {_span(step.hours)} at {step.share:.1%} of the pairs"
             )
-    return lines or ["no experiment has run: nothing to plan from"]
+    return lines or ["no experiment has run: there is no data for a plan"]
 
 
 def untried_lines(found: Sequence[Untried]) -> list[str]:
@@ -123,7 +123,7 @@ def untried_lines(found: Sequence[Untried]) -> list[str]:
     ]
     more = len(ranked) - len(words)
     rest = f", and {more} more" if more else ""
-    return [f"untried, and at best: {', '.join(words)}{rest} of target-only"]
+    return [f"untried, with upper limits: {', '.join(words)}{rest} of target-only"]
 
 
 def _pairs(count: int) -> str:

@@ -310,6 +310,6 @@ def _unlike(row: Mapping[str, Any], table: GateTable) -> str | None:
         drafted = f"{proposed / sequences:.1f} tokens per round"
         return f"{row['replica']} drafts {drafted} under {name}{more}"
     if longest and not proposed:
-        classes = "" if k is not None else ": has it traffic of the classes that draft?"
+        classes = "" if k is not None else ": does it get traffic of the classes that draft?"
         return f"{row['replica']} drafted nothing under {name}{classes}"
     return None

@@ -118,18 +118,18 @@ def proposal_lines(proposed: ProposedArms, file: Path, *, written: bool) -> list
         f"predicted: {_times(one.gain)} of k = {one.single} for all, the best single draft length; "
         f"{_times(one.over_k0)} of target-only",
         f"composition: {composition(one)}",
-        f"the model is off by {largest_error(one.measured_off):.1%} on arm {worst}, its worst",
+        f"the model's error is {largest_error(one.measured_off):.1%} on arm {worst}, the largest",
     ]
     if not settled(one) and one.padding is not None:
         lines.append(
-            "more pairs settle it: run the same arms again, a table of unequal lengths among them, "
-            "and propose again"
+            "more pairs would settle it: run the same arms again, including a table of unequal "
+            "lengths, and propose again"
         )
     if not proposed.worth:
         lines.append(_not_worth(proposed))
         return [*lines, *_next_step(proposed.arms(file))]
     if not written:
-        lines.append(f"write it with `--out {file}`, then let it run as an arm:")
+        lines.append(f"write it with `--out {file}`, then run it as an arm:")
     return [*lines, *_next_step(proposed.arms(file))]
 
 
@@ -157,13 +157,14 @@ def composition(one: Proposal) -> str:
     if one.padding is None:
         assert one.if_padded is not None
         return (
-            "unknown, since every arm drafted the same for all rows; the prediction holds for an "
+            "unknown, because every arm had one draft length for all rows; the prediction is for "
+            "an "
             f"engine that packs rows, and is {one.if_padded:.3f} on one that pads them"
         )
     source = "by its own count" if one.told else "by the times of its rounds"
     composed = _composed(one)
     if composed == "packed":
-        return f"packed, {source}: rows that draft less save it"
+        return f"packed, {source}: rows that draft less save time"
     if composed == "padded":
         return f"padded, {source}: rows that draft less save nothing"
     if composed:
@@ -200,13 +201,15 @@ def _not_worth(proposed: ProposedArms) -> str:
     high = proposed.proposal.gain.high
     if high is not None and high <= 1.0 + GateRules().up:
         return f"no table is predicted to gain {up} over one draft length for all"
-    return "the table in force is this one already"
+    return "this table is already in force"
 
 
 def _next_step(arms: Sequence[str]) -> list[str]:
     if len(arms) < 2:
         return []
-    return [f"what decides: specscope gate calibrate --arms {','.join(arms)} --minutes 180"]
+    return [
+        f"the deciding experiment: specscope gate calibrate --arms {','.join(arms)} --minutes 180"
+    ]
 
 
 def _times(one: Predicted) -> str:

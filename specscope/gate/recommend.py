@@ -173,7 +173,7 @@ def _other_kinds(
     others = sum(
         one.blocks.get(epoch, 0) for one in assessment.experiments if one is not experiment
     )
-    return [f"{others} blocks of other experiments left out"] if others else []
+    return [f"{others} blocks of other experiments are left out"] if others else []
 
 
 def _caveats(experiment: JudgedExperiment | None, moves: Sequence[Move]) -> list[str]:
@@ -181,12 +181,13 @@ def _caveats(experiment: JudgedExperiment | None, moves: Sequence[Move]) -> list
     grades = {move.place.verdict.grade for move in moves if move.changes}
     if experiment and experiment.kind == "cohort" and grades - {Grade.REPLAYED}:
         caveats.append(
-            "these classes ran alone: in a shared batch let the table run as an arm before all "
-            "replicas follow (`gate recommend --out FILE`, `gate calibrate --arms k0,current,FILE`)"
+            "these classes ran alone: run the table as an arm in a shared batch before all "
+            "replicas follow (`gate recommend --out FILE`, `gate calibrate --arms "
+            "k0,current,FILE`)"
         )
     if Grade.REPLAYED in grades:
         caveats.append(
-            "cells marked `replayed` are based on a replay: let `--hold-out` blocks confirm them"
+            "cells marked `replayed` are based on a replay: confirm them with `--hold-out` blocks"
         )
     return caveats
 

@@ -36,12 +36,12 @@ def recommendation_lines(found: Recommendation) -> list[str]:
     for verdict in judged.crossovers:
         lines += crossover_lines(verdict) + _cost_lines(verdict, found)
     if not found.moves and not judged.crossovers:
-        lines.append("no experiment has run: nothing to recommend")
+        lines.append("no experiment has run: there is no recommendation")
     lines += untried_lines(judged.untried)
     lines += list(found.flags)
     lines += [f"{one.class_}: {one.action} ({one.reason})" for one in found.delays]
     lines += map(class_line, found.class_times)
-    lines += [f"route {name}: to a pool of its own" for name in found.routes]
+    lines += [f"route {name}: to its own pool" for name in found.routes]
     lines += list(found.notes)
     changes = len(found.changes)
     lines.append(f"{changes} of {len(found.moves)} cells change" if changes else "no cell changes")

@@ -117,7 +117,7 @@ def reason_to_stop(contrasts: Sequence[LogRatio], rival: str = "the table in for
     hopes = any(one.delta > 0.0 and one.pairs >= FEW for one in contrasts)
     if not hopes and any(surely_below(one, 0.0, alpha) for one in contrasts):
         least = min(contrasts, key=lambda one: one.delta)
-        return f"it surely loses, {least.ratio:.3f} of {rival}"
+        return f"it loses with 95 % confidence, {least.ratio:.3f} of {rival}"
     if all(surely_below(one, math.log1p(GAIN), STOP_ALPHA) for one in contrasts):
         most = max(contrasts, key=lambda one: one.delta)
         return f"it cannot gain {GAIN:.0%}, {most.ratio:.3f} of {rival}"

@@ -56,7 +56,8 @@ class Swap:
             raise UsageError("a crossover needs replicas on each side, and no replica on two sides")
         if wrong := [part for part in self.differs if not declarable(part)]:
             raise UsageError(
-                f"{wrong[0]!r} is nothing that sides may differ in: {', '.join(COLUMNS)}, or "
+                f"{wrong[0]!r} is not a possible difference between sides: {', '.join(COLUMNS)}, "
+                "or "
                 f"{CONFIGURATION}KEY"
             )
 
@@ -148,7 +149,7 @@ def crossover_policy(
     """
     table = table_in_force(policies, now, default_k)
     if table is None:
-        raise UsageError("no table is in force: --default-k says which draft length runs now")
+        raise UsageError("no table is in force: give the present draft length as --default-k")
     first = swap.first_block(now)
     if pairs is not None:
         words |= until(first, 2 * pairs, table)
@@ -187,12 +188,12 @@ def check_sides(swap: Swap, boots: Iterable[Boot]) -> list[str]:
         for part, values in undeclared(one, other, swap.differs).items():
             raise UsageError(
                 f"the sides differ in {part}, {' and '.join(values)}: declare it with --differs "
-                f"{part}, or start them alike"
+                f"{part}, or start them equally"
             )
     if all(stood) and all(speculates(boot) for side in stood for boot in side):
         return [
-            "no side decodes target-only: a verdict needs a deploy in which one does, started "
-            "without speculation"
+            "no side decodes target-only: a verdict needs a deploy with one side started without "
+            "speculation"
         ]
     return []
 

@@ -112,15 +112,17 @@ def status_line(seen: ExperimentProgress) -> str:
 def cost_line(cost: ExperimentCost) -> str:
     """The cost so far."""
     what = "cost" if cost.share >= 0 else "gained"
-    spent = "" if cost.spent is None else f", {abs(cost.spent):.1%} of that of the whole window"
+    spent = (
+        "" if cost.spent is None else f", {abs(cost.spent):.1%} of the capacity of the whole window"
+    )
     return f"its arms {what} {abs(cost.share):.1%} of capacity against {cost.against}{spent}"
 
 
 def trouble_lines(seen: ExperimentProgress) -> list[str]:
     """Problems that delay the answer."""
-    lines = [f"no rounds for a block from {', '.join(seen.silent)}"] if seen.silent else []
+    lines = [f"no rounds for one block length from {', '.join(seen.silent)}"] if seen.silent else []
     if seen.stage is Stage.RUNNING and not seen.replicas and not seen.silent:
-        lines.append("no replica has run a block of it yet: is there traffic, and a sidecar?")
+        lines.append("no replica has run one of its blocks yet: check traffic and sidecar")
     return [*lines, *seen.disobeyed]
 
 
@@ -140,7 +142,7 @@ def _chosen(policies: Sequence[StoredPolicy], number: int | None) -> StoredPolic
         if number is None or policy.number == number:
             return policy
     if number is None:
-        raise UsageError("no experiment ever ran: `specscope gate calibrate` starts one")
+        raise UsageError("there is no experiment: `specscope gate calibrate` starts one")
     raise UsageError(f"policy {number} is no experiment: see `specscope gate history`")
 
 

@@ -82,7 +82,7 @@ def read_answer(body: Mapping[str, Any], chat: bool) -> Completion:
         logprobs = tuple(map(float, details["token_logprobs"]))
         tops = [list(map(float, (top or {}).values())) for top in details["top_logprobs"] or ()]
     if not all(map(math.isfinite, logprobs)):
-        raise ValueError("a token that came out has no finite log-probability")
+        raise ValueError("an emitted token has no finite log-probability")
     return Completion(text or "", count, tokens, logprobs, tuple(map(_margin, tops)))
 
 

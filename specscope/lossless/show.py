@@ -11,10 +11,10 @@ from specscope.lossless.ask import AskedPrompts, Plan
 SCHEMA = "specscope.lossless/1"
 
 _ANSWERS = {
-    "equal": "The output is left alone",
-    "as_twins": "The output is unchanged, except for what target-only itself changes",
+    "equal": "Outputs are equal",
+    "as_twins": "Speculation changes outputs no more than rounding does",
     "undecided": "Not decided",
-    "differs": "Speculation changes the output",
+    "differs": "Speculation changes outputs",
 }
 
 
@@ -34,7 +34,7 @@ def lines(plan: Plan, asked: AskedPrompts, found: Losslessness, most_shown: int 
     if found.logit_error is not None:
         said.append(
             f"log-probabilities of equal prefixes differ by {found.logit_error:.2g} at most; "
-            f"{found.near_ties} differences at near ties, {found.clear} not"
+            f"{found.near_ties} differences at near ties, {found.clear} elsewhere"
         )
     parted = [prompt for prompt in asked.compared if prompt.parting is not None]
     for prompt in parted[:most_shown]:

@@ -45,11 +45,11 @@ class Remote:
             raise UsageError(str(error)) from error
         if not token and security.token is None:
             raise UsageError(
-                "no token: set SPECSCOPE_APPLY_TOKEN to what the service was started with, or "
+                "no token: set SPECSCOPE_APPLY_TOKEN to the service's value, or "
                 "SPECSCOPE_TOKEN_FILE to a file of it"
             )
         if not security.trusts(address):
-            raise UsageError(f"the token would go to {address} in the clear: set SPECSCOPE_TLS_CA")
+            raise UsageError(f"the token would go to {address} unencrypted: set SPECSCOPE_TLS_CA")
         return cls(address, token, security)
 
     def apply(self, body: Mapping[str, Any], note: str) -> int:
@@ -103,7 +103,9 @@ class Remote:
                     "`specscope gate show` before you try again"
                 )
             case "UNIMPLEMENTED":
-                return ServiceError(f"the service at {self.address} is too old for this: update it")
+                return ServiceError(
+                    f"the service at {self.address} is too old for this call: update it"
+                )
         return ServiceError(f"the service at {self.address} refuses: {said}")
 
 
@@ -115,6 +117,6 @@ def _wire() -> Any:
         from specscope_agent import telemetry_pb2
     except ModuleNotFoundError as error:
         raise MissingExtra(
-            f"to write through a service needs {error.name}: {install_command('agent')}"
+            f"a write through a service needs {error.name}: {install_command('agent')}"
         ) from error
     return telemetry_pb2

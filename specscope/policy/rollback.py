@@ -62,7 +62,7 @@ def _before(policies: Sequence[StoredPolicy], now: int) -> StoredPolicy:
     for policy in reversed(earlier):
         if policy.table_at(now) != newest.table_at(now):
             return policy
-    raise UsageError("no table came before the one in force")
+    raise UsageError("there is no earlier table")
 
 
 def _with_number(tables: Sequence[StoredPolicy], number: int) -> StoredPolicy:

@@ -326,7 +326,7 @@ def write_policy(
         return service.apply(body, note)
     if store.dsn.startswith("http"):
         raise UsageError(
-            "a read endpoint takes no policies: name its service too (--service host:port or "
+            "a read endpoint accepts no policies: name its service too (--service host:port or "
             "SPECSCOPE_SERVICE), or apply to the ClickHouse server"
         )
     insert_policy(store, body, note, now)

@@ -60,7 +60,7 @@ class Basis:
         if self.tpot_ms is not None:
             said.append(f"at most {self.tpot_ms:g} ms per token")
         if self.route:
-            said.append("route to a pool of its own")
+            said.append("route to its own pool")
         return "; ".join(said)
 
     def _interval(self) -> str:

@@ -1,1 +1,1 @@
-"""Readers of files that people already have: one format per file, found by content, not by name."""
+"""Readers of existing files: one format per module, recognised by content, not by name."""

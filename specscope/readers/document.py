@@ -1,8 +1,7 @@
-"""A pasted issue or a note: prose with fenced logs, tables and JSON between, each read by its own
-reader.
+"""A pasted issue or note: prose with fenced logs, tables and JSON, each with its own reader.
 
-The parts of a document are sources of their own, named after the line above them, because an issue
-shows what is to be compared: one block with speculation, one without.
+Each part of a document is a source, named after the line above it, because an issue often compares
+two parts: one block with speculation and one without.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _NOTHING = Source("", b"", io.BytesIO())
 
 @dataclass(slots=True)
 class Part:
-    """One block of a document: its own text, or a table."""
+    """One block of a document: a text or a table."""
 
     label: str
     source: Source = _NOTHING
@@ -78,9 +77,9 @@ def is_document(head: bytes) -> bool:
 
 
 def parts(source: Source) -> list[Part] | None:
-    """The blocks of a document in order; None for a file that is too large for one.
+    """The blocks of a document in order; None for a file that is too large.
 
-    Everything outside fences is one part, without its tables.
+    All text outside fences forms one part, without its tables.
     """
     data = source.stream.read(LARGEST + 1)
     source.stream.seek(0)
@@ -107,7 +106,7 @@ def parts(source: Source) -> list[Part] | None:
 
 
 def part_records(part: Part) -> tuple[str, list[Record]]:
-    """(format, all records) of a part; no records where no reader knows it."""
+    """(format, all records) of a part; no records if no reader knows it."""
     source = part.source
     if part.table is not None:
         if not is_known(part.table):
@@ -123,7 +122,7 @@ def part_records(part: Part) -> tuple[str, list[Record]]:
 
 
 def label_of(context: Sequence[str]) -> str:
-    """Of the lines above a block, the nearest that says whether it speculates; else the nearest."""
+    """The nearest line above a block that says whether it speculates, else the nearest line."""
     started = next((text for text in context[:4] if is_command(text)), "")
     if started and commanded(started) and not any(map(says_arm, context[:4])):
         k = k_of(started)
@@ -135,7 +134,7 @@ def label_of(context: Sequence[str]) -> str:
 
 
 def says_arm(text: str) -> bool:
-    """Whether a line that starts nothing names an arm."""
+    """Whether a line other than a command names an arm."""
     return len(text) <= 120 and not is_command(text) and named(text).state in (ON, OFF, WORD)
 
 
@@ -175,7 +174,7 @@ def _tables_out(block: list[str], context: Sequence[str], found: list[Part]) -> 
 
 
 def _json_apart(text: str) -> Iterator[str]:
-    """A block as it is; one that holds a JSON document behind a command is given from there on."""
+    """A block; if it has a JSON document after a command, only the document."""
     text = _ABRIDGED.sub(r"\1\2", text)
     start = _JSON_START.search(text)
     if start is None or looks_like_json(text.encode()):
@@ -192,7 +191,7 @@ def _json_apart(text: str) -> Iterator[str]:
 
 
 def _named(path: str, found: list[Part]) -> list[Part]:
-    """Names that tell the parts apart: `issue.md::with eagle`."""
+    """Unique names of the parts, such as `issue.md::with eagle`."""
     seen: dict[str, int] = {}
     for number, part in enumerate(found, start=1):
         said = re.sub(r"(?i)\bw/o\b", "without", re.sub(r"(?i)\bw/(?=\s)", "with", part.label))

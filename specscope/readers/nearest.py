@@ -1,4 +1,4 @@
-"""The formats that a file of no known format comes nearest to."""
+"""The nearest formats of an unrecognised file."""
 
 from __future__ import annotations
 

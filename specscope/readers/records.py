@@ -1,9 +1,9 @@
-"""What a reader hands on, whichever engine wrote the file.
+"""The records of all readers, independent of the engine.
 
-A reader converts its engine's words to ours (drafts are request-rounds that proposed, accepted are
-leading proposals kept, emitted is what came out) and says so with a finding. What the file does not
-hold stays None. Rates and lengths that follow from counts are left to
-`specscope.analyze.normalise`; a printed one is kept here, to be held against the counts.
+A reader converts its engine's terms to ours and adds a finding: drafts are request-rounds with
+proposals, accepted are leading accepted draft tokens, emitted are output tokens. Missing values
+stay None. `specscope.analyze.normalise` computes rates and lengths from counts; printed ones are
+kept here, for comparison with the counts.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ counters, its log and its requests' own figures count the same tokens."""
 class Window:
     """Counts over a stretch of decoding: a log interval, two scrapes, a run, a request.
 
-    What follows from counts is a property and has one definition for every engine; a printed figure
-    stands in only where the counts are unknown.
+    Figures from counts are properties with one definition for every engine; a printed figure
+    replaces them only if the counts are unknown.
     """
 
     input: str
@@ -74,7 +74,7 @@ class Window:
 
     @property
     def counted(self) -> tuple[int | None, int | None, int | None]:
-        """(drafts, proposed, accepted) that belong together: what rates are made of."""
+        """Consistent (drafts, proposed, accepted), the basis of rates."""
         return self.whole or (self.drafts, self.proposed, self.accepted)
 
     @property
@@ -89,8 +89,8 @@ class Window:
     def mean_length(self) -> float | None:
         """1 + accepted / drafts: counts the correction or bonus token.
 
-        Unknown if far more is counted than came out: behind the end of a text nobody counts
-        well.
+        Unknown if the counts far exceed the output, because engines count badly after the end of a
+        text.
         """
         drafts, _, accepted = self.counted
         counted = (drafts or 0) + (accepted or 0)
@@ -102,7 +102,7 @@ class Window:
 
     @property
     def emitted(self) -> int | None:
-        """Tokens out of the drafts' rounds: as measured, else drafts + accepted."""
+        """Output tokens of the drafts' rounds: measured, else drafts + accepted."""
         drafts, _, accepted = self.counted
         if self.came_out is None and drafts is not None and accepted is not None:
             return drafts + accepted
@@ -112,8 +112,8 @@ class Window:
     def coverage(self) -> float | None:
         """(drafts + accepted) / generated, 0..1.
 
-        A little above 1 comes from rounded rates and counts behind the end of a text, and is 1; far
-        above 1 the two counts do not belong together, and it is unknown.
+        A value slightly above 1, from rounding or from counts after the end of a text, becomes 1. A
+        value far above 1 is unknown, because the two counts are inconsistent.
         """
         drafts, _, accepted = self.counted
         if drafts is None or accepted is None or not self.generated:
@@ -124,7 +124,8 @@ class Window:
 
     @property
     def accepted_at(self) -> tuple[int, ...] | None:
-        """Accepted tokens by position: counted, or the only whole numbers behind rounded rates."""
+        """Accepted tokens by position: counted, or the only whole numbers that fit rounded
+        rates."""
         if self.counted_at is not None:
             return self.counted_at
         rates, (drafts, _, accepted) = self.printed_positions, self.counted
@@ -144,7 +145,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One row of a benchmark: a policy, the conditions it ran under, what was measured."""
+    """One row of a benchmark: setting, conditions and measured values."""
 
     input: str
     arm: str
@@ -163,7 +164,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True)
 class TimeParts:
-    """Where the time went, in ms per round; `parts_ms` holds sums over the whole input."""
+    """Times of the parts, in ms per round; `parts_ms` holds sums over the whole input."""
 
     input: str
     rounds: int | None = None
@@ -202,7 +203,7 @@ class Scrape:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What the file says of the engine that wrote it."""
+    """The file's information on its engine."""
 
     engine: str
     version: str | None = None
@@ -214,21 +215,21 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The format of a part of a file, where one reader knows several."""
+    """The format of a part of a file, for readers of several formats."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unparsed:
-    """A line that speaks of speculation and could not be read."""
+    """An unreadable line about speculation."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something a reader of numbers must know. The code is one of `codes.CODES`."""
+    """A note on the numbers. The code is one of `codes.CODES`."""
 
     code: str
     text: str

@@ -1,4 +1,4 @@
-"""Which reader a file belongs to, by content alone."""
+"""Choose the reader of a file by its content."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from specscope.readers.traces.trace_summary import TraceSummary
 
 
 class Reader(Protocol):
-    """One format. `sniff` sees the first 256 KiB and says 0..1; the surest reader gets the file."""
+    """One format. `sniff` gets the first 256 KiB and returns 0..1; the reader with the highest
+    value gets the file."""
 
     format: str
 
@@ -40,7 +41,7 @@ class Reader(Protocol):
 
 
 def readers() -> tuple[Reader, ...]:
-    """All readers. The first of equally sure ones wins."""
+    """All readers. With equal values, the first one wins."""
     return (
         KinetoTrace(),
         NsysSqlite(),
@@ -63,7 +64,7 @@ def readers() -> tuple[Reader, ...]:
 
 
 def reader_for(head: bytes) -> Reader | None:
-    """The surest reader, or None if none is sure of anything (binary files)."""
+    """The best reader, or None if all return 0 (binary files)."""
     sureness = [(reader.sniff(head), reader) for reader in readers()]
     surest, reader = max(sureness, key=operator.itemgetter(0))
     return reader if surest > 0 else None
@@ -79,12 +80,12 @@ _PACKED = {
 
 
 def is_text(head: bytes) -> bool:
-    """Whether a file holds anything, and nothing packed or binary."""
+    """Whether a file is non-empty text."""
     return bool(head) and not head.startswith(tuple(_PACKED)) and b"\0" not in head[:4096]
 
 
 def shape(head: bytes) -> str:
-    """What a file that no reader knows looks like, in words."""
+    """The appearance of an unrecognised file, in words."""
     if not head:
         return "an empty file"
     for magic, name in _PACKED.items():

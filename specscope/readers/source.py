@@ -30,7 +30,7 @@ class Source:
 
 
 def arm_name(input: str) -> str:
-    """What an arm is called that has no name of its own: its part's label, or its file's name."""
+    """The name of an arm without a name: its part's label, or its file's name."""
     _, mark, label = input.partition(SEPARATOR)
     return label if mark else Path(input).name.split(".")[0]
 
@@ -53,7 +53,7 @@ def walk(paths: list[str]) -> list[Path]:
 
 
 def open_source(path: Path) -> Source:
-    """Open a file, seeing through gzip and UTF-16. Raises InputError with the reason."""
+    """Open a file and decode gzip and UTF-16. Raises InputError with the reason."""
     try:
         raw: BinaryIO = path.open("rb")
         start = raw.read(4)
@@ -107,7 +107,7 @@ class _Rejoined(io.RawIOBase):
 
 
 class _Gunzipped(io.RawIOBase):
-    """A gzip stream that gives what it holds up to where it is cut or damaged."""
+    """A gzip stream that returns its content up to a truncation or damage."""
 
     def __init__(self, packed: BinaryIO) -> None:
         self._packed = packed

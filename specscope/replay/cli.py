@@ -18,8 +18,8 @@ def add_parser(subparsers: Any) -> None:
     parser: ArgumentParser = subparsers.add_parser(
         "replay",
         help="compare two servers on one trace",
-        description="Sends one trace to two OpenAI-compatible servers and compares what a client "
-        "sees. With --record or --prompts it writes a trace instead.",
+        description="Sends one trace to two OpenAI-compatible servers and compares answers and "
+        "times at the client. With --record or --prompts it writes a trace instead.",
     )
     parser.add_argument("trace", type=Path, help="file of JSON lines, see docs/replay.md")
     parser.add_argument(
@@ -38,7 +38,7 @@ def add_parser(subparsers: Any) -> None:
         "--parts",
         type=count,
         default=10,
-        help="parts that the trace is cut into (default: %(default)s)",
+        help="number of parts of the trace (default: %(default)s)",
     )
     parser.add_argument(
         "--passes", type=count, default=1, help="runs of the whole trace (default: %(default)s)"
@@ -64,13 +64,13 @@ def add_parser(subparsers: Any) -> None:
         "--warm-up",
         type=whole,
         default=2,
-        help="requests per server that do not count (default: %(default)s)",
+        help="unmeasured requests per server (default: %(default)s)",
     )
     parser.add_argument(
         "--timeout-s",
         type=positive,
         default=300.0,
-        help="longest silence of an answer (default: 300)",
+        help="longest time without a byte of an answer (default: 300)",
     )
     parser.add_argument(
         "--seed",
@@ -79,7 +79,7 @@ def add_parser(subparsers: Any) -> None:
         help="seed of the order of the servers and of --prompts' arrivals (default: 0)",
     )
     parser.add_argument(
-        "--epoch", default="", help="epoch of the engine in the store, to tie the result to it"
+        "--epoch", default="", help="epoch of the engine in the store, to limit the result to it"
     )
     parser.add_argument(
         "--out", type=Path, help="write the result to a file, for gate --accept-replayed"
@@ -103,7 +103,7 @@ def add_parser(subparsers: Any) -> None:
     source.add_argument(
         "--record",
         action="store_true",
-        help="write a trace of the requests of a store, which keeps no prompts",
+        help="write a trace of the requests in a store, which has no prompts",
     )
     source.add_argument(
         "--prompts",
@@ -190,7 +190,9 @@ def _record(args: Namespace) -> int:
     with Store.open(store_dsn(os.environ, args.store), create=False) as store:
         lines = recorded(store, time.time_ns() - args.since, args.most)
     written = write_trace(args.trace, lines)
-    said = f"{args.trace}: {written} requests; prompts are not kept, so arbitrary ones will be sent"
+    said = (
+        f"{args.trace}: {written} requests; promptsare not stored, so arbitrary ones will be sent"
+    )
     plain = {"trace": str(args.trace), "requests": written, "synthetic": written}
     sys.stdout.write((json.dumps(plain) if args.json else said) + "\n")
     return 0
@@ -210,7 +212,7 @@ def _replay(args: Namespace) -> int:
     from specscope.replay.trace import read_trace
 
     if args.a is None or args.b is None:
-        raise UsageError("two endpoints are compared: --a URL and --b URL")
+        raise UsageError("name two endpoints: --a URL and --b URL")
     keep = keeper(args.store, args.service) if args.keep else None
     trace = read_trace(args.trace)
     by_time = args.concurrency is None
@@ -231,7 +233,7 @@ def _replay(args: Namespace) -> int:
     journal = Journal(args.out and args.out.with_suffix(".parts.jsonl"), replay)
     left = [part for part in parts if part.number not in {one.number for one in journal.parts}]
     if journal.parts:
-        _aside(f"goes on after {len(journal.parts)} of {len(parts)} parts")
+        _aside(f"continues after {len(journal.parts)} of {len(parts)} parts")
     args.progress("parts", len(journal.parts), len(parts))
 
     def played(part: PlayedPart) -> None:

@@ -91,7 +91,7 @@ def shortfalls(trace: Trace, parts: Sequence[Part]) -> tuple[list[str], bool]:
             )
     if len(parts) < FEWEST_PARTS:
         said.append(
-            f"{len(parts)} parts make no interval: raise --parts or --passes to {ENOUGH_PARTS} "
+            f"{len(parts)} parts give no interval: raise --parts or --passes to {ENOUGH_PARTS} "
             "parts or more"
         )
     elif len(parts) < ENOUGH_PARTS:

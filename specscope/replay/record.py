@@ -21,7 +21,7 @@ def recorded(store: Store, since: int, most: int = MOST) -> list[dict[str, Any]]
     """
     rows = store.rows(queries.ended_requests(since_condition("admitted_at", since), most))
     if not rows:
-        raise InputError("no ended request in this period: nothing to record")
+        raise InputError("no finished request in this period: nothing to record")
     begin = rows[0]["admitted_at"]
     return [_line(row, begin) for row in rows]
 

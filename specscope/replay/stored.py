@@ -65,7 +65,7 @@ def keeper(store_given: str | None, service: str | None) -> Callable[[ReplayResu
         return lambda result: remote.keep(json.dumps(results.as_json(result)))
     if dsn.startswith("http"):
         raise UsageError(
-            "a read endpoint takes no rows: name its service too (--service host:port or "
+            "a read endpoint accepts no rows: name its service too (--service host:port or "
             "SPECSCOPE_SERVICE)"
         )
     Store.open(dsn, create=False).close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,12 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--price-per-hour",
         type=positive,
-        help="price of a replica, in your currency (default: the price that its engine was given)",
+        help="price of a replica, in your currency (default: the price in its engine's settings)",
     )
     parser.add_argument(
         "--send",
         metavar="URL",
-        help="webhook that gets the verdicts in a message, as Slack takes it "
+        help="webhook for a message with the verdicts, compatible with Slack "
         "(default: SPECSCOPE_REPORT_SEND)",
     )
     parser.add_argument(
@@ -54,7 +55,7 @@ def run(args: Namespace) -> int:
 
     from rich.console import Console
 
-    from specscope.report.collect import collect
+    from specscope.report.collect import STEPS, collect
     from specscope.report.render import write
     from specscope.report.send import message, send, webhook_host
     from specscope.report.terminal import show
@@ -64,7 +65,7 @@ def run(args: Namespace) -> int:
     webhook = args.send or os.environ.get("SPECSCOPE_REPORT_SEND")
     if webhook:
         webhook_host(webhook)  # said before minutes of work
-    args.progress.stage("reading and judging the evidence")
+    progress = partial(args.progress, "report", of=STEPS + 1)
     with Store.open(store_dsn(os.environ, args.store), create=False) as store:
         report = collect(
             store,
@@ -74,10 +75,10 @@ def run(args: Namespace) -> int:
             allowances=dict(args.tpot_ms),
             closed_loop=args.closed_loop,
             price_per_hour=args.price_per_hour,
+            progress=progress,
         )
-    args.progress.stage("drawing the report")
     page = write(report, args.out)
-    args.progress.stage("")
+    progress(STEPS + 1)
     console = Console()
     if args.json:
         console.file.write((args.out / "report.json").read_text())

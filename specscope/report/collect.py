@@ -6,7 +6,7 @@ Only block rollups decide a verdict. All other tables describe the measurements 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -47,9 +47,11 @@ from specscope.store.buckets import LOAD
 from specscope.store.connection import Store
 
 IN_FORCE_UNKNOWN = (
-    "no table is in force, so the changes are told from target-only: --default-k says which draft "
-    "length the engines run by themselves"
+    "no table is in force, so changes are relative to target-only; give the draft length that the "
+    "engines use without specscope as --default-k"
 )
+
+STEPS = 4  # read, judge, recommend, look up everything else
 
 
 def collect(
@@ -63,6 +65,7 @@ def collect(
     notes: Sequence[str] = (),
     closed_loop: bool = False,
     price_per_hour: float | None = None,
+    progress: Callable[[int], object] = lambda _: None,
 ) -> model.Report:
     """Collect the report on all blocks that began since a time in ns since 1970.
 
@@ -70,22 +73,26 @@ def collect(
     load_names: names of load buckets, for an experiment that names its loads. default_k: the draft
     length in force if there is no table. allowances: see `assess.assess`. closed_loop: in every
     experiment the clients wait for their answers. price_per_hour: a replica's price, which replaces
-    the prices in the boots.
+    the prices in the boots. progress: called with each finished step, 0..STEPS.
 
     Raises StoreError if the store cannot be read.
     """
     names, now = load_names or {}, time.time_ns()
+    progress(0)
     evidence = read(store, since)
+    progress(1)
     if price_per_hour is not None:
         epochs = {boot["epoch"] for boot in evidence.boots}
         evidence = replace(evidence, of_hour=dict.fromkeys(epochs, price_per_hour))
     judged = assess_in_force(evidence, default_k, allowances, closed_loop=closed_loop)
+    progress(2)
     verdicts = judged.verdicts
     called = segment_names(((v.epoch, v.segment) for v in verdicts), names)
     fleet = fleet_verdict(verdicts, names)
     blocks = [*evidence.blocks, *(b for one in evidence.crossings for b in one.blocks)]
     measured = _measured(evidence.boots, blocks, since)
     advised = recommend(judged, history(evidence.policies), now=now, default_k=default_k or 0)
+    progress(3)
     records, boots = Records(store, since), boots_of(judged)
     by_class = store.rows(queries.tokens_by_class(since_condition("hour", since)))
     devices, throttling = device_rows(store, since, [boot["replica"] for boot in measured])
@@ -93,6 +100,7 @@ def collect(
     changed = queries.events(since_condition("at", now - WEEKS * WEEK_NS))
     if advised.changes and evidence.table is None and default_k is None:
         notes = [*notes, IN_FORCE_UNKNOWN]
+    progress(STEPS)
     return model.Report(
         title=title,
         created_at=datetime.now(UTC),

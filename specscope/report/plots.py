@@ -180,7 +180,7 @@ def time_parts(bars: Sequence[Bar]) -> str:
     axes.grid(axis="x", color=FAINT, lw=0.5)
     return svg(
         figure,
-        "Where the time of a round goes",
+        "Time of a round by part",
         "; ".join(
             f"{bar.segment} {bar.arm} {sum(bar.parts.values()):.2f} ms per token" for bar in bars
         ),

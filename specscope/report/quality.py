@@ -110,7 +110,7 @@ def _loss(row: Mapping[str, Any]) -> model.LossRow:
         table=row["table"],
         reason=row["reason"],
         count=row["count"],
-        meaning=LOSS_REASONS.get(row["reason"], "not a reason that this version knows"),
+        meaning=LOSS_REASONS.get(row["reason"], "a reason that this version does not know"),
     )
 
 
@@ -120,6 +120,6 @@ def _tail(row: Mapping[str, Any]) -> model.LossRow:
         table="ring",
         reason="tail_unknown",
         count=None,
-        meaning=f"boot {row['boot']} is silent for {row['silence'] / 60:.0f} min and nobody "
-        "has said that it ended; its last records may be missing",
+        meaning=f"boot {row['boot']} is silent for {row['silence'] / 60:.0f} min without an end "
+        "record; its last records may be missing",
     )

@@ -70,7 +70,7 @@ def send(body: dict[str, str], url: str, *, sleep: Callable[[float], None] = tim
             pause_s = max(pause_s, _asked_to_wait_s(answer.headers.get("retry-after")))
         if attempt + 1 < TRIES:
             sleep(min(pause_s, LONGEST_PAUSE_S))
-    raise ServiceError(f"{host} did not take the report: {said}")
+    raise ServiceError(f"{host} refused the report: {said}")
 
 
 def webhook_host(url: str) -> str:
@@ -82,7 +82,7 @@ def webhook_host(url: str) -> str:
     except ValueError:
         port = None
     if parts.scheme not in ("http", "https") or not parts.hostname or port is None:
-        raise UsageError("a webhook's address begins with https:// or http:// and names a host")
+        raise UsageError("a webhook's address is https://HOST/… or http://HOST/…")
     return f"{parts.scheme}://{parts.hostname}{port}"
 
 

@@ -51,7 +51,7 @@ def show(report: Report, console: Console) -> None:
     accounting = report.accounting
     console.print(
         f"records: {accounting.recorded} written = {accounting.stored} stored "
-        f"+ {accounting.lost} lost" + ("" if accounting.closed else ": these do not add up"),
+        f"+ {accounting.lost} lost" + ("" if accounting.closed else ": the numbers do not add up"),
         highlight=False,
     )
     for loss in report.losses:

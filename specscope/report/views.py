@@ -177,8 +177,8 @@ def turned_around(found: Sequence[FleetRatio]) -> list[str]:
     """A sentence for each arm whose pooled total has the opposite sign of its segments."""
     return [
         f"Simpson's paradox: {one.arm} pooled runs at {one.speedup.naive:.2f}x and at the fleet's "
-        f"mix at {one.speedup.standardised:.2f}x; its traffic differs from target-only's, so "
-        "believe the segments"
+        f"mix at {one.speedup.standardised:.2f}x; its traffic differs from target-only's, so use "
+        "the verdicts of the segments"
         for one in found
         if one.speedup.turned
     ]

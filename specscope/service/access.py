@@ -108,7 +108,7 @@ class Access:
         if grant is None and token is None:
             raise Denied(f"a token is needed to {right}, in the header Authorization", known=False)
         if grant is None:
-            raise Denied("the token is none that this service takes", known=False)
+            raise Denied("this service does not know the token", known=False)
         if right not in grant.rights:
             raise Denied(f"the token {grant.name!r} has no right to {right}", known=True)
         return grant
@@ -144,7 +144,7 @@ class Access:
             self._stamp = stamp
             self._hold(read_tokens(self.path))
         except UsageError as error:
-            log.warning("%s; the tokens that were read before still hold", error)
+            log.warning("%s; the previous tokens stay valid", error)
         else:
             log.info("%s: %d tokens", self.path, len(self._grants))
 
@@ -182,7 +182,7 @@ def _grants(raw: Mapping[str, Any]) -> dict[bytes, Grant]:
             raise ValueError(f"token {name!r}: a policy is for all tenants, and so is its token")
         key = bytes.fromhex(digest)
         if key in grants:
-            raise ValueError(f"token {name!r}: the same token stands there twice")
+            raise ValueError(f"token {name!r}: the same token appears twice")
         grants[key] = Grant(name, rights, prefixes, key)
     if not grants:
         raise ValueError("it names no token")
@@ -209,7 +209,7 @@ def _check_apart(tenants: Mapping[str, tuple[str, ...]]) -> None:
 
 def _only(table: Mapping[str, Any], names: set[str], what: str) -> None:
     if wrong := sorted(set(table) - names):
-        raise ValueError(f"{what} says {wrong[0]!r}, which means nothing")
+        raise ValueError(f"{what} says {wrong[0]!r}, which is unknown")
 
 
 def _token(credential: str) -> str | None:

@@ -94,7 +94,7 @@ def _end_soon() -> None:
     insert that the engine cannot stop must not delay the end."""
 
     def end() -> None:
-        log.warning("not at its end within %.0f s; what is acknowledged is stored", END_S)
+        log.warning("not ended within %.0f s; all acknowledged batches are stored", END_S)
         os._exit(0)
 
     timer = threading.Timer(END_S, end)
@@ -184,7 +184,7 @@ async def _renew(certificates: Certificates, context: ssl.SSLContext) -> None:
                 stamp = certificates.stamp()
                 certificates.load_into(context)
         except (OSError, UsageError) as error:  # half renewed: those that are in use stay
-            log.warning("%s; the certificate that was read before is still used", error)
+            log.warning("%s; the previous certificate stays in use", error)
 
 
 async def _show_health(server: Server, alive: Callable[[], bool]) -> None:
@@ -240,7 +240,7 @@ async def _see_through(steward: Steward, assessor: Assessor) -> None:
         try:
             await asyncio.to_thread(steward.tick, assessor.judged)
         except (SpecscopeError, PolicyError, ImportError, TimeoutError) as error:
-            log.warning("%s; experiments are not looked after", error)
+            log.warning("%s; experiments are not supervised", error)
 
 
 def _propose(writer: Writer, body: Mapping[str, Any], note: str) -> None:

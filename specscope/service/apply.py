@@ -19,7 +19,7 @@ from specscope_hook.errors import PolicyError
 log = logging.getLogger(__name__)
 
 NOT_TAKEN = (
-    "this service takes no policies: start it with SPECSCOPE_APPLY_TOKEN, or with a token of the "
+    "this service accepts no policies: start it with SPECSCOPE_APPLY_TOKEN, or with a token of the "
     "right apply in SPECSCOPE_TOKENS"
 )
 
@@ -64,5 +64,5 @@ async def kept(replay: Any, context: Any, writer: Writer, access: Access) -> int
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
     except StoreError as error:
         raise Refused(grpc.StatusCode.INTERNAL, str(error)) from error
-    log.info("%d verdicts of a replay are kept, by %s", len(rows), grant.name)
+    log.info("%d verdicts of a replay are stored, by %s", len(rows), grant.name)
     return len(rows)

@@ -45,7 +45,7 @@ def parsed(kind: Any, request: bytes) -> Any:
         text = f"no message of specscope.v1.{kind.DESCRIPTOR.name}"
         raise Refused(grpc.StatusCode.INVALID_ARGUMENT, text) from None
     if kind is wire.FromAgent and not intact(message, request):
-        raise Refused(grpc.StatusCode.DATA_LOSS, "a message was damaged on its way")
+        raise Refused(grpc.StatusCode.DATA_LOSS, "a message was damaged in transit")
     return message
 
 
@@ -71,6 +71,6 @@ def named(sources: Sequence[Any], grant: Grant) -> list[Source]:
             text = f"a replica and a boot have names of 1 to {MAX_NAME} characters"
             raise Refused(grpc.StatusCode.INVALID_ARGUMENT, text)
         if not grant.may_name(source.replica):
-            text = f"the token {grant.name!r} does not speak for replica {source.replica!r}"
+            text = f"the token {grant.name!r} does not cover replica {source.replica!r}"
             raise Refused(grpc.StatusCode.PERMISSION_DENIED, text)
     return found

@@ -77,7 +77,7 @@ def statement(sql: str, *, database: str = "") -> Statement:
     if len(tokens) > 2 and tokens[-2].text.upper() == "FORMAT" and tokens[-1].kind == "word":
         format_ = tokens[-1].text
         if format_ not in allowed("formats"):
-            raise QueryRefused(f"format {format_} is not one that this endpoint writes")
+            raise QueryRefused(f"this endpoint does not write format {format_}")
         sql, tokens = sql[: tokens[-2].start], tokens[:-2]
         sql, tokens, before = _without_settings(sql, tokens)
         settings = before | settings
@@ -142,7 +142,7 @@ def _check_browsing(tokens: list[_Token], database: str) -> None:
     shape = " ".join(words)
     found = next(filter(None, (known.fullmatch(shape) for known in _BROWSING)), None)
     if found is None:
-        raise QueryRefused("of SHOW only that of databases, tables and columns runs here")
+        raise QueryRefused("of SHOW statements, only SHOW DATABASES, TABLES and COLUMNS run here")
     names = {key: name[1:] for key, name in found.groupdict().items() if name}
     for key in ("database", "other"):
         name = names.get(key, database)
@@ -189,7 +189,7 @@ def check(tree: str, *, database: str, databases: frozenset[str]) -> None:
         elif node.name in ("TableIdentifier", "Identifier"):
             _check_name(node.value, database, foreign, is_table=node.name == "TableIdentifier")
         elif node.name in ("Literal", "DataType") and STATE in node.value.lower():
-            raise QueryRefused("a state of an aggregate cannot be made of text here")
+            raise QueryRefused("an aggregate state cannot be created from text")
         elif node.name == "DataType":
             _check_type(node.value)
 
@@ -264,7 +264,7 @@ def _check_table_function(node: _Node) -> None:
     # The first argument of `values` may name types, and be computed.
     for argument in node.children[0].children if name.endswith("values") else ():
         if argument.name == "Function" and argument.value != "tuple":
-            raise QueryRefused(f"{node.value} takes rows of values here, and nothing computed")
+            raise QueryRefused(f"{node.value} accepts only rows of constants")
         if argument.name == "Literal":
             _check_type(argument.value)
 
@@ -315,15 +315,15 @@ def _tokens(sql: str) -> Iterator[_Token]:
             raise QueryRefused(f"a statement of more than {MOST_TOKENS} words and marks")
         found = _TOKEN.match(sql, at)
         if found is None:
-            raise QueryRefused(f"{sql[at]!r} at character {at + 1} may not stand there")
+            raise QueryRefused(f"{sql[at]!r} at character {at + 1} is not allowed")
         kind, text = str(found.lastgroup), found.group()
         if kind == "name" and (not text.isprintable() or "\\" in text):
-            raise QueryRefused("a quoted name has characters that cannot be seen")
+            raise QueryRefused("a quoted name has invisible characters")
         if kind == "word" and text.upper() == "PREWHERE":
             raise QueryRefused("PREWHERE is evaluated before a reader's filter: write WHERE")
         # Before EXPLAIN, since the types of bound parameters are read there already.
         if kind in ("name", "word") and STATE in text.lower():
-            raise QueryRefused("a state of an aggregate cannot be made of text here")
+            raise QueryRefused("an aggregate state cannot be created from text")
         if kind not in ("space", "comment"):
             yield _Token(kind, text, at)
         at = found.end()
@@ -335,7 +335,7 @@ def _tree(text: str) -> _Node:
     for line in filter(None, text.split("\n")):
         found = _LINE.fullmatch(line)
         if found is None or len(found["depth"]) > len(path) or (path and not found["depth"]):
-            raise QueryRefused("the statement cannot be understood here")
+            raise QueryRefused("the statement cannot be parsed")
         depth = len(found["depth"])
         node = _Node(depth, found["node"], _SUFFIX.sub("", found["rest"] or "", count=1))
         del path[depth:]
@@ -343,7 +343,7 @@ def _tree(text: str) -> _Node:
             path[-1].children.append(node)
         path.append(node)
     if not path:
-        raise QueryRefused("the statement cannot be understood here")
+        raise QueryRefused("the statement cannot be parsed")
     return path[0]
 
 

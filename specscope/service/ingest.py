@@ -347,11 +347,11 @@ class Ingest:
 
 
 def _gone() -> Refused:
-    return Refused(grpc.StatusCode.UNAUTHENTICATED, "the token was taken away")
+    return Refused(grpc.StatusCode.UNAUTHENTICATED, "the token was removed")
 
 
 def _taken(source: Source) -> Refused:
-    return Refused(grpc.StatusCode.ABORTED, f"another stream ships for {source.replica} now")
+    return Refused(grpc.StatusCode.ABORTED, f"a newer stream ships for {source.replica}")
 
 
 def _ack(source: Source, number: int, refused: int) -> Any:

@@ -46,9 +46,9 @@ def proposed(number: int, text: str, note: str, now: int) -> Callable[[Store], N
         raise PolicyError(f"not a policy: {error}") from error
     kept = Newest(*(row.column(name)[0].as_py() for name in ("policy", "table")))
     if kept.number > LAST_POLICY:
-        raise PolicyError(f"policy {kept.number}: numbers end at {LAST_POLICY}")
+        raise PolicyError(f"policy {kept.number}: the last number is {LAST_POLICY}")
     if kept.number != number:
-        raise PolicyError(f"the policy calls itself {kept.number}, the call says {number}")
+        raise PolicyError(f"the policy has number {kept.number}, the call {number}")
 
     def add(store: Store) -> Newest:
         before = newest(store)

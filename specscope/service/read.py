@@ -82,7 +82,7 @@ def read_app(
             if _granted(asked, READ, request).restricted:
                 raise Unanswered(403, ACCESS_DENIED, "the report pools replicas of all tenants")
             if page is None:
-                raise Unanswered(404, BAD_ARGUMENTS, "this service makes no report")
+                raise Unanswered(404, BAD_ARGUMENTS, "this service has no report")
             return HTMLResponse(await page(), headers=PAGE_HEADERS)
         except Unanswered as error:
             return _failed(error)
@@ -117,7 +117,7 @@ def _health(alive: Callable[[], bool]) -> Route:
     async def health(_: Request) -> Response:
         if alive():
             return PlainTextResponse("ok\n")
-        return PlainTextResponse("the service must start anew\n", status_code=503)
+        return PlainTextResponse("the service must restart\n", status_code=503)
 
     return Route("/health", health)
 
@@ -138,9 +138,9 @@ def _granted(access: Access, right: str, request: Request) -> Grant:
 async def _question(request: Request, database: str, grant: Grant) -> Question:
     asked = request.query_params
     if asked.get("database", database) != database:
-        raise Unanswered(404, UNKNOWN_DATABASE, f"there is only the database {database} here")
+        raise Unanswered(404, UNKNOWN_DATABASE, f"the only database is {database}")
     if request.headers.get("content-type", "").startswith("multipart/"):
-        raise Unanswered(400, BAD_ARGUMENTS, "external data is not taken here")
+        raise Unanswered(400, BAD_ARGUMENTS, "external data is not accepted")
     body = bytearray()
     try:
         async with asyncio.timeout(BODY_S):
@@ -159,7 +159,7 @@ async def _question(request: Request, database: str, grant: Grant) -> Question:
         raise Unanswered(400, BAD_ARGUMENTS, "the body is not UTF-8 text") from None
     format_ = asked.get("default_format", "TabSeparated")
     if format_ not in allowed("formats"):
-        text = f"format {format_} is not one that this endpoint writes"
+        text = f"this endpoint does not write format {format_}"
         raise Unanswered(400, BAD_ARGUMENTS, text)
     known = allowed("settings") | allowed("limits")
     return Question(

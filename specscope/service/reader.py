@@ -154,7 +154,9 @@ class Reader:
                     leaving.cancel()
             if not work.done():
                 turn.kept_by = work
-                log.warning("a query of %s does not end when told", question.grant.name)
+                log.warning(
+                    "a query of %s does not end after its cancellation", question.grant.name
+                )
                 raise Unanswered(500, CANCELLED, "the query could not be ended in time")
             return work.result()
 

@@ -167,11 +167,11 @@ class Writer:
                 # What the disk took in part must be sent again under another token.
                 code, repair = None, attempt + 1
                 self._metrics.store_full.set(1)
-                log.warning("%s; sidecars keep their batches meanwhile", error)
+                log.warning("%s; sidecars keep their batches until then", error)
             except StoreError as error:
                 code = error_code(error)
                 self._metrics.insert_errors.labels(code=str(code)).inc()
-                log.warning("%s; kept, and tried again", error)
+                log.warning("%s; kept and repeated", error)
             if code in DATA_ERRORS and len(batches) > 1:
                 # One of them is at fault, and the others need not wait for it.
                 return all(self._keep([batch]) for batch in batches)

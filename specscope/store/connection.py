@@ -141,7 +141,9 @@ class Store:
             and not self.room.enough
             and damaged_parts(self.room.path, self.database, table)
         ):
-            raise StoreFull(f"insert into {table}: the disk filled up and took the rows in part")
+            raise StoreFull(
+                f"insert into {table}: the disk filled up and stored only some of the rows"
+            )
 
     def query(self, sql: str, params: Mapping[str, Any] | None = None) -> pa.Table:
         """Rows of a SELECT; parameters are bound as {name:Type}."""
@@ -201,7 +203,7 @@ def drain(select_one: Callable[[], bytes]) -> None:
     for _ in range(3):
         if select_one() == b"1\n":
             return
-    raise StoreError("the embedded engine's connection no longer answers what it is asked")
+    raise StoreError("the embedded engine's connection no longer gives correct answers")
 
 
 def error_code(error: StoreError) -> int | None:
@@ -247,7 +249,7 @@ def _split(dsn: str) -> SplitResult:
     except ValueError:
         # Not in the words of the library: a port that is none may be part of a password.
         raise UsageError(
-            f"an address that cannot be read: {ADDRESSES}; a user or password with / # ? @ or : "
+            f"an invalid address: {ADDRESSES}; a user or password with / # ? @ or : "
             "in it is written with %"
         ) from None
     return parts
@@ -259,7 +261,9 @@ def _certificates(dsn: str, query: str) -> dict[str, Any]:
     names = {"ca": "ca_cert", "cert": "client_cert", "key": "client_cert_key"}
     asked = dict(parse_qsl(query))
     if wrong := sorted(set(asked) - set(names)):
-        raise StoreError(f"{urlsplit(dsn).scheme}://…?{wrong[0]}=: only ca, cert and key go there")
+        raise StoreError(
+            f"{urlsplit(dsn).scheme}://…?{wrong[0]}=: only ca, cert and key are allowed"
+        )
     for path in asked.values():
         if not Path(path).is_file():
             raise StoreError(f"there is no file {path}")
@@ -309,12 +313,12 @@ def _unreachable(error: Exception, name: str) -> StoreError | None:
         if isinstance(cause, socket.gaierror):
             return StoreError(f"{name}: no such host; check its name")
         if isinstance(cause, ConnectionRefusedError):
-            return StoreError(f"{name}: nothing listens there; check host and port, or start it")
+            return StoreError(f"{name}: no server listens there; check host and port, or start it")
         if isinstance(cause, TimeoutError):
             return StoreError(f"{name}: no answer in time; check host, port and firewall")
     answered = "HTTP status" in str(error)
     if answered and getattr(error, "code", None) is None and "Code: " not in str(error):
-        return StoreError(f"{name}: what answers there is no ClickHouse; check host and port")
+        return StoreError(f"{name}: no ClickHouse server answers there; check host and port")
     return None
 
 

@@ -50,7 +50,7 @@ def keep(path: Path) -> None:
     if broken:
         names = ", ".join(sorted(file.stem for file in broken))
         raise StoreError(
-            f"the disk of {path} did not take the definition of {names}; free some room and start "
+            f"the disk of {path} did not store the definition of {names}; free some room and start "
             "again"
         )
     texts = {str(file.relative_to(path)): file.read_text() for file in _definitions(path)}

@@ -37,7 +37,7 @@ class Owner:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             names = {entry.name for entry in path.iterdir()}
             if FILE not in names and names - NOBODYS:
-                raise StoreError(f"{path} is no store, and holds {min(names - NOBODYS)}")
+                raise StoreError(f"{path} is no store; it contains {min(names - NOBODYS)}")
             descriptor = os.open(path / FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror}") from error

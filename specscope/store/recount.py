@@ -97,7 +97,7 @@ def account(store: Store) -> int:
     lost = sum(loss["count"] or 0 for loss in losses)
     if losses:
         store.add("loss", losses)
-        log.error("%d rows are no longer in the store; losses with the reason `store` say so", lost)
+        log.error("%d rows are no longer in the store: recorded as losses of reason `store`", lost)
     for part in broken:
         part.rename(part.with_name(f"counted-{part.name}"))
     return lost

@@ -42,7 +42,7 @@ class Room:
         if free < self.least:
             raise StoreFull(
                 f"{what}: {_size(free)} free on the disk of {self.path}, and the store writes "
-                f"only while {_size(self.least)} are free (SPECSCOPE_STORE_MIN_FREE_BYTES); "
+                f"only if {_size(self.least)} are free (SPECSCOPE_STORE_MIN_FREE_BYTES); "
                 "free some room"
             )
 

@@ -28,8 +28,9 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "top",
         help="show the rounds of running engines, live",
-        description="Shows what the rings of a folder hold now: rounds, draft lengths, acceptance "
-        "by position and where the time goes, the running experiment and the GPUs. Takes nothing "
+        description="Shows the newest records of the rings of a folder: rounds, draft lengths, "
+        "acceptance by position, where the time goes, the running experiment and the "
+        "GPUs. Takes nothing "
         "from the sidecar. NO_COLOR=1 leaves colours out.",
     )
     parser.add_argument(
@@ -40,7 +41,7 @@ def add_parser(subparsers: Any) -> None:
         "--seconds",
         type=positive,
         default=10.0,
-        help="seconds of rounds behind each figure (default: 10)",
+        help="seconds of rounds for each figure (default: 10)",
     )
     parser.add_argument(
         "--every", type=positive, default=1.0, help="seconds between two updates (default: 1)"
@@ -81,7 +82,7 @@ def _folder(given: Path | None, environ: Mapping[str, str]) -> Path:
     check(environ)
     named = environ.get("SPECSCOPE_RINGS", "")
     if given is None and named in ("", "off"):
-        raise UsageError("no rings: name their folder, or set SPECSCOPE_RINGS as for the engine")
+        raise UsageError("no folder of rings: name it, or set SPECSCOPE_RINGS as for the engine")
     return given or Path(named)
 
 

@@ -106,7 +106,7 @@ def test_recommend_diff_apply_show_and_rollback(dsn, capsys, tmp_path):
     assert "otherwise: k = 4" in out
 
     _, out, _ = run(capsys, "apply", "--store", dsn, str(table))
-    assert "no difference: nothing is applied" in out
+    assert "no difference: nothing to apply" in out
 
     other = tmp_path / "other.json"
     other.write_text(json.dumps(GateTable((Cell(1, "sql"),), 0).as_json()))
@@ -150,7 +150,7 @@ def test_a_class_that_waits_too_long_in_every_arm_is_routed(tmp_path, capsys):
 
     assert "enable, k 0 -> 4" in free
     assert "sql 0-1k 65-256 at load 5-16: route, k = 0" in bound
-    assert "route sql: to a pool of its own" in bound
+    assert "route sql: to its own pool" in bound
 
 
 def test_evidence_is_that_of_the_last_week_unless_more_is_asked_for(tmp_path, capsys):
@@ -161,7 +161,7 @@ def test_evidence_is_that_of_the_last_week_unless_more_is_asked_for(tmp_path, ca
     _, week, _ = run(capsys, "recommend", "--store", where)
     _, month, _ = run(capsys, "recommend", "--store", where, "--since", "4w", "--json")
 
-    assert "nothing to recommend" in week
+    assert "there is no recommendation" in week
     (move,) = json.loads(month)["moves"]
     assert (move["class"], move["rule"]) == ("sql", "enable")
     assert move["context"] == "0-1k"  # the parts came along

@@ -222,7 +222,7 @@ def test_the_next_step_is_the_experiment_that_decides(packed, tmp_path):
     assert proposed.arms(file) == ("k0", f"k{proposed.proposal.single}", str(file))
     lines = proposal_lines(proposed, file, written=True)
     assert lines[-1].startswith(
-        f"what decides: specscope gate calibrate --arms {','.join(proposed.arms(file))} "
+        f"the deciding experiment: specscope gate calibrate --arms {','.join(proposed.arms(file))} "
     )
     plain = proposal_json(proposed, file)
     assert plain["proposal"]["grade"] == "modelled"

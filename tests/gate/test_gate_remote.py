@@ -98,7 +98,7 @@ def test_a_dry_run_needs_no_token_and_no_service(running, where, gate, tmp_path)
     [
         (None, TOKEN, "name its service too (--service host:port or SPECSCOPE_SERVICE)"),
         ("open", None, "no token: set SPECSCOPE_APPLY_TOKEN"),
-        ("open", "wrong", "the token is none that this service takes"),
+        ("open", "wrong", "this service does not know the token"),
         ("open", "two words", "printable ASCII"),
         ("closed", TOKEN, "takes no policies"),
         ("nobody", TOKEN, "cannot be reached"),

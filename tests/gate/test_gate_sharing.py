@@ -74,7 +74,7 @@ def test_it_is_said_with_its_numbers_and_only_of_the_class_that_waits(dsn, capsy
     said = gate(capsys, *words)
     plain = json.loads(gate(capsys, *words, "--json"))
 
-    assert "route chat: to a pool of its own" in said
+    assert "route chat: to its own pool" in said
     assert "chat: route (chat takes 30" in said
     assert "sql: keep" in said
     assert plain["routes"] == ["chat"]

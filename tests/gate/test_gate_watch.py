@@ -211,7 +211,7 @@ def test_an_engine_that_does_not_draft_as_its_arm_says_is_named(where, arms, lin
 @pytest.mark.parametrize(
     ("k", "drafted", "line"),
     [
-        (4, 0, "r0 drafted nothing under mine: has it traffic of the classes that draft?"),
+        (4, 0, "r0 drafted nothing under mine: does it get traffic of the classes that draft?"),
         (2, 4, "r0 drafts 4.0 tokens per round under mine, which allows 2"),
         (0, 4, "r0 drafts 4.0 tokens per round under mine, which allows 0"),
         (4, 2, None),

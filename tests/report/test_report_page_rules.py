@@ -176,7 +176,7 @@ def test_a_worth_says_speed_delay_hours_and_money_with_their_intervals():
         "+25.0 % output tokens per second",
         "saves 10 (8 to 12) replica-hours a week",
     ]
-    assert worth_said(replace(CHANGE, worth=None)) == ["its worth was not measured"]
+    assert worth_said(replace(CHANGE, worth=None)) == ["worth not measured"]
 
 
 def test_a_worth_is_said_in_the_metric_that_decides():

@@ -298,7 +298,7 @@ def test_delay_and_acceptance_are_views_of_each_arm_with_the_load_that_they_depe
     ("state", "said"),
     [
         (None, "No output was compared"),
-        ("equal", "Outputs are the same: 0 of 100"),
+        ("equal", "Outputs are equal: 0 of 100"),
         ("as_twins", "no more than target-only differs from itself"),
         ("undecided", "send some requests twice under k0"),
         ("differs", "Speculation changes outputs"),

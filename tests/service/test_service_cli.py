@@ -96,7 +96,7 @@ def test_a_folder_of_something_else_is_no_store_and_stays_as_it_is(tmp_path):
         serve("--store", f"chdb://{tmp_path}", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
     )
 
-    assert "is no store, and holds thesis.tex" in text
+    assert "is no store; it contains thesis.tex" in text
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 

@@ -140,16 +140,18 @@ def judge(prompts: Sequence[Compared], logit_error: float | None = None) -> Loss
             Copies("", "", "speculative", len(prompts), len(partings)),
         ]
     )
-    state, reason = check.state, "the share of prompts that part, against the baseline's own"
+    state, reason = check.state, "share of prompts that differ, compared with the baseline's own"
     if partings and clear:
-        state, reason = DIFFERS, f"{clear} partings where the baseline's best token was clear"
+        state, reason = DIFFERS, f"{clear} outputs differ where the baseline's best token was clear"
     elif partings and near == len(partings):
-        state, reason = AS_TWINS, "every parting is a near tie of the baseline"
+        state, reason = AS_TWINS, "every difference is at a near tie of the baseline"
     if seen is not None and seen > MOST_ERROR and logit_error is None:
         state = DIFFERS
-        reason = f"log-probabilities of equal prefixes differ by {seen:.2g}: not by rounding"
+        reason = (
+            f"log-probabilities of equal prefixes differ by {seen:.2g}, more than rounding explains"
+        )
     if state == EQUAL:
-        reason = "no prompt parts"
+        reason = "no prompt shows a difference"
     return Losslessness(
         state=state,
         prompts=len(prompts),

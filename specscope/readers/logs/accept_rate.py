@@ -1,8 +1,8 @@
-"""Which definition an SGLang "accept rate" follows, found from the numbers themselves.
+"""Find the definition of an SGLang "accept rate" from its numbers.
 
-Before PR#23530 (April 2026) it was accept length / draft tokens, bonus counted on both sides; later
-it is accepted / proposed. Both are printed with two decimals, so one line often fits both; the
-width of the draft is the same in all lines, which settles it.
+Before PR#23530 (April 2026) it was accept length / draft tokens, with the bonus token on both
+sides; later it is accepted / proposed. Both have two decimals, so one line often fits both. The
+draft length is equal in all lines, which decides.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ class Definition:
 
 
 class RateDefinition:
-    """The widths that still fit all (length, rate) pairs seen so far, under either definition."""
+    """The draft lengths that fit all (length, rate) pairs so far, under either definition."""
 
     def __init__(self) -> None:
         self._bonus = set(range(1, WIDEST + 1))
         self._strict = set(range(1, WIDEST))
 
     def see(self, length: float, rate: float) -> None:
-        """Take in one line. A pair that fits nothing (impossible values) changes nothing."""
+        """Add one line. A pair with impossible values is ignored."""
         bonus = {n for n in self._bonus if _fits(length, rate, n)}
         strict = {k for k in self._strict if _fits(length - 1, rate, k)}
         if bonus or strict:
             self._bonus, self._strict = bonus, strict
 
     def settled(self) -> bool:
-        """Whether one width under one definition is left."""
+        """Whether one draft length under one definition remains."""
         return len(self._bonus) + len(self._strict) == 1
 
     def decide(self) -> Definition:
-        """What is left, or `ambiguous`."""
+        """The remaining definition, or `ambiguous`."""
         if len(self._bonus) == 1 and not self._strict:
             return Definition("bonus_included", max(self._bonus) - 1)
         if len(self._strict) == 1 and not self._bonus:

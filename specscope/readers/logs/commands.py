@@ -1,6 +1,6 @@
 """Command lines and settings that a log begins with: whether speculation is configured.
 
-A server with a drafter configured is no target-only run, even where the drafter never proposed.
+A server with a configured drafter is no target-only run, even if the drafter never proposed.
 """
 
 from __future__ import annotations
@@ -62,5 +62,5 @@ class Commands:
         return (Origin("unknown", None, name, k_of(text) if speculates else None, speculates),)
 
     def finish(self) -> Iterable[Record]:
-        """Nothing is held back."""
+        """Return no further records."""
         return ()

@@ -1,4 +1,4 @@
-"""Lines of a stream in bounded memory, and the small parsers that log formats share."""
+"""Lines of a stream in bounded memory, and parsers shared by log formats."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)", re.IGNORECA
 
 
 def line_blocks(stream: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """(whole lines, how many over-long lines were dropped) to the end of the stream.
+    """(complete lines, number of dropped over-long lines) to the end of the stream.
 
-    The last block holds what follows the last newline, if anything does.
+    The last block holds the text after the last newline, if there is any.
     """
     tail = b""
     skipping = False
@@ -43,7 +43,7 @@ def line_blocks(stream: BinaryIO) -> Iterator[tuple[bytes, int]]:
 
 
 def marked(block: bytes, marks: tuple[bytes, ...]) -> Iterator[bytes]:
-    """The lines of a block that hold one of the marks, in order. Other lines cost a search only."""
+    """The lines of a block with one of the marks, in order. Other lines only cost a search."""
     spans: dict[int, int] = {}
     for mark in marks:
         at = block.find(mark)
@@ -59,7 +59,7 @@ def marked(block: bytes, marks: tuple[bytes, ...]) -> Iterator[bytes]:
 
 
 def plain(line: bytes) -> str:
-    """A line without colour codes, as text; bytes that are no UTF-8 become replacement marks."""
+    """A line as text without colour codes; invalid UTF-8 becomes replacement characters."""
     if b"\x1b" in line:
         line = _ANSI.sub(b"", line)
     return line.decode("utf-8", "replace")
@@ -68,7 +68,7 @@ def plain(line: bytes) -> str:
 def fields(text: str) -> dict[str, list[str]]:
     """`a: 1 x, b: 2, 3` to {"a": ["1 x"], "b": ["2", "3"]}; keys in lower case.
 
-    Engines reorder and add fields from version to version; names are what stays.
+    Engines reorder and add fields between versions, so fields are found by name.
     """
     found: dict[str, list[str]] = {}
     values: list[str] = []

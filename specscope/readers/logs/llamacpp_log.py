@@ -1,9 +1,9 @@
-"""llama.cpp server logs, old and new, and `timings` objects that clients print into them.
+"""llama.cpp server logs, old and new, and `timings` objects of clients in them.
 
-A request prints a block when it ends (prompt, eval, draft acceptance), and behind it one
-`statistics` line per drafter, cumulative since the server started. With LLAMA_TRACE=1 every round
-prints `accepted a/ n draft tokens`.
-Source: tools/server of builds 2025-06 to 11434 and common/speculative.cpp.
+Each finished request has a block (prompt, eval, draft acceptance), followed by one `statistics`
+line per drafter, cumulative since the server's start. With LLAMA_TRACE=1 every round prints
+`accepted a/ n draft tokens`. Source: tools/server of builds 2025-06 to 11434 and
+common/speculative.cpp.
 """
 
 from __future__ import annotations

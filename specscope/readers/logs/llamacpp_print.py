@@ -1,8 +1,8 @@
 """llama.cpp's older `speculative` example: a block of timings per model, and a summary.
 
-The names mislead there: the target's `prompt eval` is batched verification, its `eval` the lone
-steps, and `1 runs` behind the draft's sampling time is no count of samples.
-Source: examples/speculative and common/perf printing, 2023 to 2025.
+Its names are misleading: the target's `prompt eval` is batched verification, its `eval` the single
+steps, and `1 runs` after the draft's sampling time is no count of samples. Source:
+examples/speculative and common/perf printing, 2023 to 2025.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class LlamaCppPrint:
         return ended
 
     def finish(self) -> Iterator[Record]:
-        """The run read so far: its counts, and where its time went."""
+        """The counts and times of the run so far."""
         draft, target = self._parts.get("draft", {}), self._parts.get("target", {})
         found, seconds = self._summary, self._decode_s
         self._start()

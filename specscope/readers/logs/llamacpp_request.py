@@ -17,7 +17,7 @@ FEW_BARE_STEPS = 0.95
 
 @dataclass(slots=True)
 class Request:
-    """What the engine prints of one request; everything may be missing."""
+    """The printed values of one request; any of them may be missing."""
 
     prompt_tokens: int | None = None
     prompt_ms: float | None = None
@@ -38,7 +38,7 @@ class Request:
 
 
 class Requests:
-    """Turns requests into records; remembers the last long prompt to see a repeated one."""
+    """Convert requests into records, and remember the last long prompt to detect a repeated one."""
 
     def __init__(self, input: str) -> None:
         self._input = input
@@ -46,7 +46,7 @@ class Requests:
         """Prompt tokens, output tokens and speed of the last request whose prompt was computed."""
 
     def records(self, request: Request) -> Iterator[Record]:
-        """The window of a request, its time, and what has to be said of it."""
+        """The window, the time and the findings of a request."""
         yield from request.notes
         excluded = None
         for finding in self._repeat(request):
@@ -135,7 +135,7 @@ class Requests:
 
 
 def drafts_from_mean(accepted: int | None, mean: float | None) -> int | None:
-    """The number of drafts, where a mean length of two decimals leaves one only."""
+    """The number of drafts, if a mean length with two decimals allows only one."""
     if not accepted or mean is None or mean < 1.01:
         return None
     low = math.ceil(accepted / (mean + 0.00501 - 1))

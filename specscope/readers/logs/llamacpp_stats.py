@@ -49,7 +49,7 @@ class Statistics:
         )
 
     def since(self, before: Statistics | None) -> Statistics:
-        """The difference; rates of a difference are unknown. A fall means a restart."""
+        """The difference, without rates. A decrease means a restart."""
         if before is None or self.proposed < before.proposed or self.drafts < before.drafts:
             return self
         ms = None
@@ -66,14 +66,14 @@ class Statistics:
 
 
 class Drafters:
-    """The drafters of one server: what they did since their last line."""
+    """The drafters of one server, with their increments since the last line."""
 
     def __init__(self, input: str) -> None:
         self._input = input
         self._last: dict[str, Statistics] = {}
 
     def attach(self, lines: list[Statistics], request: Request) -> None:
-        """Give a request its drafts and draft time where the differences are exactly its own."""
+        """Add drafts and draft time to a request if the increments are exactly its own."""
         if not lines:
             return
         own = [line.since(self._last.get(line.drafter)) for line in lines]
@@ -91,7 +91,7 @@ class Drafters:
             request.drafter_ms = (slowest.drafter, ms, slowest.drafts)
 
     def windows(self, lines: list[Statistics]) -> Iterator[Record]:
-        """One window per drafter, beside the request's own; totals leave them out."""
+        """One window per drafter, in addition to the request's; totals exclude them."""
         for line in lines:
             own = line.since(self._last.get(line.drafter))
             self._last[line.drafter] = line

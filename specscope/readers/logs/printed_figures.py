@@ -1,9 +1,9 @@
 """Figures that programs print with their names: `key: value` and `key=value`.
 
-The blocks of `vllm bench serve`, SGLang's bench_serving and trtllm-bench; the summaries of
-vLLM's `spec_decode.py` and SGLang's question benchmarks; lines of oMLX and of llama.cpp's MTP
-scripts that count a request's rounds. One grammar reads the figures, and those that stand together
-decide what they are: the result of a benchmark, counts of rounds, or a length alone.
+The blocks of `vllm bench serve`, SGLang's bench_serving and trtllm-bench; the summaries of vLLM's
+`spec_decode.py` and SGLang's question benchmarks; lines of oMLX and of llama.cpp's MTP scripts that
+count a request's rounds. One grammar reads the figures. A group of neighbouring figures is a
+benchmark result, counts of rounds, or a single length.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ ONE_OFF = 0.03
 
 
 class PrintedFigures:
-    """One record per group of figures; a figure that is there already begins the next group."""
+    """One record per group of figures; a repeated figure begins the next group."""
 
     name = "bench-text"
     gates = (
@@ -183,7 +183,7 @@ class PrintedFigures:
         return ended
 
     def _replied(self, tokens: float, seconds: float, speed: float) -> list[Record]:
-        """oMLX gives the speed of the reply whose rounds it has counted."""
+        """Add the speed that oMLX prints for the reply with the counted rounds."""
         if not self._found.get(DRAFTS):
             counts = None if not self._found else (0, None)
             return [drafted(self._input, "omlx", round(tokens), speed, counts)]
@@ -280,8 +280,8 @@ def _field(key: str) -> str | None:
 
 
 def _counted(input: str, found: dict[str, float], rates: list[float], label: str | None) -> Window:
-    """The window of counted rounds. A length that leaves out the token after the draft is told by
-    rounds and generated tokens."""
+    """The window of counted rounds. Rounds and generated tokens show whether a length excludes the
+    token after the draft."""
     drafts, accepted, proposed = found[DRAFTS], found.get(ACCEPTED), found.get(PROPOSED)
     generated = found.get(GENERATED, found.get("came_out"))
     length = found.get(LENGTH)
@@ -322,7 +322,7 @@ def _whole(value: float | None) -> int | None:
 
 
 def _scaled(rates: list[float], kept: float) -> tuple[float, ...] | None:
-    """Rates of two decimals, made to sum to what the counts say; None if they contradict them."""
+    """Rates with two decimals, scaled to the sum of the counts; None if they contradict them."""
     total = sum(rates)
     if not rates or total <= 0 or abs(total - kept) > ROUNDED * len(rates):
         return None

@@ -135,7 +135,7 @@ class _Engine:
             yield from self.finish()
 
     def finish(self) -> Iterator[Record]:
-        """Settle the definition and the usual round, and give out what was held back."""
+        """Decide the definition and the usual round, and return the waiting windows."""
         if self._definition is None and self._held:
             self._definition = self._rates.decide()
             yield from self._said()
@@ -147,7 +147,7 @@ class _Engine:
         self._held = []
 
     def _given(self, found: dict[str, Any]) -> Iterator[Record]:
-        """A window in strict terms; without its speed where it covers idle time."""
+        """A window in strict terms, without a speed if it includes idle time."""
         self._convert(found)
         ms, usual = found["round_ms"], self._usual_ms
         if ms is not None and (usual is None or ms > IDLE_FACTOR * usual):

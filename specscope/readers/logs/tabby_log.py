@@ -1,4 +1,4 @@
-"""tabbyAPI (exllama): the `Metrics` line of each request, with drafts where a drafter ran."""
+"""tabbyAPI (exllama): the `Metrics` line of each request, with drafts if a drafter ran."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _METRICS = re.compile(
 
 
 class TabbyLog:
-    """One window per request. A terminal breaks the long line: its end may be the next one."""
+    """One window per request. A terminal may have wrapped the long line."""
 
     name = "tabby-log"
     gates = (b"Metrics (ID: ",)
@@ -27,7 +27,7 @@ class TabbyLog:
         self._begun = ""
 
     def feed(self, line: bytes, torn: bool) -> Iterable[Record]:  # noqa: ARG002
-        """The window of a line, or of the two that it was broken into."""
+        """The window of a line, or of two lines of a wrapped one."""
         text = plain(line).rstrip()
         if "Metrics (ID: " not in text:
             text = f"{self._begun} {text}"

@@ -1,4 +1,4 @@
-"""Text files made of lines: logs and expositions, several engines in one file if need be."""
+"""Text files with lines: logs and Prometheus text, also of several engines in one file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from specscope.readers.source import Source
 class LineParser(Protocol):
     """One engine's lines. `feed` gets only lines that hold a mark.
 
-    The search for a mark costs a pass over the file, so a parser's many marks are looked for only
-    from the block on that holds one of its few gates.
+    A search for a mark costs a pass over the file. So a parser's marks are searched only after the
+    first block with one of its few gates.
     """
 
     @property
@@ -54,18 +54,18 @@ PARSERS = (
 
 
 class TextReader:
-    """Any file that holds lines of a known engine, wherever in it they start."""
+    """Any file with lines of a known engine, wherever they start."""
 
     format = "text"
 
     def sniff(self, head: bytes) -> float:
-        """0.4 if a gate stands in the head, 0.1 for other text: it may come later."""
+        """0.4 if the head has a gate, 0.1 for other text, in which it may come later."""
         if any(gate in head for parser in PARSERS for gate in parser.gates):
             return 0.4
         return 0.1 if b"\0" not in head[:4096] else 0.0
 
     def read(self, source: Source) -> Iterator[Record]:
-        """All records of the parsers that find their lines in the file."""
+        """All records of parsers with lines in the file."""
         named: set[str] = set()
         waiting: list[LineParser] = [parser(source.name) for parser in PARSERS]
         active: list[LineParser] = []

@@ -1,4 +1,4 @@
-"""Log lines that a terminal or a chat broke in two, made whole again."""
+"""Join log lines that a terminal or a chat wrapped."""
 
 from __future__ import annotations
 

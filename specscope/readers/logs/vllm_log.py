@@ -1,4 +1,4 @@
-"""vLLM server logs, V0 and V1, in all the spellings of their speculation lines.
+"""vLLM server logs of V0 and V1, with all forms of their speculation lines.
 
 V1: every interval one `Engine 000: Avg ...` line and, if anything was drafted, one `SpecDecoding
 metrics:` line behind it, counts of that interval. V0: the same pair, but cumulative counters. The
@@ -108,7 +108,7 @@ class VllmLog:
         return [*before, *self._at((process, self._last.get(process))).spec(line, start, at)]
 
     def _rates(self, text: str, torn: bool) -> Iterable[Record]:
-        """The end of a speculation line, as people quote it: rates by position and no counts."""
+        """The end of a quoted speculation line: rates by position without counts."""
         _, mark, rest = text.partition("Per-position acceptance rate: ")
         rest = rest.rstrip("`* ")
         if rest.endswith(","):

@@ -1,4 +1,4 @@
-"""Many like intervals of one engine as one window: a long log has millions, and all are alike."""
+"""Merge many equal intervals of one engine into one window, for long logs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Run:
         )
 
     def add(self, window: dict[str, Any]) -> None:
-        """Take in a window that `takes` allowed."""
+        """Add a window that `takes` allowed."""
         if self.count == 0:
             self._first = window
             self._positions = [0] * len(window["printed_positions"])

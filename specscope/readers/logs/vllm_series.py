@@ -27,7 +27,7 @@ SLACK = 1.5
 
 
 class Series:
-    """One engine of one process: pairs its lines, knows its usual interval and its last k."""
+    """One engine of one process: pair its lines, and track its usual interval and last k."""
 
     def __init__(self, input: str, index: int | None, engine: str = "vllm") -> None:
         self._input, self._index, self._engine = input, index, engine
@@ -71,7 +71,7 @@ class Series:
         return records
 
     def spec(self, line: SpecLine, start: str | None, at: int | None) -> list[Record]:
-        """A speculation line: fills the open window, or makes one of its own."""
+        """A speculation line: complete the open window, or create a new one."""
         if line.emitted is not None:
             return self._spec_v0(line, start, at)
         records: list[Record] = []
@@ -108,21 +108,21 @@ class Series:
         return records
 
     def orphan(self, at: int | None) -> dict[str, Any] | None:
-        """Give up a speculation line that came before the engine line of its time, if any."""
+        """Return a speculation line that precedes the engine line of its time, if there is one."""
         window = self._waiting_for(at)
         if window is not None:
             self._open = None
         return window
 
     def adopt(self, window: dict[str, Any], at: int | None) -> list[Record]:
-        """Take in such a line, whose engine line follows."""
+        """Add such a line, whose engine line follows."""
         records = self._close()
         self._open, self._open_at, self.drafted = window, at, True
         self._k = window.get("k") or self._k
         return records
 
     def _waiting_for(self, at: int | None) -> dict[str, Any] | None:
-        """The open window, if it lacks just the engine line of this time."""
+        """The open window, if it only lacks the engine line of this time."""
         window = self._open
         if window is None or at is None or self._open_at is None:
             return None
@@ -139,7 +139,7 @@ class Series:
             self._steps_ms += elapsed_ms
 
     def finish(self) -> list[Record]:
-        """The last open windows. What ends on an engine line may lack the line that follows it."""
+        """The last open windows. After a final engine line, the speculation line may be missing."""
         window = self._open
         cut = window is not None and self.drafted and "proposed" not in window
         # The first token of a request needs no draft; more tokens than requests came out of rounds.

@@ -1,4 +1,4 @@
-"""One speculation line of a vLLM log, whatever its version calls the fields."""
+"""One speculation line of a vLLM log, with the field names of any version."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class EngineLine(NamedTuple):
 
 
 class SpecLine(NamedTuple):
-    """What the line prints. `emitted` marks a V0 line, whose counts are cumulative."""
+    """The printed values. `emitted` marks a V0 line, whose counts are cumulative."""
 
     accepted: int | None
     proposed: int | None
@@ -139,7 +139,7 @@ class SpecLine(NamedTuple):
             return None
 
     def seconds(self) -> float | None:
-        """Length of the window: a count over its printed rate, by the one with more digits."""
+        """Length of the window: a count over its printed rate, from the count with more digits."""
         pairs = [(self.proposed, self.drafted_tok_s), (self.accepted, self.accepted_tok_s)]
         if (self.accepted_tok_s or 0) > (self.drafted_tok_s or 0):
             pairs.reverse()
@@ -151,9 +151,9 @@ class SpecLine(NamedTuple):
     def drafts(self, k: int | None) -> tuple[int | None, bool]:
         """(request-rounds that proposed, whether that is an estimate).
 
-        All drafts have length k where that agrees with the printed mean length. Otherwise the mean
-        leaves a range, (accepted / (mean - 1)), and the position rates, which are whole counts over
-        drafts, choose in it.
+        If it agrees with the printed mean length, all drafts have length k. Otherwise the mean
+        allows a range, (accepted / (mean - 1)); the position rates, which are whole counts over
+        drafts, select from it.
         """
         if self.proposed is None or self.accepted is None:
             return None, False

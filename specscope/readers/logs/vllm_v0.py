@@ -1,9 +1,8 @@
 """vLLM V0's speculation counters: sums since the start, turned into windows and prefix counts.
 
-V0 counts as accepted also draft tokens that match behind the first mismatch; emitted is what came
-out, the accepted prefix and one more token per round. So rounds = drafted / k and the accepted
-prefix = emitted - rounds.
-Source: the maintainers' explanation of the counters in vllm#9565.
+V0's accepted count includes matching draft tokens after the first mismatch. Emitted is the accepted
+prefix plus one token per round. So rounds = drafted / k, and the accepted prefix = emitted -
+rounds. Source: the maintainers' explanation of the counters in vllm#9565.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ class V0Counters:
     def window(
         self, line: SpecLine, at: int | None, printed_tok_s: float | None
     ) -> tuple[dict[str, Any] | None, list[Finding]]:
-        """(the fields of the window since the last line, what has to be said).
+        """(the fields of the window since the last line, findings).
 
-        None for a line that is older than the last one: its counts lie within that one's.
+        None for a line older than the last one, whose counts already include it.
         """
         findings = [
             Finding("V0_CUMULATIVE", "counters since the engine's start; windows are differences")

@@ -1,9 +1,9 @@
-"""Answer files of Spec-Bench and of EAGLE's evaluation: one line a question, with what each turn
-took.
+"""Answer files of Spec-Bench and of EAGLE's evaluation: one line per question, with each turn's
+steps.
 
-Spec-Bench lists the tokens that each step kept (`accept_lengths`, the token after the draft
-counted); EAGLE gives the number of the last step (`idxs`). A file whose steps gave one token each
-ran without speculation: it shows that, and nobody has to say so.
+Spec-Bench lists the accepted tokens of each step (`accept_lengths`, including the token after the
+draft); EAGLE gives the number of the last step (`idxs`). If every step gave one token, the file ran
+without speculation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _Answers:
 
 
 class AnswersJson:
-    """One arm and one window a category."""
+    """One arm and one window per category."""
 
     format = "answers-json"
 
@@ -52,7 +52,7 @@ class AnswersJson:
         return 0.8 if looks_like_json(head) and steps and all(k in head for k in keys) else 0.0
 
     def read(self, source: Source) -> Iterator[Record]:
-        """Every category that the file holds."""
+        """Read every category of the file."""
         found: dict[str, _Answers] = defaultdict(_Answers)
         for document in documents(source.stream):
             choices = document.get("choices") if isinstance(document, dict) else None

@@ -1,9 +1,9 @@
 """Result files of `vllm bench serve`, SGLang's bench_serving, guidellm, AIPerf and llama.cpp's
 SPEED-Bench client.
 
-A result with speculation fields is a window and an arm; one without is an arm whose role the other
-arms decide. vLLM prints rates in percent and position rates as fractions in the same file; its
-speculation fields are a difference of two scrapes and include other traffic.
+A result with speculation fields is a window and an arm. A result without them is an arm, and other
+arms decide its role. vLLM prints rates in percent and position rates as fractions in the same file;
+its speculation fields are a difference of two scrapes and include other traffic.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class BenchJson:
         return 0.8 if guide or early or any(key in head for key in _KEYS) else 0.0
 
     def read(self, source: Source) -> Iterator[Record]:
-        """The arms of all results in the file, and a window where speculation was measured."""
+        """Read the arms of all results, and a window for each with measured speculation."""
         for document in documents(source.stream):
             results = [document] if isinstance(document, dict) else document
             for result in results if isinstance(results, list) else []:
@@ -66,9 +66,9 @@ def _result(input: str, name: str, result: dict[str, Any]) -> Iterator[Record]:
 def flat(
     input: str, name: str, result: dict[str, Any], engine: str | None = None
 ) -> Iterator[Record]:
-    """The arm and, where speculation was measured, the window of one flat result.
+    """The arm of one flat result, and its window if speculation was measured.
 
-    engine: as the caller knows it; else vLLM is told by its counts, and SGLang is what is left.
+    engine: the engine, if known; otherwise counts identify vLLM, and the rest is SGLang.
     """
     tok_s = real(result, "output_throughput", "output_token_throughput", "tokens_per_second")
     tpot = real(result, "mean_tpot_ms", "median_tpot_ms")
@@ -147,8 +147,8 @@ def _role(
 ) -> tuple[str, str]:
     """(role, its basis) of a result without figures of speculation.
 
-    One token a chunk is what a run without speculation gives; a field that is there and null is
-    what a tool prints for one. Neither is known of a result that holds no such field.
+    A run without speculation has one token per chunk, or speculation fields with null. A result
+    without such fields stays unknown.
     """
     role, basis = decided(Sign(name, speculation=True))
     chunked = bool(tpot and itl and itl > CHUNKED * tpot)
@@ -224,7 +224,7 @@ def _aiperf(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _speed_bench(row: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
-    """llama.cpp's client holds a row per category; one that drafted nothing has a rate of null."""
+    """llama.cpp's client has a row per category; a category without drafts has a null rate."""
     latency, rate = real(row, "avg_latency"), real(row, "accept_rate")
     config = result.get("config")
     return {
@@ -240,7 +240,7 @@ def _speed_bench(row: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _name(input: str, result: dict[str, Any]) -> str:
-    """The run's own label, else the file's name: results under one name are repetitions."""
+    """The run's label, else the file's name; results with equal names are repetitions."""
     label = result.get("label")
     if isinstance(label, str) and label:
         return label
@@ -248,7 +248,7 @@ def _name(input: str, result: dict[str, Any]) -> str:
 
 
 def _traffic(result: dict[str, Any]) -> str | None:
-    """The part of the conditions that has no field of its own: dataset and offered rate."""
+    """Conditions without a separate field: dataset and offered rate."""
     rate = result.get("request_rate")
     parts = [str(result["dataset_name"])] if result.get("dataset_name") else []
     if rate not in (None, "inf") and rate != float("inf"):

@@ -1,7 +1,7 @@
 """Draft counts in a response: LM Studio's `stats`, `accepted_prediction_tokens` of a usage.
 
-No engine prints its verifications here: each gives one token that no draft gave, so their number
-is the rest of the tokens, an estimate.
+No engine prints the number of verify passes here. Each pass adds one token besides the accepted
+ones, so the remaining tokens estimate that number.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _SNIFF = re.compile(
 
 
 def speaks(head: bytes) -> bool:
-    """Whether JSON holds such counts, or the statistics of LM Studio without any."""
+    """Whether JSON has such counts, or LM Studio's statistics without them."""
     plain = all(f'"{name}"'.encode() in head for name in _PLAIN)
     return plain or bool(_SNIFF.search(head))
 
 
 def responses(document: Any, depth: int = DEEPEST) -> Iterator[dict[str, Any]]:
-    """The outermost objects that hold such counts, with what is nested in them on one level."""
+    """The outermost objects with such counts, flattened."""
     if not depth:
         return
     if isinstance(document, list):
@@ -68,7 +68,7 @@ def _flat(found: Mapping[str, Any], depth: int = 2) -> dict[str, Any]:
 
 
 def usage(input: str, found: dict[str, Any]) -> Iterator[Record]:
-    """The window of one response; none where nothing was drafted and nothing timed."""
+    """The window of one response; none without drafts and times."""
     accepted, rejected = count(found, *_ACCEPTED), count(found, *_REJECTED)
     tokens, speed = count(found, *_TOKENS), real(found, *_SPEEDS)
     lmstudio = any(name in found for name in (*_LMSTUDIO, *_PLAIN[1:]))

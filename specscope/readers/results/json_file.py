@@ -20,9 +20,9 @@ _SPACE = re.compile(r"[\s,]*")
 
 
 def documents(stream: BinaryIO) -> Iterator[Any]:
-    """The documents of a stream: one, or one per line. Broken lines are left out.
+    """The documents of a stream: one, or one per line. Invalid lines are skipped.
 
-    A top-level array counts as its elements' container, one document.
+    A top-level array is one document.
     """
     data = b"".join(_limited(stream)).decode("utf-8-sig", "replace")
     try:
@@ -40,7 +40,7 @@ def documents(stream: BinaryIO) -> Iterator[Any]:
 
 
 def elements(stream: BinaryIO, key: str) -> Iterator[dict[str, Any]]:
-    """The objects of the array under `key`, in the memory of one of them.
+    """The objects of the array under `key`, one at a time.
 
     A trace may be gigabytes. The array's key must be the first of that name in the document; a
     truncated array ends where it is cut.
@@ -119,5 +119,5 @@ def _limited(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def looks_like_json(head: bytes) -> bool:
-    """Whether a file starts like a JSON document, whatever mark of byte order it has."""
+    """Whether a file starts like a JSON document, with any byte order mark."""
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[")

@@ -1,4 +1,4 @@
-"""What engines and clients say of single requests: acceptance fields of a response.
+"""Acceptance fields of single responses, from engines and clients.
 
 vLLM `metrics.speculative_decoding`, TensorRT-LLM `speculative_decoding`, AIPerf acceptance records
 (one set of names), SGLang `meta_info`, llama.cpp `timings`; what clients say where none of these
@@ -134,7 +134,8 @@ def _is_counts(histogram: object) -> TypeGuard[list[int]]:
 
 
 def _mlx(input: str, found: dict[str, Any]) -> Iterator[Record]:
-    """mlx-vlm counts its rounds; what it books behind the end of a text came out for nobody."""
+    """mlx-vlm counts its rounds, including tokens after the end of a text, which are removed
+    here."""
     rounds, proposed = count(found, "draft_rounds"), count(found, "draft_n")
     accepted, tokens = count(found, "draft_n_accepted"), count(found, "predicted_n")
     ms = real(found, "predicted_ms")

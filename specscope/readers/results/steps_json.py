@@ -1,4 +1,4 @@
-"""Rounds one by one, as JSON lines: proposed, accepted and what really came out."""
+"""Single rounds as JSON lines: proposed, accepted and emitted tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENDS = ("finish_reason", "end", "finished")
 
 
 class StepsJson:
-    """One object per round; a tail of the text that was accepted but not emitted is told apart."""
+    """One object per round; accepted tokens that were not emitted are counted apart."""
 
     format = "rounds-json"
 

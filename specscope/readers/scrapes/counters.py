@@ -1,7 +1,7 @@
 """Speculation counters of vLLM, llama.cpp and TensorRT-LLM: one window per engine.
 
-vLLM and llama.cpp share the names behind the prefix. `num_drafts` counts request-rounds that
-proposed; rounds without a proposal show only in vLLM's inter-token latency, which has one
+vLLM and llama.cpp share the names after the prefix. `num_drafts` counts request-rounds with
+proposals. Rounds without a proposal appear only in vLLM's inter-token latency, which has one
 observation per request and round.
 """
 
@@ -80,7 +80,7 @@ class _Group:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the scrape was cut down to accepted tokens by position."""
+        """Whether the scrape has only accepted tokens by position."""
         return bool(self._positions) and not self._sums
 
     def records(self, change: Change) -> Iterator[Record]:
@@ -140,7 +140,8 @@ class _Group:
         yield from self._ends(k, drafts, accepted, generated)
 
     def _arm(self, change: Change, drafts: int | None) -> Iterator[Record]:
-        """The scrape as an arm, by time per output token; without counters it never speculated."""
+        """The scrape as an arm with its time per output token; without counters it never
+        speculated."""
         tpot = self._mean("request_time_per_output_token_seconds")
         if not tpot:
             return

@@ -19,7 +19,7 @@ STUCK = "suspect: stuck at zero"
 
 
 def devices(change: Change) -> Iterator[Record]:
-    """One sample per device and field; counters that cannot be true become NULL with a reason."""
+    """One sample per device and field; impossible values become NULL with a reason."""
     by_device: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for (name, labels), value in change.last.items():
         if not name.startswith("DCGM_FI_"):

@@ -19,7 +19,7 @@ _SKIPPED = ("_bucket", "vllm:cache_config_info")
 
 
 class Exposition:
-    """Samples of the engines and of dcgm-exporter; a series seen again starts the next scrape."""
+    """Samples of the engines and of dcgm-exporter; a repeated series starts the next scrape."""
 
     name = "prometheus"
     gates = (b"_total", b"sglang:", b"DCGM_FI_", b"tgi_request_")

@@ -1,4 +1,4 @@
-"""What Prometheus itself answers to a query, as JSON: instant vectors and ranges of counters."""
+"""Prometheus's JSON answers to queries: instant vectors and ranges of counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""SGLang's gauges: means over the last decode interval, kept when nothing runs."""
+"""SGLang's gauges: means over the last decode interval; they keep their values while the engine
+idles."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""TGI's histogram of skipped tokens: per request and step, how many accepted tokens it took along.
+"""TGI's histogram of skipped tokens: accepted tokens per request and step.
 
-Every step is observed, so the length is over all of them, those without a proposal included.
-Without speculation every observation is 0, and so is it where nothing ever matched.
-Source: router/src/infer of text-generation-inference 1.3 to 3.
+It observes every step, so the length includes steps without a proposal. All observations are 0
+without speculation, and also if no draft ever matched. Source: router/src/infer of
+text-generation-inference 1.3 to 3.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Tables that people make: one grammar of drawings, headers, names and cells."""
+"""Hand-made tables: one grammar for layouts, headers, names and cells."""

@@ -1,8 +1,7 @@
-"""Whether an arm speculates, from all that is said of it: evidence outranks the word.
+"""Decide whether an arm speculates; evidence outranks its name.
 
-Counts, rates, draft lengths, switches and drafters are evidence. "Baseline" is a word: it makes a
-target-only arm only where no evidence says otherwise. Contradictory evidence leaves the role
-unknown.
+Evidence is counts, rates, draft lengths, switches and drafters. The name "baseline" makes a
+target-only arm only if no evidence contradicts it. Contradictory evidence leaves the role unknown.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from specscope.readers.tables.names import (
 
 
 class Sign(NamedTuple):
-    """What is said of one arm."""
+    """The evidence about one arm."""
 
     name: str
     k: int | None = None
@@ -47,7 +46,7 @@ class Sign(NamedTuple):
 
 
 def decided(sign: Sign) -> tuple[str, str]:
-    """(role, what it is based on): `target_only`, `k0`, `speculative` or `unknown`."""
+    """(role, its basis): `target_only`, `k0`, `speculative` or `unknown`."""
     name = named(sign.name)
     state = _bound(name.state, sign.speculation)
     switched = [_bound(named(text).state, True) for text in sign.switches if text]
@@ -91,7 +90,7 @@ def decided(sign: Sign) -> tuple[str, str]:
 
 
 def subject_is_speculation(texts: Sequence[str]) -> bool:
-    """Whether a header, or else the line above, names speculation as what is switched."""
+    """Whether a header, or else the line above, names speculation as the switched feature."""
     for text in texts[:3]:
         if not text:
             continue

@@ -1,4 +1,4 @@
-"""The engine, precision, machine, load and size of model that a text gives."""
+"""Find engine, precision, machine, load and model size in a text."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ _SERIES = {"rtx", "dgx", "spark", "strix", "xeon", "epyc"}
 
 
 def unlike(ours: str, theirs: str) -> list[str]:
-    """What two names give differently: `engine`, `precision`, `hardware`, `size` of the model."""
+    """The differences between two names: `engine`, `precision`, `hardware`, model `size`."""
     return [kind for kind, a, b in _attributes(ours, theirs) if a and b and not a & b]
 
 
 def one_sided(ours: str, theirs: str) -> list[str]:
-    """What one of two names gives and the other leaves open."""
+    """Attributes that only one of two names gives."""
     return [
         kind for kind, a, b in _attributes(ours, theirs) if bool(a) != bool(b) and kind != "size"
     ]
 
 
 def several(text: str) -> list[str]:
-    """What a text gives two of: engines, precisions or machines."""
+    """Attributes with two values in a text: engines, precisions or machines."""
     return [
         kind for kind, own, _ in _attributes(text, "") if len(own - _SERIES) > 1 and kind != "size"
     ]

@@ -1,8 +1,8 @@
 """A plain benchmark table: an arm or a draft length in each row, and something measured.
 
 Headers are read by `headers.py` and `schema.py`, names by `names.py`, cells by `cells.py`, other
-shapes of tables by `shape.py`. A row is one arm under its conditions, once for each of its runs; a
-row that speaks of acceptance is a window too.
+shapes of tables by `shape.py`. A row is one arm under its conditions, once for each of its runs. A
+row with acceptance is also a window.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ class BenchTable:
 
 
 def is_header(cells: Sequence[str]) -> bool:
-    """Whether cells are names: a log line with commas has values in its own."""
+    """Whether cells are names; a log line with commas has values instead."""
     return all(len(cell) <= LONGEST_NAME and not _VALUE.search(cell) for cell in cells)
 
 
 def is_known(table: Table, drawn: bool = True) -> bool:
-    """Whether the table names a measure, and arms or classes; one that is drawn as a table needs no
-    arms if it measures acceptance."""
+    """Whether the table has a measure and arms or classes. A drawn table with acceptance needs no
+    arms."""
     if is_llama_bench(table):
         return True
     schema = resolve(table.names, table.rows)
@@ -335,8 +335,8 @@ def _told_drafter(schema: Schema, rows: Sequence[Row]) -> str:
 
 
 def _consistent(metrics: dict[str, float]) -> dict[str, float]:
-    """Without the time per token of a row whose speed says another: the two measure different
-    things."""
+    """Drop a row's time per token if its speed contradicts it, because the two measure different
+    quantities."""
     tok_s, tpot = metrics.get("throughput_tok_s"), metrics.get("tpot_ms")
     if (
         tok_s and tpot and tok_s * tpot < 500

@@ -1,8 +1,8 @@
-"""What stands in a cell of a table that a person made.
+"""Parse a cell of a hand-made table.
 
-A cell holds a number with its unit, or several runs (`116.9 / 120.7 / 120.7`), a spread (`95 ±
-3`), a count of a count (`538/660`), a remark in brackets (`30.3 (1.35x, 96% accept)`), a step from
-one arm to the other (`a -> b`), or words.
+A cell holds a number with its unit, several runs (`116.9 / 120.7 / 120.7`), a spread (`95 ± 3`), a
+fraction of counts (`538/660`), a remark in brackets (`30.3 (1.35x, 96% accept)`), a step between
+arms (`a -> b`), or words.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ REMEMBERED = 4096
 
 
 class Quantity(NamedTuple):
-    """A number and the unit behind it, in lower case; `` where there is none."""
+    """A number and its unit, in lower case; `` without a unit."""
 
     value: float
     unit: str
@@ -80,7 +80,7 @@ class Quantity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a measure. `values` holds one number a run, and none where the cell is no
+    """A cell of a measure. `values` holds one number per run, and none if the cell is no
     measure."""
 
     values: tuple[float, ...] = ()
@@ -116,7 +116,7 @@ def unit_first(text: str) -> str:
 
 
 def read(text: str | None) -> Cell:
-    """The cell that a text is; an empty one where it holds no number."""
+    """Parse a text; an empty cell if it has no number."""
     return Cell() if not text or len(text) > LONGEST_CELL else _read(text)
 
 
@@ -161,7 +161,7 @@ def _read(text: str) -> Cell:
 
 
 def _of_one_statistic(pieces: list[str]) -> list[str]:
-    """The mean, else the median, where pieces are statistics of one set of runs (`41.3 mean / 41.4
+    """The mean, else the median, if the pieces are statistics of one set of runs (`41.3 mean / 41.4
     median`); otherwise all of them."""
     if not any(map(_STATISTIC.search, pieces)):
         return pieces
@@ -171,7 +171,7 @@ def _of_one_statistic(pieces: list[str]) -> list[str]:
 
 
 def steps(text: str | None) -> list[str]:
-    """The sides of an arrow; one where there is none."""
+    """The sides of an arrow; a single one without an arrow."""
     return [side for side in _ARROW.split(text or "") if side.strip()]
 
 
@@ -201,10 +201,9 @@ def rates(text: str | None) -> tuple[float, ...]:
 def quantity(text: str | None) -> Quantity | None:
     """The number that a cell begins with, and its unit; None for words or nothing.
 
-    `1,234.5 tok/s`, `~62%`, `1.6x`, `94 ms`. A comma with three digits behind it separates
-    thousands, with one or two it is a decimal comma. Of a narrow range with a unit or a fraction
-    (`10-11 tok/s`) it is the middle, of any other range nothing. `8K` keeps its unit; `2.7k tok/s`
-    is 2700.
+    `1,234.5 tok/s`, `~62%`, `1.6x`, `94 ms`. A comma before three digits separates thousands,
+    before one or two digits it is a decimal comma. A narrow range with a unit or a fraction (`10-11
+    tok/s`) gives its middle, any other range nothing. `8K` keeps its unit; `2.7k tok/s` is 2700.
     """
     return _quantity(text[:LONGEST_CELL]) if text else None
 

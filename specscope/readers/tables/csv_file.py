@@ -30,7 +30,7 @@ ROW_LIMIT = 5_000_000
 
 
 def header(head: bytes) -> list[str]:
-    """The columns of the first line that is no comment; empty if it has fewer than two."""
+    """The columns of the first non-comment line; empty if it has fewer than two."""
     for line in head.decode("utf-8-sig", "replace").splitlines():
         if line.strip() and not line.startswith("#"):
             cells = cells_of(line, delimiter(line))
@@ -49,7 +49,7 @@ def cells_of(line: str, mark: str) -> list[str]:
 
 
 def delimiter(line: str) -> str:
-    """Comma, semicolon, tab or bar: whichever the header has most of."""
+    """The most frequent one of comma, semicolon, tab and bar in the header."""
     return max(",;\t|", key=line.count)
 
 

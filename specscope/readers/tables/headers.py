@@ -1,7 +1,7 @@
-"""What a column is, by its header: an arm, a draft length, a class, a measure, a position.
+"""The role of a column from its header: arm, draft length, class, measure or position.
 
-Names are compared as `csv_file.name_of` writes them: lower case, units behind an underscore. Known
-names come first, then the words in a name; a name that says neither is left out.
+Names are compared in the form of `csv_file.name_of`: lower case, units after an underscore. Known
+names are tried first, then the words of a name; other columns are ignored.
 """
 
 from __future__ import annotations
@@ -168,10 +168,9 @@ def is_speedup(name: str) -> bool:
 
 
 def metric_of(name: str) -> str | None:
-    """The metric that a normalised column name speaks of, or None.
+    """The metric of a normalised column name, or None.
 
-    Only names that say what they are: percentiles, prompts, totals, and tokens other than the
-    output's are left alone.
+    Percentiles, prompts, totals, and tokens other than output tokens are ignored.
     """
     if name in KNOWN:
         return KNOWN[name]
@@ -214,7 +213,7 @@ def is_draft_length(name: str) -> bool:
 
 
 def is_arm(name: str) -> bool:
-    """Whether a column names what ran (`strategy_per_config`)."""
+    """Whether a column names the arm (`strategy_per_config`)."""
     return bool(set(name.split("_")) & _ARM)
 
 
@@ -226,7 +225,7 @@ def dimension_of(name: str) -> str | None:
 
 
 def position_of(name: str) -> int | None:
-    """The draft position that a column of acceptance rates is of, from 0; None for any other."""
+    """The draft position of a column of acceptance rates, from 0; None for any other column."""
     match = _POSITION.search(name)
     return int(match.group(1)) if match else None
 

@@ -1,4 +1,4 @@
-"""Values of a table that cannot be."""
+"""Impossible values of a table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from specscope.readers.records import Finding
 
 
 class Impossible:
-    """Values that cannot be, by column: left out, and said once a column."""
+    """Impossible values by column: dropped, with one finding per column."""
 
     def __init__(self) -> None:
         self._seen: dict[str, list[tuple[int, float]]] = {}
 
     def keeps(self, column: str, value: float, line: int, *, above_zero: bool) -> bool:
-        """Whether the value may be; a speed or a time is above zero, a count or a rate may be 0."""
+        """Whether the value is possible: a speed or a time above 0, a count or a rate of at least
+        0."""
         if value > 0 or (value == 0 and not above_zero):
             return True
         self._seen.setdefault(column, []).append((line, value))

@@ -2,8 +2,8 @@
 `Prompt 1: without draft 15.1 tok/s, with draft 11.0 tok/s`, or lines of one shape below headings
 that name the arm.
 
-Such lines are arms only if they name a run without speculation and one with it, and nothing else
-about the two differs.
+Such lines are arms only if they name a run without speculation and one with it, without another
+difference.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class _Above:
         self._label_is_newer = False
 
     def enter(self, text: str, level: int) -> None:
-        """Take in a heading; a level of Markdown ends what stood under deeper ones."""
+        """Add a heading; it closes all deeper Markdown headings."""
         if level < PLAIN:
             self.close(level)
         if named(text).state in (ON, OFF, WORD) or _key(text) in self._bases:
@@ -121,7 +121,7 @@ class _Above:
             self.label, self._label_level, self._label_is_newer = text, level, True
 
     def demote(self, speeds: Sequence[Listed]) -> None:
-        """A heading that speaks of a drafter above runs without one names a class, no arm."""
+        """Treat a heading about a drafter above runs without one as a class, not as an arm."""
         plain = any(named(one.arm).state in (OFF, WORD) for one in speeds)
         if plain and named(self.arm).state == ON:
             if not self._label_is_newer:
@@ -323,7 +323,7 @@ def has_list(text: str) -> bool:
 
 
 def _without_shared_labels(rows: list[Listed]) -> list[Listed]:
-    """One label that all rows have tells nothing apart."""
+    """Drop a label that all rows share."""
     shared = len({row.label for row in rows}) == 1
     return [row._replace(label="") for row in rows] if shared else rows
 
@@ -342,7 +342,7 @@ def _holds_comparison(rows: Sequence[Listed]) -> bool:
 
 
 def _key(arm: str) -> str:
-    """What a name says besides speculation, without paths of models and remarks in brackets."""
+    """The rest of a name besides speculation, without model paths and remarks in brackets."""
     arm = OPTION.sub("", arm)
     plain = _LENGTH.sub("", DRAFTERS_NAME.sub("draft", _BRACKETS.sub("", _PATH.sub("", arm))))
     return " ".join(named(plain).rest.lower().split())

@@ -1,9 +1,9 @@
 """Tables of llama-bench and of clients that print like it: speeds of prompt passes of n tokens
 (`pp 3`) and of lone steps (`tg 128`).
 
-llama-bench runs no speculation. Its pass of n tokens costs what verifying n tokens costs, so its
-table says how far verification is from one step. A client that asks a server (llama-benchy) has no
-columns of the model's file; the line above says what its server ran.
+llama-bench runs no speculation. Its pass of n tokens costs as much as verifying n tokens, so its
+table compares verification with one step. A client of a server (llama-benchy) has no columns of the
+model's file; the line above names the server's setting.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def is_llama_bench(table: Table) -> bool:
 
 
 def speeds(input: str, table: Table) -> Iterator[Record]:
-    """The speeds of a server, or each model's target-only speed with what verifying costs."""
+    """The speeds of a server, or each model's target-only speed with its cost of verification."""
     yield from _of_files(input, table) if _OF_FILES & set(table.names) else _of_server(input, table)
 
 

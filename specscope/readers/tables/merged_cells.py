@@ -1,5 +1,5 @@
-"""Cells that stand for several rows or columns, as people draw them: a title row above the rows of
-its class, a blank below the cell that it repeats, a header of two lines."""
+"""Merged cells: a title row above the rows of its class, a blank that repeats the cell above, a
+header of two lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPREAD = re.compile(r"\s*\b(?:mean|avg|average)\s*/\s*(?:std|sd|stdev|stddev)\b
 
 
 def spread(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[Cells, list[Cells]]:
-    """The table with one line of header, and with every row whole."""
+    """The table with one header line and complete rows."""
     names, cells = list(header), [list(row) for row in rows]
     if cells and _is_second_header(names, cells[0]):
         names, cells = _joined(names, cells[0]), cells[1:]
@@ -78,7 +78,7 @@ def _filled_down(names: Cells, rows: list[Cells]) -> list[Cells]:
 
 
 def _without_titles(names: Cells, rows: list[Cells]) -> tuple[Cells, list[Cells]]:
-    """The rows below a title get it in a column of their own: their arm, or else their class."""
+    """Move a title into a column of the rows below it: their arm, or else their class."""
     titles = [bool(row[0].strip()) and not any(cell.strip() for cell in row[1:]) for row in rows]
     if len(names) < 2 or not any(titles) or titles[-1]:
         return names, rows

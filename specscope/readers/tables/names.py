@@ -1,8 +1,8 @@
-"""What a name says of an arm: whether it speculates, with which k, on which engine and precision.
+"""Parse an arm's name: speculation, k, engine and precision.
 
-A name is any text that people put on an arm: a cell, a header, a heading, a file's name, a command
-line. Speculation is said of a drafter ("no MTP", "eagle=on"); a bare "baseline" is a word only,
-which counts where nothing contradicts it.
+A name is any text about an arm: a cell, a header, a heading, a file's name, a command line. It
+states speculation through a drafter ("no MTP", "eagle=on"). A plain "baseline" counts only if
+nothing contradicts it.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ _FEATURES = set(
 
 
 class Name(NamedTuple):
-    """What a name says."""
+    """The content of a name."""
 
     state: str
     """ON or OFF (of a drafter), K0, WORD (a bare "baseline"), SWITCHED_* ("on" alone), SILENT."""
@@ -168,7 +168,7 @@ class Name(NamedTuple):
 
 
 def named(text: str) -> Name:
-    """The grammar applied to one name."""
+    """Parse one name."""
     return _named(text[:LONGEST_NAME])
 
 
@@ -248,13 +248,12 @@ def names_feature(text: str) -> bool:
 
 
 def is_planned(text: str) -> bool:
-    """Whether a text says that what it stands beside was not run."""
+    """Whether a text marks its row as not run."""
     return bool(_PLANNED.search(text))
 
 
 def heads_planned(text: str) -> bool:
-    """Whether a heading says that what stands below it was not run. A sentence may say
-    "expected"."""
+    """Whether a heading marks the rows below it as not run. A sentence may contain "expected"."""
     return bool(_HEADS_PLANNED.search(text)) and len(text) <= 80
 
 
@@ -296,8 +295,8 @@ def _normalised(text: str) -> str:
 
 
 def _negated(tokens: Sequence[str], place: int) -> bool:
-    """Whether a drafter is said to be off; of what only works on it ("no draft quantization",
-    "adaptive speculation disabled", "EAGLE no tree"), it is not."""
+    """Whether a drafter is named as off, and not only a feature of it ("no draft quantization",
+    "adaptive speculation disabled", "EAGLE no tree")."""
     ahead = [token for token in tokens[place + 1 :] if not _is_passed(token)]
     feature = (ahead[:1] and ahead[0] in _FEATURES) or (
         tokens[place - 1 : place] and (tokens[place - 1] in _KINDS)

@@ -1,4 +1,4 @@
-"""Times of a round's parts in a benchmark table, and what they say against a target-only step."""
+"""Times of a round's parts in a benchmark table, compared with a target-only step."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def round_parts(arm: Arm) -> Parts:
 
 
 def modelled(input: str, arms: Sequence[Arm]) -> Iterator[Record]:
-    """Break-even of rows with phase times, and arms that stand for them where nothing was run.
+    """Break-even of rows with phase times, and modelled arms if no comparison ran.
 
-    A target-only step beside draft, verify and tokens per round makes a comparison that is grade
-    `modelled`: the arithmetic of one trace, never a measurement of two.
+    A target-only step with draft and verify times and tokens per round gives a comparison of grade
+    `modelled`: the arithmetic of one trace, never a measurement of two runs.
     """
     compared = any(arm.role in ("target_only", "k0") for arm in arms)
     even: dict[str, float] = {}

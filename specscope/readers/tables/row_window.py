@@ -1,4 +1,4 @@
-"""The window of a table's row that speaks of acceptance."""
+"""The window of a row with acceptance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rows of a table say only together: which drafted nothing, and which are no repetitions."""
+"""Facts from all rows of a table together: baselines and repetitions."""
 
 from __future__ import annotations
 

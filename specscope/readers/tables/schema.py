@@ -1,4 +1,4 @@
-"""Which column of a table is what: arm, draft length, switch, class, measure, position."""
+"""The roles of a table's columns: arm, draft length, switch, class, measure, position."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def is_change(name: str, rows: Sequence[Row]) -> bool:
 
 
 def is_blank(cell: str | None) -> bool:
-    """Whether a cell says that there is no value."""
+    """Whether a cell marks a missing value."""
     return cell is not None and bool(_BLANK.match(cell.strip()))
 
 

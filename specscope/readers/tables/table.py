@@ -1,4 +1,4 @@
-"""One table as it was drawn, before its shape is understood."""
+"""One table before its shape is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a column of numbers measures: by its unit, the line above, or a speedup beside it."""
+"""The measure of a column of numbers, from its unit, the line above, or a speedup column."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Profiler traces and their summaries: where the time of a round goes."""
+"""Profiler traces and their summaries: the time of a round by part."""

@@ -1,8 +1,8 @@
-"""Which part of a round a piece of device work belongs to.
+"""Assign device work to parts of a round.
 
-Names that engines use: vLLM `gpu_model_runner: forward|sample|draft`, SGLang `draft`, `verify`,
-`draft_extend`, TensorRT-LLM `prepare_draft_tokens`. Where nothing is named, the largest launch of a
-round is the target's verification, since it reads the larger weights; what runs before it drafts.
+The engines' names are: vLLM `gpu_model_runner: forward|sample|draft`, SGLang `draft`, `verify`,
+`draft_extend`, TensorRT-LLM `prepare_draft_tokens`. Without names, the longest launch of a round is
+the target's verification, because it reads the larger weights; earlier launches draft.
 """
 
 from __future__ import annotations

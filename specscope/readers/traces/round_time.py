@@ -1,7 +1,7 @@
-"""The time of a round from classified device work: parts, idle time and where it lies.
+"""The time of a round from classified device work: parts and idle time.
 
-Idle is the complement of the union of all device intervals over the stretches of rounds. It is
-given only where nearly all launches have their kernels in the trace.
+Idle time is the complement of all device intervals within rounds. It is given only if nearly all
+launches have their kernels in the trace.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def round_time(
     coverage: float | None,
     launches: Iterable[Span],
 ) -> Iterator[Record]:
-    """The parts of a round and what stands out in it.
+    """The parts of a round, and findings.
 
     phases: device work with its phase, if known; segments: the stretches of rounds, disjoint;
     rounds: how many they hold, if known; coverage: launches with kernels over all launches.

@@ -1,4 +1,4 @@
-"""Stretches of time with a name."""
+"""Named intervals of time."""
 
 from __future__ import annotations
 

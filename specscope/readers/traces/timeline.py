@@ -1,8 +1,8 @@
-"""Where the time of a round goes, from device intervals, host launches and annotations.
+"""Time of a round by part, from device intervals, host launches and annotations.
 
-All times are in microseconds on one clock. Rounds are the outermost annotations of the kind that
-takes most time; prefill between them is left out. What lies inside a round goes to a phase by
-annotation, by name, or by its place in the round.
+All times are in microseconds on one clock. Rounds are the outermost annotations of the kind with
+the most time, without prefill between them. Work inside a round gets its phase from an annotation,
+from its name, or from its position in the round.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _DIGITS = re.compile(r"\d+")
 
 @dataclass(slots=True)
 class Timeline:
-    """What a trace holds. `device` is one device's work; tensor-parallel ones run alike."""
+    """The content of a trace. `device` is one device's work; tensor-parallel devices run equal
+    work."""
 
     input: str
     device: list[Span] = field(default_factory=list)
@@ -39,7 +40,7 @@ class Timeline:
     device_annotations: list[Span] = field(default_factory=list)
 
     def records(self) -> Iterator[Record]:
-        """The time of a round and what stands out in it."""
+        """The time of a round, and findings."""
         steps, prefill = _steps(self.annotations)
         if not self.device:
             yield from self._host_only(steps, prefill)

@@ -1,7 +1,7 @@
-"""Summaries that trace tools print: idle or busy shares, with or without what they are based on.
+"""Summaries of trace tools: idle or busy shares, with or without their basis.
 
-Kernels per graph launch say whether a tool that follows CPU operators can attribute anything; a
-share of idle time without the share of launches that have kernels says nothing.
+A share of idle time is meaningless without the share of launches that have kernels. Kernels per
+graph launch show whether a tool that follows CPU operators can attribute the work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TraceSummary:
         )
 
     def read(self, source: Source) -> Iterator[Record]:
-        """Idle time where it is based on enough coverage; otherwise the reason why it does not."""
+        """Idle time if the coverage is sufficient; otherwise the reason for none."""
         idle: dict[str, float] = {}
         launches = kernels = covered = None
         for document in documents(source.stream):

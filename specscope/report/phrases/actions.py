@@ -29,7 +29,7 @@ CHANGES = {
     "raise": "draft longer",
     "lower": "draft shorter",
     "disable": "switch speculation off",
-    "route": "route it to a pool of its own",
+    "route": "route it to its own pool",
     "adopt": "put another table in force",
 }
 
@@ -38,13 +38,11 @@ def nothing_to_do(report: Report) -> str:
     """Why no change of the gate is proposed."""
     if not report.segments:
         return (
-            "Nothing yet: no experiment ran. The command specscope gate plan says what one needs, "
+            "Nothing yet: no experiment ran. The command specscope gate plan estimates one, "
             "and specscope gate calibrate runs it."
         )
     if all(Action(one.action).settles and one.confidence == "high" for one in report.segments):
-        return (
-            "Nothing: every kind of traffic already runs its best draft length, or no change pays."
-        )
+        return "No change: all traffic already runs its best draft length, or no change pays."
     return "Nothing yet: no change of the gate has enough evidence."
 
 
@@ -65,7 +63,7 @@ def worth_said(change: ChangeRow) -> list[str]:
     """What a change is worth, a line per quantity; the deciding one first."""
     worth = change.worth
     if worth is None:
-        return ["its worth was not measured"]
+        return ["worth not measured"]
     lines = [gain_said(worth)]
     before, after = worth.token_time_p95_ms
     if before is not None and after is not None:
@@ -103,7 +101,7 @@ OUTCOMES = {
     "held": "held",
     "more": "gave more than promised",
     "less": "gave less than promised",
-    "open": "not known yet: too few pairs since",
+    "open": "not known yet: too few pairs since then",
     "not_measured": "not measured again",
 }
 
@@ -145,8 +143,8 @@ def replay_said(row: KeptReplayRow) -> str:
 
 
 EVENTS = {
-    "policy": "a policy came into force",
-    "rollback": "an earlier table came back into force",
+    "policy": "a policy took effect",
+    "rollback": "an earlier table was restored",
     "detach": "a policy detached the hooks",
     "guardrail": "a guardrail lowered k to 0",
     "deploy": "a deploy",
@@ -169,6 +167,6 @@ def worth_trying(report: Report) -> list[str]:
         if row.worth == "worth_exploring":
             lengths.setdefault(row.segment, []).append(f"k = {row.k} {number(row.at_best)}x")
     return [
-        f"{segment}: never tried; at best {', '.join(said)} of target-only"
+        f"{segment}: untried; at most {', '.join(said)} of target-only"
         for segment, said in sorted(lengths.items())
     ]

@@ -13,16 +13,17 @@ def outputs_said(report: Report) -> str:
     """Whether speculation changes outputs, in a sentence."""
     if report.outputs_state is None:
         return (
-            "No output was compared: no greedy or coupled request ran in two arms. "
+            "No outputs were compared: no greedy or coupled request ran in two arms. "
             "The command specscope lossless compares them."
         )
     counts = f"{report.outputs_differing} of {report.outputs_compared} outputs differ"
     return {
-        "equal": f"Outputs are the same: {counts} between arms.",
+        "equal": f"Outputs are equal: {counts} between arms.",
         "as_twins": f"{counts} between arms, no more than target-only differs from itself.",
-        "undecided": f"{counts} between arms; whether target-only differs from itself as often "
-        "is not known well enough: send some requests twice under k0.",
-        "differs": f"Speculation changes outputs: {counts}, more than target-only does by itself.",
+        "undecided": f"{counts} between arms; too few outputs of target-only are known twice: "
+        "send some requests twice under k0.",
+        "differs": f"Speculation changes outputs: {counts}, more than target-only differs from "
+        "itself.",
     }[report.outputs_state]
 
 

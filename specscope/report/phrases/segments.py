@@ -120,7 +120,7 @@ def quality_said(segment: SegmentRow) -> str:
         weak.append(f"{100 * share:.2g} % of the records of its replicas are lost")
     if quality.tails:
         boots = "one of its boots" if quality.tails == 1 else f"{quality.tails} of its boots"
-        weak.append(f"{boots} ended without closing the ring, so the last records may be missing")
+        weak.append(f"{boots}ended without closing the ring, so their last records may be missing")
     return "; ".join(weak)
 
 
