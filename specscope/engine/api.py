@@ -11,12 +11,12 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How one request's tokens are chosen and when it ends.
+    """The sampling settings and limits of one request.
 
     temperature 0 is greedy whatever `mode` says; top_k 0 and top_p 1 do not filter. Filters apply
     to target and draft alike, top-k before top-p; tokens that tie with the last kept stay.
-    rejection: the target's law exactly, with the highest acceptance; the text depends on k.
-    coupled: the target's law exactly, and the text is the same with speculation on or off.
+    rejection: exactly the target's distribution, highest acceptance; the text depends on k.
+    coupled: exactly the target's distribution, and the same text with speculation on or off.
     """
 
     temperature: float = 0.0
@@ -36,7 +36,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """A request as the gate and the observers see it."""
+    """A request for the gate and the observers."""
 
     id: str
     label: str
@@ -52,7 +52,7 @@ class RequestInfo:
 
 @dataclass(frozen=True, slots=True)
 class SequenceState:
-    """What a gate may look at before a round."""
+    """The input of a gate before a round."""
 
     request: RequestInfo
     context: int
@@ -62,18 +62,18 @@ class SequenceState:
 
 @dataclass(frozen=True, slots=True)
 class RoundReport:
-    """One round: its time by part, and what each sequence proposed, kept and emitted.
+    """One round: its time by part, and each sequence's proposed, accepted and emitted tokens.
 
     wall_us runs from the end of the previous round's acceptance to the end of this one's, so the
     walls of a busy engine add up to its time; after the engine had been idle it runs from the
     start of the step. It holds prefill, host work and the caller's own time between two steps.
 
-    idle_us is wall less prefill, catch-up, draft, verify and sample.
-    catchup_us is the draft model reading what it has not seen: the prompt when a sequence is
-    first drafted for, and what rounds at k = 0 emitted. A sequence never drafted for pays none.
+    idle_us is wall less prefill, catch-up, draft, verify and sample. catchup_us is the draft
+    model's prefill of unseen text: the prompt before a sequence's first draft, and tokens emitted
+    by rounds at k = 0. A sequence without drafts has none.
 
-    k is what was proposed, at most what the gate allowed. accepted is the verifier's count;
-    emitted is accepted + 1, fewer where the text ended inside the block.
+    k is the number of proposed tokens, at most the gate's limit. accepted is the verifier's count;
+    emitted is accepted + 1, or fewer if the text ended inside the block.
     """
 
     started_at: int
@@ -110,9 +110,9 @@ class RoundReport:
 
 @dataclass(frozen=True, slots=True)
 class RequestEnd:
-    """A request's whole life. Times in ms: from arrival, except prefill, and decode, which runs
-    from the first token to the last. A request that produced nothing has no ttft and no decode.
-    queue ends when a row is first given; prefill is all reading, again after preemptions too."""
+    """A finished request. Times in ms start at arrival, except prefill, and decode, which lasts
+    from the first token to the last. A request without output has no ttft and no decode. queue ends
+    when the request first gets a row; prefill includes repeats after preemptions."""
 
     request: RequestInfo
     output_tokens: int
@@ -127,19 +127,19 @@ class RequestEnd:
 
 
 class Observer(Protocol):
-    """Told of everything, in the engine's thread; what it raises ends the step."""
+    """Receives all events in the engine's thread; its exceptions end the step."""
 
     def round_begins(self) -> None:
-        """Before the gate is asked and anything is computed."""
+        """Called before the gate and all computation."""
 
     def round_ended(self, report: RoundReport) -> None:
-        """After a round's results are known on the host."""
+        """Called after a round's results are known on the host."""
 
     def admitted(self, request: RequestInfo) -> None:
-        """A request got a row for the first time, before its prefill."""
+        """Called when a request first gets a row, before its prefill."""
 
     def ended(self, end: RequestEnd) -> None:
-        """A request left, however it ended."""
+        """Called when a request ends for any reason."""
 
 
 Gate = Callable[[Sequence[SequenceState], int], Sequence[int]]
@@ -158,7 +158,7 @@ given what defines the engine, and answers with what should be attached, or None
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What defines a served engine."""
+    """The definition of a served engine."""
 
     target: str
     draft: str
@@ -182,7 +182,7 @@ Plugin = Callable[[EngineInfo], "tuple[Sequence[Observer], Gate | None] | None"]
 
 
 def attach_plugins(info: EngineInfo, gate: Gate) -> tuple[list[Observer], Gate]:
-    """All plug-ins' observers, and the last gate that one of them brought, or `gate`."""
+    """All plug-ins' observers, and the last gate of a plug-in, or `gate`."""
     observers: list[Observer] = []
     for entry in entry_points(group=PLUGINS):
         plugin: Any = entry.load()

@@ -6,7 +6,7 @@ class EngineError(Exception):
 
 
 class UnsupportedModel(EngineError):
-    """The checkpoint asks for something that this engine does not compute."""
+    """The checkpoint needs a feature that this engine does not support."""
 
 
 class BadCheckpoint(EngineError):
@@ -31,8 +31,8 @@ class BadGate(EngineError):
 
 
 class NoCorpus(EngineError):
-    """The text to train on is not on this machine."""
+    """The training text is not on this machine."""
 
 
 class BadSetting(EngineError):
-    """An engine, or a command around one, has settings with which it cannot work."""
+    """An engine or its command has invalid settings."""

@@ -1,8 +1,9 @@
-"""The blocks of the README and of the first page run as they stand, one terminal each."""
+"""The blocks of the pages run as printed, one terminal each; all of their commands parse."""
 
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 import pytest
 from ports import own_port
 from waiting import until
+
+from specscope.cli import build_parser
 
 ROOT = Path(__file__).parents[2]
 ENGINE = re.compile(r"vllm serve .*?'\{.*?\}'|specscope engine serve --k 4", re.DOTALL)
@@ -134,3 +137,77 @@ def test_the_blocks_of_a_page_run_from_nothing_to_a_report(tmp_path, page, headi
     assert report["accounting"]["recorded"] == report["accounting"]["stored"] > 0
     assert clients.returncode == 0
     assert "json" in said
+
+
+PLACEHOLDERS = ("…", "...", "|")
+COMMAND = re.compile(r"^ *(?:\$ )?(?:[A-Z_]+=\S+ )*specscope (\S.*)$")
+ALL_PAGES = sorted(
+    str(page.relative_to(ROOT))
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    if page.name != "cli.md"
+)
+
+
+def commands(page):
+    """The command lines of specscope in the code blocks of a page, without comments."""
+    text = (ROOT / page).read_text()
+    for block in re.findall(r"^ *```(?:sh)?\n(.*?)```", text, re.DOTALL | re.MULTILINE):
+        for line in block.replace("\\\n", " ").splitlines():
+            found = COMMAND.match(line)
+            if found and not any(mark in found[1] for mark in PLACEHOLDERS):
+                yield shlex.split(found[1].rstrip("&"), comments=True)
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_the_commands_of_a_page_have_options_that_exist(page):
+    for words in commands(page):
+        build_parser(words[0]).parse_args(words)
+
+
+EXPORTS = re.compile(r"export SPECSCOPE_(?:STORE|SERVICE|APPLY_TOKEN)=.*")
+RUN_HERE = {
+    "docs/experiments.md": ("gate calibrate --k", "gate watch", "gate recommend", "gate history"),
+    "docs/operations.md": ("doctor",),
+    "docs/evaluator.md": ("lossless",),
+    "docs/replay.md": ("replay",),
+}
+ELSEWHERE = {
+    "one:8000": "127.0.0.1:8000",
+    "two:8000": "127.0.0.1:8000",
+    "http://127.0.0.1:8001": "--most 4 --max-tokens 8 http://127.0.0.1:8000",
+    "--rate 4 --most 200": "--rate 8 --most 32 --max-tokens 8",
+    "--out replay.json": "--parts 4 --out replay.json",
+}
+
+
+def lines_of(page, starts):
+    """The command lines of a page that begin so, without comments."""
+    text = (ROOT / page).read_text().replace("\\\n", " ")
+    found = re.findall(r"^specscope (.*?)(?: +#.*)?$", text, re.MULTILINE)
+    return [f"specscope {line}" for line in found if line.startswith(starts)]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_daily_pages_run(tmp_path):
+    texts = blocks("docs/start.md", "# Start in five minutes")
+    exports = "\n".join(EXPORTS.findall((ROOT / "docs/experiments.md").read_text()))
+    machine = Machine(tmp_path)
+    answers = {}
+
+    with ExitStack() as stack:
+        for mark in ("specscope serve", "specscope agent", "specscope engine"):
+            stack.enter_context(machine.terminal(next(one for one in texts if mark in one)))
+        until(lambda: machine.answers("8123", "/health"))
+        until(lambda: machine.answers("8000", "/v1/models"))
+        address = f"http://127.0.0.1:{machine.ports['8000']}"
+        traffic = [sys.executable, "docs/examples/traffic.py", address, "--class", "json"]
+        clients = stack.enter_context(subprocess.Popen([*traffic, "--seconds", "30"], cwd=ROOT))
+        for page, starts in RUN_HERE.items():
+            for line in lines_of(page, starts):
+                for printed, here in ELSEWHERE.items():
+                    line = line.replace(printed, here)
+                answers[line] = machine.paste(f"cd {tmp_path}\n{exports}\n{line}")
+        clients.wait()
+
+    assert len(answers) >= 10
+    assert {line: said for line, (code, said) in answers.items() if code not in (0, 3)} == {}

@@ -141,7 +141,9 @@ def test_nothing_runs_once_the_budget_of_a_window_is_spent():
 
 
 def test_while_it_rests_so_many_pairs_go_on_as_the_budget_allows_at_the_worst():
-    state = replace(STATE, stopped=tuple((arm.name, "it surely loses") for arm in ARMS))
+    state = replace(
+        STATE, stopped=tuple((arm.name, "it loses with 95 % confidence") for arm in ARMS)
+    )
     window = policy(state)
 
     step = next_step(state, window, [window], Sight(8, "e"), NOW)
@@ -165,9 +167,9 @@ def of_ratio(value, pairs, noise=0.08, seed=1):
 @pytest.mark.parametrize(
     ("ratio", "pairs", "why"),
     [
-        (0.6, 6, "it surely loses"),  # long before a sequence may be looked at
+        (0.6, 6, "it loses with 95 % confidence"),  # long before a sequence may be looked at
         (0.6, 3, ""),
-        (0.95, 80, "it surely loses"),
+        (0.95, 80, "it loses with 95 % confidence"),
         (1.0, 120, "it cannot gain 3%"),
         (1.0, 15, ""),
         (1.06, 500, ""),
@@ -221,7 +223,7 @@ def test_a_change_while_it_rests_is_seen_within_a_day():
 
 @pytest.mark.parametrize("change", ["deploy", "drift"])
 def test_it_starts_again_when_the_engine_or_an_effect_has_changed(change):
-    state = replace(STATE, epoch="e", stopped=(("k2", "it surely loses"),))
+    state = replace(STATE, epoch="e", stopped=(("k2", "it loses with 95 % confidence"),))
     window = policy(state)
     sight = Sight(1, "f") if change == "deploy" else Sight(1, "e", drifted="k4")
 

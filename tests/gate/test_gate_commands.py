@@ -281,7 +281,7 @@ def untouched(tmp_path_factory):
         (["plan", "--crossover", "r0", "r0"], "no replica on two sides"),
         (["plan", "--crossover", "r0", "r1", "--hours", "1e8"], "more than 100000 blocks"),
         (["plan", "--crossover", "r0", "r1", "--block-s", "1.5"], "whole seconds"),
-        (["plan", "--crossover", "r0", "r1", "--address", "r9=h:1"], "r9, which is on no side"),
+        (["plan", "--crossover", "r0", "r1", "--address", "r9=h:1"], "r9: this replica"),
         (["plan", "--crossover", "r0", "r1", "--out", "/proc/none"], "cannot write to /proc/none"),
         (["apply", "--hold-out", "1%", "--block-s", "1e-4"], "a pair takes a second"),
         (["apply", "--hold-out", "1%", "--block-s", "1e7"], "a block a week at most"),
@@ -360,8 +360,8 @@ def test_an_empty_store_has_nothing_to_say(tmp_path, capsys):
 
     for words, answer, said in (
         (["show"], 0, "no table is in force"),
-        (["recommend"], 3, "nothing to recommend"),
-        (["plan"], 0, "nothing to plan from"),
+        (["recommend"], 3, "there is no recommendation"),
+        (["plan"], 0, "there is no data for a plan"),
     ):
         code, out, _ = run(capsys, *words, "--store", where)
         assert code == answer
@@ -435,7 +435,7 @@ def test_a_rollback_needs_something_to_go_back_to(tmp_path):
         migrate(store)
         write_policy(store, next_table([], GateTable(), now=NOW), "", NOW)
 
-        with pytest.raises(UsageError, match="no table came before"):
+        with pytest.raises(UsageError, match="no earlier table"):
             rolled_back(read_policies(store), now=NOW)
 
 

@@ -265,7 +265,7 @@ def test_nothing_ran_nothing_is_recommended():
 
     assert found.moves == ()
     assert found.new == GateTable((), 4)
-    assert "nothing to recommend" in recommendation_lines(found)[0]
+    assert "there is no recommendation" in recommendation_lines(found)[0]
 
 
 def test_a_recommendation_as_json_is_a_table_again():

@@ -100,7 +100,7 @@ def test_a_dry_run_needs_no_token_and_no_service(running, where, gate, tmp_path)
         ("open", None, "no token: set SPECSCOPE_APPLY_TOKEN"),
         ("open", "wrong", "this service does not know the token"),
         ("open", "two words", "printable ASCII"),
-        ("closed", TOKEN, "takes no policies"),
+        ("closed", TOKEN, "accepts no policies"),
         ("nobody", TOKEN, "cannot be reached"),
         ("http", TOKEN, "cannot be reached"),
         ("nowhere", TOKEN, "is not host:port"),

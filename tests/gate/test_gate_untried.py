@@ -69,7 +69,7 @@ def test_a_plan_bounds_the_lengths_that_nobody_ran(tmp_path, capsys):
     assert {at["prose", k]["worth"] for k in (1, 3, 5, 6)} == {"cannot_pay"}
     assert at["sql", 6]["worth"] == "worth_exploring"
     assert at["sql", 1]["worth"] == "below_best"
-    (line,) = [line for line in text.splitlines() if "untried, and at best" in line]
+    (line,) = [line for line in text.splitlines() if "untried, with upper limits" in line]
     assert f"k = 6 {at['sql', 6]['at_best']:.2f}x" in line
     assert "in 2 segments" not in line
     assert {move["new_k"] for move in json.loads(out)["moves"]} <= {0, 2, 4}
@@ -84,7 +84,7 @@ def test_a_plan_bounds_the_lengths_that_nobody_ran(tmp_path, capsys):
                             for kind in ("md", "html"))):  # fmt: skip
         assert worth in view
         assert not any(
-            line.startswith("prose") for line in view.splitlines() if "untried, and at best" in line
+            line.startswith("prose") for line in view.splitlines() if "untried, with upper limits" in line
         )
 
 

@@ -20,7 +20,7 @@ SETTINGS: tuple[tuple[Mode, float], ...] = (("greedy", 0.0), ("rejection", 1.0),
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """One cell; rounds that the text's end cut short are left out.
+    """One cell, without rounds that the end of a text truncated.
 
     A drafter may propose fewer than k tokens, or none. So `first` and `prefix` count all rounds,
     and only `per_token` counts proposals.
@@ -40,7 +40,7 @@ class Acceptance:
 
 
 class _Tally:
-    """Counts whole rounds; one that the text's end cut short would pull the mean down."""
+    """Count complete rounds; truncated ones would lower the mean."""
 
     def __init__(self) -> None:
         self.rounds = self.proposed = self.accepted = self.first = 0
@@ -49,7 +49,7 @@ class _Tally:
         """Nothing to note."""
 
     def round_ended(self, report: RoundReport) -> None:
-        """Add the sequences that go on."""
+        """Add the continuing sequences."""
         for k, accepted, end in zip(report.k, report.accepted, report.ends, strict=True):
             if end == "none":
                 self.rounds += 1

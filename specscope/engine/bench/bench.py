@@ -33,9 +33,9 @@ def copy_bandwidth(device: str, megabytes: int = 128) -> float:
 
 
 def bytes_of_pass(model: Decoder) -> int:
-    """What a forward pass of a few tokens must read of the weights.
+    """Bytes of weights that a forward pass of a few tokens must read.
 
-    All of them, but of a table of embeddings that the head does not share only some rows.
+    It reads all weights, except most rows of an embedding table that the head does not share.
     """
     weights = {id(weight): weight.nbytes for weight in model.parameters()}
     if not model.config.tied:
@@ -55,7 +55,7 @@ it; the second shows which need another copy, for the rounds that are unread at 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be measured."""
+    """The plan of a measurement."""
 
     batches: tuple[int, ...] = (1, 8, 32)
     contexts: tuple[int, ...] = (64,)
@@ -69,7 +69,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """On what it is measured, and whether with CUDA graphs; see Engine."""
+    """The device of a measurement, and whether it uses CUDA graphs; see Engine."""
 
     device: str
     graphs: bool | None
@@ -77,7 +77,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One measured cell; rounds in which not all rows were live are left out of the times.
+    """One measured cell; its times exclude rounds with idle rows.
 
     tokens_per_s counts emitted tokens over the walls of the full rounds; speedup is in terms of
     target-only decoding at the same batch, context and class. Times are medians a round.
@@ -112,11 +112,10 @@ def bench(
 ) -> dict[str, object]:
     """Measure every cell of `plan`; a dictionary fit for JSON.
 
-    told: called with "rows", how many rows of the table are measured, and of how many. graphs: see
-    Engine. With graphs each cell is rehearsed, so that none is captured while it is
-    measured.
+    told: called with "rows", the number of measured rows, and their total. graphs: see Engine. With
+    graphs, each cell is rehearsed first, so that no capture falls into a measurement.
 
-    Raises BadSetting if the plan names a drafter that is not there.
+    Raises BadSetting if the plan names a missing drafter.
     """
     check_plan(plan, pair)
     where = Where(device, graphs)
@@ -153,7 +152,7 @@ def check_plan(plan: Plan, pair: Pair) -> None:
 
 
 class _Rounds:
-    """Keeps the rounds in which all rows were live and nothing was prefilled."""
+    """Keep rounds with all rows live and without prefill."""
 
     def __init__(self, batch: int) -> None:
         self.batch, self.kept = batch, list[RoundReport]()
@@ -217,7 +216,7 @@ def _run(
 
 
 def _prompts(pair: Pair, label: str, context: int, batch: int) -> Iterable[list[int]]:
-    """`batch` prompts of exactly `context` tokens, texts joined where one is too short."""
+    """`batch` prompts of exactly `context` tokens; short texts are joined."""
     texts = [pair.encode(prompt.text) for prompt in bundled_prompts() if prompt.label == label]
     for index in range(batch):
         ids: list[int] = []

@@ -18,7 +18,7 @@ MAX_EOS = 8
 
 @dataclass(frozen=True, slots=True)
 class SamplingNeeds:
-    """The kinds of sampling in a batch; the host knows them, so that the rest is skipped."""
+    """The kinds of sampling in a batch, so that unused kinds are skipped."""
 
     noise: bool = False
     top_k: bool = False
@@ -83,7 +83,7 @@ class BatchState:
         return self._noise
 
     def clear(self) -> None:
-        """No row holds anything; each counts one token, so that a pass may run over it."""
+        """Empty all rows; each keeps one token, so that a pass may run over it."""
         self.lengths.fill_(1)
         self.room.fill_(0)
 
@@ -110,7 +110,7 @@ class BatchState:
         tensor[first : first + len(values)] = send(values, self.device, tensor.dtype)
 
     def move(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Copy rows over others, all at once: what is copied is what they held before."""
+        """Copy rows over others simultaneously, with their previous content."""
         where = send([list(sources), list(targets)], self.device)
         for tensor in (
             self.tokens, self.lengths, self.room, self.eos, self.seed,
@@ -121,7 +121,7 @@ class BatchState:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a drafter may read: device state, and the texts as far as the host knows them."""
+    """A drafter's input: device state, and the texts known to the host."""
 
     state: BatchState
     needs: SamplingNeeds
@@ -132,7 +132,7 @@ class Batch:
     lengths: Sequence[int] | None = None  # exact; on a CPU, if no round is in flight or a graph
 
     def for_graph(self, graphs: Graphs, ahead: int) -> "Batch":
-        """The part of it that captured work may see, up to `ahead` positions beyond the texts."""
+        """The part that captured work may read, up to `ahead` positions beyond the texts."""
         # Greedy rows and ends of text cost little, a graph for each combination more.
         needs = replace(self.needs, eos=True, greedy=self.needs.greedy or self.needs.noise)
         return Batch(self.state, needs, (), (), graphs.buckets.extent(self.extent + ahead))

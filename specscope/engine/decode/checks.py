@@ -48,7 +48,7 @@ def check_engine(
 
 
 def check_pair(target: ModelConfig, draft: ModelConfig) -> None:
-    """Raises IncompatiblePair if a draft's token ids do not mean the target's."""
+    """Raises IncompatiblePair if the draft's token ids differ from the target's."""
     if target.vocab != draft.vocab:
         raise IncompatiblePair(f"target has {target.vocab} tokens, draft {draft.vocab}")
 
@@ -65,9 +65,9 @@ def check_head(target: ModelConfig, head: ModelConfig) -> None:
 def check_request(
     prompt: Sequence[int], params: SamplingParams, vocab: int, capacity: int, detokenizes: bool
 ) -> None:
-    """Raises BadRequest where an engine of that vocabulary and capacity can never run it.
+    """Raises BadRequest if an engine with this vocabulary and capacity can never run it.
 
-    detokenizes: whether the engine can, which stop strings need.
+    detokenizes: whether the engine has a detokenizer, which stop strings need.
     """
     if not prompt:
         raise BadRequest("the prompt is empty", "prompt")

@@ -60,17 +60,17 @@ class Engine:
         """k_max: longest draft. slots: sequences at once. capacity: tokens of one sequence.
 
         detokenize: needed for stop strings only.
-        synthetic: conditional acceptance by position, forced upon the verifier: load is real,
-        text is not the target's.
-        depth: rounds in flight when results are read; 0 on a CPU, 1 on a GPU, if not given.
-        prefill_tokens: tokens of prompts that are read between two rounds, at most, while
+        synthetic: conditional acceptance by position, forced upon the verifier: the load is real,
+        the text is not the target's.
+        depth: rounds in flight when results are read (default: 0 on a CPU, 1 on a GPU).
+        prefill_tokens: maximum of prompt tokens that are prefilled between two rounds while
         sequences run.
-        cache_tokens: that all sequences together may hold, the k_max + 1 places that a round may
-        write included; when they would hold more, the youngest go back to the queue. Enough for
-        all slots, if not given.
-        clock: what all times are read from; the machine's, if not given.
-        graphs: whether rounds are filled up to few shapes and replayed as CUDA graphs; on a GPU,
-        if not given. On a CPU they are filled up and replayed without a graph, for tests.
+        cache_tokens: maximum of tokens in all caches, including the k_max + 1 positions that a
+        round may write; beyond it the youngest sequences are preempted (default: enough for all
+        slots).
+        clock: source of all times (default: the machine's).
+        graphs: pad rounds to few shapes and replay them as CUDA graphs (default: on a GPU). On a
+        CPU, rounds are padded and replayed without a graph, for tests.
 
         Raises BadSetting if these do not fit the models.
         """
@@ -98,7 +98,7 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing runs and nothing waits."""
+        """Whether no request runs or waits."""
         return not (self.rows or self.queue or self.pipeline.in_flight)
 
     def submit(
@@ -146,11 +146,11 @@ class Engine:
     ) -> int:
         """Capture CUDA graphs before the first request; how many there are, 0 without graphs.
 
-        For rounds that draft `ks`, or any mixture of them, of all lengths, sampled as in
-        `sampling` (greedy if not given), of as many rows as `rows` says or of any number. Other
-        rounds run eagerly until `capture` is called.
+        It captures rounds that draft `ks` or any mixture of them, for all context lengths, with the
+        settings in `sampling` (default: greedy), for the given numbers of `rows` (default: any).
+        Other rounds run eagerly until `capture` is called.
 
-        Raises BadSetting if requests are there already.
+        Raises BadSetting if there are requests already.
         """
         if not self.idle:
             raise BadSetting("graphs are captured before the first request, or while none is there")
@@ -160,7 +160,7 @@ class Engine:
             return self.pipeline.warm_up(ks, needs, counts, self.depth)
 
     def capture(self, most: int | None = None) -> int:
-        """Capture the CUDA graphs that rounds lacked, at most `most`; how many there were.
+        """Capture at most `most` missing CUDA graphs; returns their number.
 
         Does nothing while a request runs or waits.
         """

@@ -5,8 +5,8 @@ while no request is there: by RoundPipeline.warm_up before the first request, an
 whenever the engine is idle, for the shapes that ran eagerly. So no request waits for a capture, and
 no round's time contains one.
 
-Everything that differs between two rounds of one shape must be an input, or lie in a tensor that
-keeps its address. Random numbers need no generator, see sampler.py.
+All differences between two rounds of one shape must be inputs, or tensors that keep their address.
+Random numbers need no generator, see sampler.py.
 
 On a CPU, EagerReplay stands in for a graph, so padding and copying are tested without a GPU.
 """
@@ -36,13 +36,13 @@ Work = Callable[[Sequence[Tensor], Parts], tuple[Tensor, ...]]
 
 
 class CaptureFailed(EngineError):
-    """The work cannot be a CUDA graph here; eagerly it runs."""
+    """The work cannot be captured as a CUDA graph here; it runs eagerly."""
 
 
 def forbids_capture(error: RuntimeError) -> bool:
-    """Whether `error` says that something may not be captured.
+    """Whether `error` means that the work cannot be captured.
 
-    Memory that is short, or a kernel that failed, is another matter, and nothing to pass over.
+    Other errors, such as lack of memory or a failed kernel, are not ignored.
     """
     if isinstance(error, torch.OutOfMemoryError):
         return False
@@ -51,10 +51,10 @@ def forbids_capture(error: RuntimeError) -> bool:
 
 
 class Replay(Protocol):
-    """Captured work: its outputs keep their place, and each replay writes them anew."""
+    """Captured work: its outputs keep their addresses, and each replay overwrites them."""
 
     def ready(self) -> bool:
-        """Whether what the last replay marked has been read."""
+        """Whether the marks of the last replay have been read."""
 
     def replay(self, timer: Timer) -> tuple[Tensor, ...]:
         """Enqueue it."""
@@ -111,7 +111,7 @@ class CudaReplay:
 
 
 class EagerReplay:
-    """The same without a graph: computes anew, and writes where the first results lay."""
+    """A replay without a graph: compute again, and write to the addresses of the first results."""
 
     def __init__(self, work: Callable[[Parts], tuple[Tensor, ...]]) -> None:
         self.work = work
@@ -137,7 +137,7 @@ Capture = Callable[[Callable[[Parts], tuple[Tensor, ...]]], Replay]
 
 @dataclass(slots=True)
 class GraphEntry:
-    """One shape: its static inputs, and its graph in as many copies as are unread at once."""
+    """One shape: its static inputs, and as many copies of its graph as may be unread at once."""
 
     work: Work
     inputs: tuple[Tensor, ...]

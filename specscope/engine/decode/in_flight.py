@@ -111,7 +111,7 @@ POLL_SECONDS = 20e-6
 
 
 class RoundPipeline:
-    """Launches rounds of target and drafter and keeps those whose results nobody has read."""
+    """Launch rounds of target and drafter, and keep those with unread results."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class RoundPipeline:
         )
 
     def collect(self) -> tuple[RoundInFlight, Durations]:
-        """The oldest round in flight, once it has passed, and its times."""
+        """The oldest round in flight after its end, with its times."""
         launched = self.in_flight.popleft()
         return launched, _when_passed(launched.measured)
 

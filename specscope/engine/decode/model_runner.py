@@ -1,7 +1,7 @@
 """Feeds a model tokens of the rows: prefill, drafting steps, verification.
 
-The host knows everything that decides shapes (rows, k, a bound on lengths) beforehand. Everything
-that depends on tokens stays on the device, so neither waits for the other.
+The host knows all values that determine shapes (rows, k, a bound on lengths) in advance. All values
+that depend on tokens stay on the device, so the host never waits for it.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ EXTENT_STEP = 128
 
 
 class Model(Protocol):
-    """A decoder, or something that is fed and asked like one."""
+    """The interface of a decoder."""
 
     @property
     def config(self) -> ModelConfig:

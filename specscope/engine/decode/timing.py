@@ -74,7 +74,7 @@ class Part:
 
 
 class Clock(Protocol):
-    """What an engine needs to know of time."""
+    """The clock of an engine."""
 
     def monotonic_ns(self) -> int:
         """Nanoseconds of a clock that only rises; durations are its differences."""
@@ -214,7 +214,7 @@ class Measured(Protocol):
     """A round's marks, to be read when they have passed."""
 
     def ready(self) -> bool:
-        """Whether `read` would not have to wait."""
+        """Whether `read` returns without waiting."""
 
     def read(self) -> Durations:
         """The durations; only once `ready`."""
@@ -295,5 +295,5 @@ class HostTimer:
 
 
 def timer_for(device: str, clock: Clock | None = None) -> HostTimer | CudaTimer:
-    """Events where there is a stream, the host's clock elsewhere."""
+    """CUDA events if there is a stream, otherwise the host's clock."""
     return CudaTimer() if is_gpu(device) else HostTimer(clock)

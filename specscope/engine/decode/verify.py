@@ -109,7 +109,8 @@ def commit(verified: VerifiedBlocks, state: BatchState, ends: bool = True) -> Te
 def _rejection_test(
     probable: Tensor, drafted: Tensor, proposal: Proposal, state: BatchState
 ) -> Tensor:
-    """u q < p for each proposal; u is never 0, so what the target excludes is never kept."""
+    """u q < p for each proposal; u is never 0, so tokens that the target excludes are never
+    accepted."""
     p = probable[:, :-1].gather(2, drafted[:, :, None]).squeeze(2)
     u = _uniform(state, drafted.shape[0], drafted.shape[1], ACCEPT)
     if proposal.laws is None:

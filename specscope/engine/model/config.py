@@ -25,7 +25,7 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """What a decoder of the Llama kind needs to know of itself."""
+    """The configuration of a Llama-like decoder."""
 
     vocab: int
     hidden: int

@@ -8,7 +8,7 @@ REPLACEMENT = "\ufffd"
 
 
 class Detokenizer:
-    """Gives out text as soon as it is certain; holds back what the next token may still change.
+    """Return text as soon as it is final; hold back text that the next token may change.
 
     Only the newest tokens are decoded, with those of the chunk before as context, so the cost of a
     chunk does not grow with the answer.
@@ -22,7 +22,7 @@ class Detokenizer:
         self.stopped = False
 
     def feed(self, ids: Sequence[int]) -> str:
-        """The text that `ids` made certain."""
+        """Add `ids` and return the text that is now final."""
         self.fresh += ids
         text = self._fresh_text()
         if text.endswith(REPLACEMENT):
@@ -33,7 +33,7 @@ class Detokenizer:
         return self._give(len(self.pending) - held)
 
     def finish(self) -> str:
-        """The rest, up to the first stop string."""
+        """The remaining text, up to the first stop string."""
         self.pending += self._fresh_text()
         return self._give(len(self.pending))
 

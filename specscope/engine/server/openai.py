@@ -37,7 +37,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A request as understood; several prompts share its settings and give a choice each."""
+    """A parsed request; several prompts share its settings and give one choice each."""
 
     prompts: list[list[int]]
     params: SamplingParams
@@ -197,7 +197,7 @@ def _params(body: dict[str, Any], pair: Pair) -> SamplingParams:
 
 
 def _tokens(body: dict[str, Any]) -> int:
-    """The newer name goes before the older one."""
+    """The number of tokens; the newer field name takes precedence."""
     for name in ("max_completion_tokens", "max_tokens"):
         most: int | None = _typed(body, name, int, None)
         if most is not None and not 1 <= most <= COUNT_MAX:
@@ -222,7 +222,7 @@ DONE = "data: [DONE]\n\n"
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Everything that the bodies of one answer have in common."""
+    """The common fields of all bodies of one answer."""
 
     id: str
     model: str

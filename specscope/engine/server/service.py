@@ -311,10 +311,10 @@ async def first_or_none(request: Request, items: AsyncIterator["Piece"]) -> "Pie
 
 
 async def refused(_: Request, error: HTTPException) -> Response:
-    """A wrong path or method, told as all errors are."""
+    """Handle a wrong path or method in the form of all errors."""
     return JSONResponse(error_body(error.detail), error.status_code)
 
 
 async def failed(_: Request, __: Exception) -> Response:
-    """What nobody foresaw; the traceback is in the log."""
+    """Handle an unexpected error; the traceback is in the log."""
     return JSONResponse(error_body("the server failed; its log says why", "server_error"), 500)

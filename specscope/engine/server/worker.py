@@ -11,7 +11,7 @@ from specscope.engine.errors import BadRequest, EngineError
 
 
 class EngineStopped(EngineError):
-    """The engine's thread has ended, so nothing can be answered any more."""
+    """The engine's thread has ended, so no request can be answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +23,10 @@ class Chunk:
 
 
 class Worker:
-    """Steps an engine while there is work, and sleeps while there is none.
+    """Step an engine while there is work, and sleep otherwise.
 
-    An end of the thread, by a stop or an error in the engine, ends every open stream with it:
-    neither is a request that hangs.
+    If the thread ends, by a stop or an error in the engine, all open streams end too, so no request
+    hangs.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -105,7 +105,7 @@ class Worker:
         """Nothing to do."""
 
     def ended(self, end: RequestEnd) -> None:
-        """Tell the request's stream, if somebody still listens."""
+        """Send the end to the request's stream, if a client still listens."""
         self._put(end.request.id, Chunk((), end))
 
     def _put(self, id: str, item: Chunk | Exception) -> None:
@@ -134,7 +134,7 @@ class Worker:
         return not self.stopping and self.engine.capture(1) > 0
 
     def _leave(self, why: Exception) -> None:
-        """Tell every open stream that nothing more comes."""
+        """End every open stream."""
         self.failure = why
         for id in list(self.streams):
             self._put(id, why)

@@ -24,10 +24,9 @@ CATCH_UP_CHUNK = 256
 class ModelDrafter(Drafter):
     """A smaller model with a KV cache of its own.
 
-    Each round begins by feeding the last two tokens of a text: after full acceptance the last
-    proposal was drawn but never read, and reading one token twice costs less than a branch.
-    Every token that is drawn is written behind the text, where the next step and the verifier
-    read it.
+    Each round begins with the last two tokens of a text. After full acceptance the draft model has
+    not processed the last proposal, and processing one token twice costs less than a branch. Drawn
+    tokens are written after the text, for the next step and the verifier.
     """
 
     draws = True
@@ -60,7 +59,7 @@ class ModelDrafter(Drafter):
         self.steps = torch.arange(k_max + 1, device=device)[:, None].unbind()
 
     def admitted(self, row: int, prompt: Sequence[int]) -> None:
-        """A new text is wholly unread, its last two tokens aside."""
+        """Mark a new text as unread, except its last two tokens."""
         self.unread[row] = max(0, len(prompt) - 2)
 
     def behind(self, ks: Sequence[int]) -> bool:
@@ -68,7 +67,7 @@ class ModelDrafter(Drafter):
         return any(k and unread for k, unread in zip(ks, self.unread, strict=False))
 
     def catch_up(self, batch: Batch, ks: Sequence[int]) -> None:
-        """Feed what rows with k > 0 have not read, in chunks."""
+        """Feed the unread text of rows with k > 0, in chunks."""
         left = [self.unread[row] if k else 0 for row, k in enumerate(ks)]
         while any(left):
             low = next(row for row, count in enumerate(left) if count)
@@ -87,8 +86,8 @@ class ModelDrafter(Drafter):
     def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
         """Draw up to k tokens per row, one position at a time, for the rows that still want one.
 
-        In a graph every row draws at every step: a few rows more cost a GPU nothing, and rows that
-        do not draft overwrite only what is stale.
+        In a graph every row draws at every step. A few more rows cost a GPU nothing, and rows
+        without a draft only overwrite stale positions.
         """
         padding, most = 0, max(ks)
         for step in range(most):
@@ -105,7 +104,7 @@ class ModelDrafter(Drafter):
         return Proposal(list(ks), None, laws, padding)
 
     def first_width(self, batch: Batch, ks: Sequence[int]) -> int:  # noqa: ARG002
-        """Tokens of the text, the last included, that a round feeds first of each row."""
+        """Number of tokens at the end of each text that a round feeds first."""
         return self.window
 
     def draw(self, batch: Batch, packing: Packing, step: int | Tensor, width: int) -> None:
@@ -157,7 +156,7 @@ class ModelDrafter(Drafter):
         return self.laws
 
     def advanced(self, ks: Sequence[int]) -> None:
-        """Rows at k = 0 moved on by one token that was not read."""
+        """Count the emitted token of rows at k = 0 as unread."""
         for row, k in enumerate(ks):
             self.unread[row] = 0 if k else self.unread[row] + 1
 

@@ -23,9 +23,9 @@ class Proposal:
 
 
 class Drafter:
-    """Proposes up to k tokens per row; rows are dense and move when one before them leaves.
+    """Propose up to k tokens per row; rows are dense and move when an earlier one leaves.
 
-    Only `propose` must be written; the rest is for drafters that keep state.
+    Only `propose` is required; the other methods are for drafters with state.
     """
 
     reads_texts = False
@@ -36,16 +36,16 @@ class Drafter:
     """Where it wants the target's hidden states, see ModelRunner; made by `open`."""
 
     def check(self, target: Decoder, positions: int) -> None:
-        """Raise if it cannot draft for `target` up to that many positions."""
+        """Raise if it cannot draft for `target` up to this number of positions."""
 
     def open(self, rows: int, capacity: int, k_max: int, device: str) -> None:
-        """Make room; called once by the engine."""
+        """Allocate memory; called once by the engine."""
 
     def admitted(self, row: int, prompt: Sequence[int]) -> None:
         """`row` now holds a new text."""
 
     def behind(self, ks: Sequence[int]) -> bool:  # noqa: ARG002
-        """Whether a row with k > 0 holds text that was not read."""
+        """Whether a row with k > 0 has unread text."""
         return False
 
     def catch_up(self, batch: Batch, ks: Sequence[int]) -> None:
@@ -59,7 +59,7 @@ class Drafter:
         """A round with these proposals was verified."""
 
     def moved(self, sources: Sequence[int], targets: Sequence[int], positions: int) -> None:
-        """Rows took the place of others, all at once; positions: that any of them uses."""
+        """Move rows over others simultaneously; positions: upper limit of their used positions."""
 
 
 def move_items(items: list[Any], sources: Sequence[int], targets: Sequence[int]) -> None:
@@ -69,7 +69,7 @@ def move_items(items: list[Any], sources: Sequence[int], targets: Sequence[int])
 
 
 class NoDrafter(Drafter):
-    """Target-only decoding: proposes nothing, whatever the gate allows."""
+    """Target-only decoding: never propose a token."""
 
     def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:  # noqa: ARG002
         """No token for any row."""
@@ -77,7 +77,7 @@ class NoDrafter(Drafter):
 
 
 class DummyDrafter(Drafter):
-    """Proposes token 0: stands in for drafters that read texts while there are none."""
+    """Propose token 0, in place of drafters that need texts."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -88,7 +88,7 @@ class DummyDrafter(Drafter):
 
 
 def host_proposal(proposals: Sequence[Sequence[int]], device: str) -> Proposal:
-    """Proposals that a host-side drafter made, as tensors; each was surely that token."""
+    """Proposals of a host-side drafter as tensors, each with probability 1."""
     widths = [len(tokens) for tokens in proposals]
     most = max(widths, default=0)
     padded = [[*tokens, *[0] * (most - len(tokens))] for tokens in proposals]
@@ -96,7 +96,7 @@ def host_proposal(proposals: Sequence[Sequence[int]], device: str) -> Proposal:
 
 
 def pause(microseconds: float) -> None:
-    """Wait on the host, to within a few microseconds."""
+    """Wait on the host, with an error of a few microseconds."""
     until = time.perf_counter() + microseconds * 1e-6
     if microseconds > 300:
         time.sleep((microseconds - 200) * 1e-6)

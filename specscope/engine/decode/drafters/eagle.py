@@ -52,10 +52,11 @@ class HeadModel:
 class EagleDrafter(ModelDrafter):
     """A head that reads each token with the target's hidden state before it.
 
-    The target keeps its hidden states in `features`, prefill and verification alike. Behind the
-    text the head's own outputs stand there until verification overwrites them, so drafting and
-    reading are one operation. Each round first reads all tokens that the last one may have
-    emitted: the head read some of them with its own outputs, and the true states are there now.
+    The target stores its hidden states of prefill and verification in `features`. After the text,
+    `features` holds the head's own outputs until verification overwrites them, so drafting and
+    reading are one operation. Each round first reads all tokens that the last round may have
+    emitted, because the head has read some of them with its own outputs instead of the target's
+    states.
     """
 
     features: Tensor

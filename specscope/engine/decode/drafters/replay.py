@@ -1,6 +1,6 @@
-"""Replay: proposes a recorded completion, with each token spoilt at a known rate.
+"""Replay: propose a recorded completion, with each token corrupted at a known rate.
 
-The real verifier decides, so the acceptance is known and the text is still the target's."""
+The real verifier decides, so the acceptance is known and the text is the target's."""
 
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +12,10 @@ from specscope.engine.decode.drafters.drafter import Drafter, Proposal, host_pro
 class ReplayDrafter(Drafter):
     """Drafts from recorded target-only completions.
 
-    Position j of a round keeps its token with probability rates[j] (rates[label][j], where classes
-    differ), independently, so under greedy or coupled sampling with the recorded seed that is the
-    conditional acceptance exactly. Rejection sampling tests a sure draft against the target's
-    law: there the acceptance is not known.
+    Position j of a round keeps its token with probability rates[j] (or rates[label][j] by class),
+    independently. Under greedy or coupled sampling with the recorded seed, that is exactly the
+    conditional acceptance. Rejection sampling tests the draft against the target's distribution, so
+    its acceptance is unknown.
     """
 
     reads_texts = True
@@ -35,7 +35,7 @@ class ReplayDrafter(Drafter):
         self.delay_us, self.seed, self.wait = delay_us, seed, wait
 
     def propose(self, batch: Batch, ks: Sequence[int]) -> Proposal:
-        """The next up to k recorded tokens, each spoilt with 1 - rates[j]."""
+        """The next up to k recorded tokens, each corrupted with probability 1 - rates[j]."""
         proposals = []
         for row, k in enumerate(ks):
             request = batch.requests[row]
