@@ -84,7 +84,9 @@ def test_a_plan_bounds_the_lengths_that_nobody_ran(tmp_path, capsys):
                             for kind in ("md", "html"))):  # fmt: skip
         assert worth in view
         assert not any(
-            line.startswith("prose") for line in view.splitlines() if "untried, with upper limits" in line
+            line.startswith("prose")
+            for line in view.splitlines()
+            if "untried, with upper limits" in line
         )
 
 

@@ -1,8 +1,8 @@
 """Speeds in one sentence: `32 tok/s without the draft, 41 tok/s with it`.
 
 A sentence counts only if it has two speeds, one of a run with and one of a run without speculation,
-each next to its name. A gain in the sentence must agree with them. Two such pairs need a class each,
-and a list of arms (`EAGLE 53 tok/s, MTP 56, no draft 30`) needs one run without speculation.
+each next to its name. A gain in the sentence must agree with them. Two such pairs need a class
+each, and a list of arms (`EAGLE 53 tok/s, MTP 56, no draft 30`) needs one run without speculation.
 """
 
 from __future__ import annotations
