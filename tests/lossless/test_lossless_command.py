@@ -94,7 +94,7 @@ def test_another_computation_is_not_rounding(capsys, prompts):
         code, found, _ = asked(capsys, base, spec, "--prompts", prompts)
 
     assert (code, found["state"]) == (3, "differs")
-    assert "not by rounding" in found["reason"]
+    assert "more than rounding explains" in found["reason"]
 
 
 @pytest.mark.parametrize(("every", "state"), [(1, "differs"), (5, "undecided"), (100, "equal")])

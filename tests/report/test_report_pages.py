@@ -297,14 +297,14 @@ def test_delay_and_acceptance_are_views_of_each_arm_with_the_load_that_they_depe
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (None, "No output was compared"),
+        (None, "No outputs were compared"),
         ("equal", "Outputs are equal: 0 of 100"),
         ("as_twins", "no more than target-only differs from itself"),
         ("undecided", "send some requests twice under k0"),
         ("differs", "Speculation changes outputs"),
     ],
 )
-def test_the_page_says_whether_the_output_was_left_alone(state, said):
+def test_the_page_says_whether_the_outputs_are_equal(state, said):
     report = a_report(outputs_state=state)
     text = io.StringIO()
 

@@ -47,6 +47,6 @@ def test_only_a_boot_that_is_long_silent_and_has_no_end_has_an_unknown_tail(stor
 
     (loss,) = report.losses
     assert (loss.replica, loss.reason, loss.count) == ("r0", "tail_unknown", None)
-    assert re.search(r"^boot vanished is silent for \d+ min and nobody has said", loss.meaning)
+    assert re.search(r"^boot vanished is silent for \d+ min without an end record", loss.meaning)
     assert "boot vanished is silent for" in " ".join(text.getvalue().split())
     assert "boot vanished is silent for" in to_html(report)

@@ -302,8 +302,8 @@ def web_server():
 @pytest.mark.parametrize(
     ("dsn", "why"),
     [
-        ("clickhouse://someone:secret@127.0.0.1:1/db", "nothing listens"),
-        ("https://any:secret@127.0.0.1:1", "nothing listens"),
+        ("clickhouse://someone:secret@127.0.0.1:1/db", "no server listens"),
+        ("https://any:secret@127.0.0.1:1", "no server listens"),
         ("clickhouse://someone:secret@no-such-host.invalid/db", "no such host"),
         ("http://any:secret@127.0.0.1:{port}", "no ClickHouse"),
         ("clickhouse://someone:secret@127.0.0.1:{port}/db", "no ClickHouse"),

@@ -226,7 +226,7 @@ def test_a_replica_is_chosen_by_its_name(folder):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "no rings"),
+        ([], "no folder of rings"),
         (["{folder}"], "no ring in"),
         (["{folder}/nowhere"], "No such file"),
         (["{folder}", "--replica", "r9"], "no ring of r9"),
