@@ -37,6 +37,9 @@ PARTS = {
 """Colours of a round's parts, in the order in which they are stacked."""
 
 
+GAP = "\u2003"  # between names; browsers would collapse several spaces
+
+
 @dataclass(frozen=True, slots=True)
 class Contrast:
     """One arm of one segment against target-only: a ratio with its interval."""
@@ -93,11 +96,12 @@ def speedups(contrasts: Sequence[Contrast]) -> str:
                 axes.plot([row.low, row.high], [height, height], color=colour, lw=2, alpha=0.75)
             axes.plot([row.value], [height], "o", color=colour, ms=4.5)
             ticks.append(height)
-            labels.append(f"{label(segment)}   {label(row.arm)}")
+            labels.append(f"{label(segment)}{GAP}{label(row.arm)}")
             height -= 1.0
         height -= 0.6
     axes.axvline(1.0, color=INK, lw=1)
     axes.set_yticks(ticks, labels)
+    axes.set_ylim(min(ticks, default=0.0) - 0.7, 0.7)
     axes.set_xlabel("speedup, target-only = 1")
     axes.grid(axis="x", color=FAINT, lw=0.5)
     return svg(
@@ -133,7 +137,7 @@ def survival(segments: Sequence[Survivals]) -> str:
         frame.set_title(label(one.segment), fontsize=9, loc="left", color=INK)
         frame.grid(color=FAINT, lw=0.5)
     figure.supxlabel("position in the draft", fontsize=9, color=INK)
-    figure.supylabel("share of rounds that keep it", fontsize=9, color=INK)
+    figure.supylabel("share of rounds", fontsize=9, color=INK)
     if names:
         handles = [patch(colours[name]) for name in names]
         figure.legend(handles, [label(name) for name in names], frameon=False, fontsize=9,
@@ -161,7 +165,7 @@ def time_parts(bars: Sequence[Bar]) -> str:
                 axes.barh(height, width, left=left, color=colour, height=0.78)
                 left += width
             ticks.append(height)
-            labels.append(f"{label(segment)}   {label(row.arm)}")
+            labels.append(f"{label(segment)}{GAP}{label(row.arm)}")
             height -= 1.0
         height -= 0.6
     used = [part for part in PARTS if any(bar.parts.get(part) for bar in bars)]

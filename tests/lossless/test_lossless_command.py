@@ -192,7 +192,7 @@ def test_a_person_reads_the_answer_first(capsys, prompts):
 
     printed = capsys.readouterr().out.splitlines()
     assert code == 3
-    assert printed[0].startswith("Speculation changes the output")
+    assert printed[0].startswith("Speculation changes outputs")
     assert "- prompt 1 : differs from token 2 on, baseline's margin 3" in printed
     assert "- and 25 more" in printed
 

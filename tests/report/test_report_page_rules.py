@@ -163,10 +163,10 @@ def test_the_first_thing_on_the_page_is_what_to_do():
 
 def test_a_worth_says_speed_delay_hours_and_money_with_their_intervals():
     assert worth_said(CHANGE) == [
-        "+25.0 % (+20.0 to +30.0) output tokens per second",
+        "+25 % (+20 to +30) output tokens per second",
         "p95 of time per token 12.8 to 8.8 ms",
-        "saves 80 (64 to 96) GPU-hours a week",
-        "saves 200 (160 to 240) in the currency of your price a week",
+        "saves 80 GPU hours per week (64 to 96)",
+        "saves 200 in the currency of your price per week (160 to 240)",
     ]
     bare = replace(
         WORTH, gpu_hours=None, money=None, token_time_p95_ms=(None, 8.8),
@@ -174,7 +174,7 @@ def test_a_worth_says_speed_delay_hours_and_money_with_their_intervals():
     )  # fmt: skip
     assert worth_said(replace(CHANGE, worth=bare)) == [
         "+25.0 % output tokens per second",
-        "saves 10 (8 to 12) replica-hours a week",
+        "saves 10 replica hours per week (8 to 12)",
     ]
     assert worth_said(replace(CHANGE, worth=None)) == ["worth not measured"]
 
@@ -187,9 +187,9 @@ def test_a_worth_is_said_in_the_metric_that_decides():
 
     first, *_, hours = worth_said(replace(CHANGE, worth=calm))
     assert first == "-20.0 % (-37.5 to +0.0) time per output token"
-    assert hours == "saves 10 (8 to 12) busy replica-hours a week"
+    assert hours == "saves 10 busy replica hours per week (8 to 12)"
     between = replace(calm, metric="both of them, each with its weight")
-    assert worth_said(replace(CHANGE, worth=between))[0].startswith("+25.0 % (+0.0 to +60.0)")
+    assert worth_said(replace(CHANGE, worth=between))[0].startswith("+25 % (+0 to +60)")
 
 
 def test_a_table_that_is_adopted_names_the_arm_that_ran_it():

@@ -262,13 +262,13 @@ def _replay_gain(one: Reason) -> str:
 REASONS: Mapping[str, Callable[[Reason], str]] = {
     Why.NO_BASELINE: lambda _: "no pair has both a target-only block and a speculative one",
     Why.NO_ARM: lambda _: "no speculative arm ran",
-    Why.TIME_UNKNOWN: lambda _: "the time per output token of requests is not known in both arms",
-    Why.UNDECIDED: lambda r: f"not decided: {listed(r['arms']) or 'which arm to run'}",
+    Why.TIME_UNKNOWN: lambda _: "the time per output token is unknown in one of the arms",
+    Why.UNDECIDED: lambda r: f"undecided: {listed(r['arms']) or 'which arm to run'}",
     Why.NO_GAIN: lambda r: f"no draft length gains {r['effect']:.0%}",
     Why.SURELY_SLOWER: lambda r: f"slower with 95 % confidence: {listed(r['arms'])}",
-    Why.ALL_LOSE: lambda _: "every draft length that was tried loses to target-only",
+    Why.ALL_LOSE: lambda _: "every tried draft length loses to target-only",
     Why.CURRENT_LOSES: lambda _: "no draft length wins, and the one in force loses to target-only",
-    Why.NOT_IN_FORCE: lambda r: f"not decided yet, and not in force: {listed(r['arms'])}",
+    Why.NOT_IN_FORCE: lambda r: f"undecided, and not in force: {listed(r['arms'])}",
     Why.NONE_WITHIN_ALLOWANCE: lambda _: (
         "every draft length that wins exceeds the latency limit of the class; target-only does not"
     ),
@@ -276,7 +276,9 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
         f"{r.arm} takes {r['p95_ms']:.3g} ms per token (95th percentile); the limit is "
         f"{r['allowance_ms']:.3g} ms"
     ),
-    Why.RIVALS: lambda r: f"{listed(r['arms'])} cannot be told from {r.arm}, which is preferred",
+    Why.RIVALS: lambda r: (
+        f"no proven difference between {r.arm} and {listed(r['arms'])}; {r.arm} is preferred"
+    ),
     Why.BREAK_EVEN: lambda r: (
         f"{r.arm} yields {r['tokens_per_round']:.2f} tokens per round, break-even at "
         f"{r['break_even']:.2f}"
@@ -320,7 +322,7 @@ REASONS: Mapping[str, Callable[[Reason], str]] = {
     Why.SWAP_NEXT: lambda _: (
         "swap the configurations at the next deploy, so that the hardware cancels"
     ),
-    Why.NO_CONTRAST: lambda _: "no two sides ran different configurations in two pairs or more",
+    Why.NO_CONTRAST: lambda _: "fewer than two pairs ran different configurations on two sides",
     Why.IDLE_SPECULATION: lambda r: (
         f"k = 0 in a speculative engine costs {r['loss']:.1%}: run target-only traffic on engines "
         "started without speculation"

@@ -71,7 +71,7 @@ def worth_said(change: ChangeRow) -> list[str]:
     hours, unit = worth.gpu_hours or worth.replica_hours, "GPU" if worth.gpu_hours else "replica"
     saved = worth.metric == METRICS["throughput"]
     if hours is not None:
-        lines.append(_saved(hours, f"{unit}-hours" if saved else f"busy {unit}-hours"))
+        lines.append(_saved(hours, f"{unit} hours" if saved else f"busy {unit} hours"))
     if worth.money is not None:
         lines.append(_saved(worth.money, "in the currency of your price"))
     return lines
@@ -80,9 +80,9 @@ def worth_said(change: ChangeRow) -> list[str]:
 def _saved(one: Interval, of: str) -> str:
     """Savings or extra cost per week, in words."""
     if one.value >= 0:
-        return f"saves {quantity(one)} {of} a week"
+        return f"saves {quantity(one, f'{of} per week')}"
     limits = (None if end is None else -end for end in (one.high, one.low))
-    return f"takes {quantity(Interval(-one.value, *limits))} {of} more a week"
+    return f"takes {quantity(Interval(-one.value, *limits), f'more {of} per week')}"
 
 
 def gain_said(worth: Worth, *, brief: bool = False) -> str:

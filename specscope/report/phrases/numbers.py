@@ -9,6 +9,8 @@ from specscope.report.model import (
     Interval,
 )
 
+WHOLE = 20.0  # percentages from here on need no decimals
+
 
 def number(value: float | None, digits: int = 2) -> str:
     """A number for a person; a dash if it is not known."""
@@ -47,12 +49,13 @@ def moment(value: datetime) -> str:
 
 def percent_more(ratio: Interval) -> str:
     """A ratio as a percentage above 1, with its interval."""
-    span = (
-        ""
-        if ratio.low is None or ratio.high is None
-        else f" ({100 * (ratio.low - 1):+.1f} to {100 * (ratio.high - 1):+.1f})"
+    value, low, high = (
+        None if one is None else 100.0 * (one - 1.0) for one in (ratio.value, ratio.low, ratio.high)
     )
-    return f"{100 * (ratio.value - 1):+.1f} %{span}"
+    assert value is not None
+    digits = 0 if abs(value) >= WHOLE else 1
+    span = "" if low is None or high is None else f" ({low:+.{digits}f} to {high:+.{digits}f})"
+    return f"{value:+.{digits}f} %{span}"
 
 
 def short(value: float | None) -> str:
@@ -65,10 +68,11 @@ def short(value: float | None) -> str:
     return "0" if abs(value) < 1e-4 else f"{value:.3g}"
 
 
-def quantity(one: Interval) -> str:
-    """A quantity with its interval."""
-    limits = None in (one.low, one.high)
-    return short(one.value) + ("" if limits else f" ({short(one.low)} to {short(one.high)})")
+def quantity(one: Interval, unit: str) -> str:
+    """A quantity with its unit and its interval."""
+    known = None not in (one.low, one.high)
+    limits = f" ({short(one.low)} to {short(one.high)})" if known else ""
+    return f"{short(one.value)} {unit}{limits}"
 
 
 def scaled(value: float | None, scale: float) -> str:
