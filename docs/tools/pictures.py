@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from html import escape
 from pathlib import Path
 
@@ -29,7 +30,8 @@ SCALE = 2  # pixels a point, for sharp text on any screen
 SHOWN = ("json", "prose")  # the two classes that differ most fit beside the README's first lines
 COLOURS = "".join(f"{name}: {colour};" for colour, name in PAGE_COLOURS.items())
 TRAFFIC = Path(__file__).parents[1] / "examples" / "traffic.py"
-SERVED_S = 18.0  # the engine starts, and `top` looks at ten seconds
+START_S = 120.0  # time for the engine to start on a busy machine
+SERVED_S = 12.0  # `top` looks at ten seconds
 
 
 def main(demo: Path) -> int:
@@ -80,8 +82,14 @@ def top(scratch: Path) -> str:
     engine = subprocess.Popen(
         [*specscope, "engine", "serve", "--port", str(port), "--k", "4"], env=environment
     )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        until_it_answers(f"{address}/v1/models")
+    except BaseException:
+        engine.terminate()
+        raise
     traffic = subprocess.Popen(
-        [sys.executable, TRAFFIC, f"http://127.0.0.1:{port}", "--rate", "4", "--seconds", "20"],
+        [sys.executable, TRAFFIC, address, "--rate", "4", "--seconds", "16"],
         stdout=subprocess.DEVNULL,
     )
     try:
@@ -99,6 +107,18 @@ def top(scratch: Path) -> str:
         engine.terminate()
         engine.wait()
     return looked.stdout
+
+
+def until_it_answers(address: str) -> None:
+    """Wait for a server. Raises SystemExit if it does not answer within START_S."""
+    for _ in range(int(START_S)):
+        try:
+            urllib.request.urlopen(address, timeout=5).close()
+        except OSError:
+            time.sleep(1.0)
+        else:
+            return
+    raise SystemExit(f"{address} did not answer within {START_S:.0f} s")
 
 
 def draw(scratch: Path, name: str, html: str, width: int, height: int) -> None:
