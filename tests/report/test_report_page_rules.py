@@ -158,7 +158,7 @@ def test_the_first_thing_on_the_page_is_what_to_do():
     assert "switch speculation off: k = 4 to k = 0" in page
     assert "specscope gate apply" in page
     nothing = to_html(a_report())
-    assert "every kind of traffic already runs its best draft length" in nothing
+    assert "all traffic already runs its best draft length" in nothing
 
 
 def test_a_worth_says_speed_delay_hours_and_money_with_their_intervals():
@@ -173,7 +173,7 @@ def test_a_worth_says_speed_delay_hours_and_money_with_their_intervals():
         speedup=Interval(1.25, None, None),
     )  # fmt: skip
     assert worth_said(replace(CHANGE, worth=bare)) == [
-        "+25.0 % output tokens per second",
+        "+25 % output tokens per second",
         "saves 10 replica hours per week (8 to 12)",
     ]
     assert worth_said(replace(CHANGE, worth=None)) == ["worth not measured"]
