@@ -17,6 +17,7 @@ from specscope_agent.source import Source
 from specscope_agent.spool import Spool
 from specscope_agent.wire import encode
 
+ORPHAN_S = 5.0  # a living writer makes a ring anew within a second after its file is removed
 BOOT, FAULT, END = "boot", "fault", "end"  # said once a boot
 
 Watcher = Callable[[OpenRing, Cut], None]
@@ -41,6 +42,8 @@ class Drain:
         self._sampler = sampler
         self._watchers = watchers
         self._held = held
+        self._orphaned: dict[Source, float] = {}
+        """Sources without a ring, and the steady time when that was seen first."""
 
     def empty(self, ring: OpenRing, device_rows: Sequence[Mapping[str, Any]] = ()) -> None:
         """Spool all records of the ring. Raises SpoolError; then the ring keeps them.
@@ -109,10 +112,14 @@ class Drain:
             if END not in self._spool.newest(source).said:
                 self._lose_tail(self._spool.newest(source))
         rings = {ring.source for ring in self._rings.open}
-        for source in set(self._spool.sources) - rings - followed:
+        orphans = set(self._spool.sources) - rings - followed
+        now = time.monotonic()
+        self._orphaned = {source: self._orphaned.get(source, now) for source in orphans}
+        for source, since in self._orphaned.items():
             newest = self._spool.newest(source)
             if END not in newest.said:
-                self._lose_tail(newest)
+                if now - since >= ORPHAN_S:
+                    self._lose_tail(newest)
             elif self._spool.waiting(source) == 0:
                 self._spool.forget(source)
 

@@ -218,22 +218,30 @@ def _bare(batch: Batch) -> Batch:
 def _since(batch: Batch, number: int, next_seq: int) -> tuple[Encoded, ...]:
     """A batch's tables under another number, with losses only from `next_seq` on.
 
-    If the store has all of its records, the batch has no rows, because the ledger would count them
-    twice.
+    If the store has all of its records, the batch has no rows and no losses of rows, because the
+    ledger would count them twice.
     """
     tables = []
+    stored = batch.cursor.next_seq <= next_seq
     for table in batch.tables:
-        if table.name in OF_RECORDS and batch.cursor.next_seq <= next_seq:
+        if table.name in OF_RECORDS and stored:
             continue
         if table.name == "loss":
             rows = decode(table.arrow).to_pylist()
             for row in rows:
                 row["number"] = number if row["number"] == batch.number else row["number"]
-                stored = next_seq - (row["first_seq"] or next_seq)
-                if stored > 0:
+                before = next_seq - (row["first_seq"] or next_seq)
+                if before > 0:
                     row["first_seq"] = next_seq
-                    row["count"] = None if row["count"] is None else row["count"] - stored
-            left = [row for row in rows if row["count"] is None or row["count"] > 0]
+                # Of the ring, adjacent records are counted; of a table, rows of the whole batch.
+                if before > 0 and row["table"] == "ring" and row["count"] is not None:
+                    row["count"] -= before
+            left = [
+                row
+                for row in rows
+                if (row["count"] is None or row["count"] > 0)
+                and not (stored and row["table"] in OF_RECORDS)
+            ]
             tables += encode({"loss": rows_table("loss", left)})
         else:
             tables.append(table)

@@ -320,6 +320,30 @@ def test_a_tail_that_is_unknown_begins_behind_what_the_store_has(spool):
     assert [(x["first_seq"], x["count"]) for x in losses_in(spool)] == [(598, None)]
 
 
+def test_rows_that_a_full_spool_gave_up_stay_counted_when_the_batch_moves(spool):
+    losses = Losses(SOURCE, 1)
+    losses.add("ring", "corrupt", 1, 600)
+    losses.add("request_part", "spool_full", 1, 7, number=1)
+    losses.add("request", "classes_full", 2, 3)
+    spool.add(SOURCE, Cursor(100, 611), encode({"loss": losses.table()}))
+
+    spool.resume(SOURCE, 57, 598)
+
+    assert [(x["table"], x["first_seq"], x["count"], x["number"]) for x in losses_in(spool)] == [
+        ("ring", 598, 3, None), ("request_part", 598, 7, 58), ("request", 598, 3, None),
+    ]  # fmt: skip
+
+
+def test_rows_that_were_given_up_of_a_batch_that_the_store_has_are_no_loss(spool):
+    losses = Losses(SOURCE, 1)
+    losses.add("round", "spool_full", 1, 7, number=1)
+    spool.add(SOURCE, Cursor(100, 300), encode({"loss": losses.table()}))
+
+    spool.resume(SOURCE, 57, 598)
+
+    assert losses_in(spool) == []
+
+
 def test_what_the_store_has_already_is_deleted(spool):
     fill(spool, 5)
 
