@@ -86,10 +86,11 @@ class Episode(Faulty):
         self.counts.update({f"checked {name}": count for name, count in result.items()})
 
     def _drained(self) -> bool:
-        """Whether everything is acknowledged. A header that was hurt after its engine had died is
-        mended by nobody: such a ring stays, is said, and holds up no other."""
+        """Whether everything is acknowledged, also the end of each boot. A header that was hurt
+        after its engine had died is mended by nobody: such a ring stays, is said, and holds up no
+        other."""
         left = {boot_of(ring) for ring in self.rings.glob("*.ring")}
-        if any(self.spool.glob("*/*.batch")) or left - self.hurt.keys():
+        if any(self.spool.glob("*-*/")) or left - self.hurt.keys():
             self._quiet_since = time.monotonic()
             return False
         if left and time.monotonic() - self._quiet_since < QUIET_S:

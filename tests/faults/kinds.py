@@ -178,9 +178,10 @@ class Faulty(Pipeline):
             "step_engine": always,
             "damage_spool": always,
             "cut_spool": always,
-            "damage_ring": always,
-            "cut_ring": always,
-            "remove_ring": always,
+            # Earlier versions take a ring that its writer makes anew for one that is gone.
+            "damage_ring": lambda: "agent" not in self.old,
+            "cut_ring": lambda: "agent" not in self.old,
+            "remove_ring": lambda: "agent" not in self.old,
             "pipe": lambda: not self.pipes,
             "second_service": serving,
             "swap_version": lambda: self.counts["swap_version"] < 3,
