@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
 
@@ -24,13 +24,15 @@ import pyarrow.compute as pc
 
 from specscope.service.decode import UNREADABLE, Claim, decoded_together
 from specscope.service.intake import ACCEPTED, FUTURE_NS, Admitted, admit, kept_from
-from specscope.service.writer import Answer, Writer
+from specscope.service.writer import FLUSH_S, Answer, Writer
 from specscope.store.ledger import Source
 from specscope.store.tables import LAYOUTS
 
 log = logging.getLogger(__name__)
 
-LINGER_S = 0.1  # the writer waits ten times as long
+# As long as the writer leaves: it counts a batch's age from its arrival, so one turn is checked for
+# each of its inserts, and no batch waits longer for that.
+LINGER_S = 0.8 * FLUSH_S
 TURN_BYTES = 8 << 20  # decoded, that are checked in one turn
 
 Flags = npt.NDArray[np.bool_]
@@ -43,6 +45,7 @@ class Incoming:
     batch: Any
     claimed: Sequence[Claim]
     answer: Answer
+    since: float = field(default_factory=time.monotonic)
 
     @property
     def source(self) -> Source:
@@ -62,7 +65,6 @@ class Admission:
         self._writer, self._linger_s = writer, linger_s
         self._waiting: deque[Incoming] = deque()
         self._bytes = 0
-        self._since = 0.0
         self._ready = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="specscope-admission", daemon=True)
@@ -74,8 +76,6 @@ class Admission:
         """Queue a wire Batch for the store; `answer` is called from the writer's thread."""
         offered = Incoming(batch, claimed, answer)
         with self._ready:
-            if not self._waiting:
-                self._since = time.monotonic()
             self._waiting.append(offered)
             self._bytes += offered.size
             if len(self._waiting) == 1 or self._bytes >= TURN_BYTES:
@@ -96,13 +96,17 @@ class Admission:
     def _run(self) -> None:
         while turn := self._take():
             for offered, admitted in zip(turn, admit_all(turn, time.time_ns()), strict=True):
-                self._writer.offer(admitted, offered.answer)
+                self._writer.offer(admitted, offered.answer, offered.since)
 
     def _take(self) -> list[Incoming]:
         """Batches of up to TURN_BYTES; none after closing when the queue is empty."""
         with self._ready:
             while not self._closing and self._bytes < TURN_BYTES:
-                wait = self._since + self._linger_s - time.monotonic() if self._waiting else None
+                wait = (
+                    self._waiting[0].since + self._linger_s - time.monotonic()
+                    if self._waiting
+                    else None
+                )
                 if wait is not None and wait <= 0:
                     break
                 self._ready.wait(wait)

@@ -211,7 +211,7 @@ class Ingest:
             async with asyncio.timeout(HELLO_S) as until_hello:
                 async for request in requests:
                     message = parsed(wire.FromAgent, request)
-                    if message.HasField("hello") or stream.greeted:
+                    if message.HasField("hello"):
                         until_hello.reschedule(None)
                     await self._message(message, stream)
         except TimeoutError:

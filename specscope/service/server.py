@@ -24,6 +24,9 @@ OPTIONS = [
     ("grpc.max_concurrent_streams", 64),  # of one connection; a sidecar has one
     ("grpc.server_handshake_timeout_ms", int(1e3 * HELLO_S)),
     ("grpc.so_reuseport", 0),  # else a second service on the port would go unnoticed
+    # A probe of the connection's speed would answer most batches with a ping, and grow the window.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 256 << 10),  # of a stream: some ten batches; 64 kB by default
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),

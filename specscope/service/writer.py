@@ -85,12 +85,17 @@ class Writer:
     def start(self) -> None:
         self._thread.start()
 
-    def offer(self, batch: Admitted, answer: Answer) -> None:
-        """Queue a batch; `answer` is called from the writer's thread after it is stored."""
+    def offer(self, batch: Admitted, answer: Answer, since: float | None = None) -> None:
+        """Queue a batch; `answer` is called from the writer's thread after it is stored.
+
+        since: when it came, by the monotonic clock; now if None
+        """
         with self._ready:
-            self._waiting.append((batch, answer, time.monotonic()))
+            self._waiting.append((batch, answer, time.monotonic() if since is None else since))
             self._rows += _rows(batch)
-            self._ready.notify()
+            # The writer knows of the others, and when the oldest of them is due.
+            if len(self._waiting) == 1 or self._rows >= FLUSH_ROWS:
+                self._ready.notify()
 
     def ask(self, work: Callable[[Store], T]) -> Future[T]:
         """Queue another job for the writer's store, between two inserts.

@@ -176,10 +176,10 @@ def service_drops_requests_uncounted():
 
     offer = Writer.offer
 
-    def offered(self, batch, answer):
+    def offered(self, batch, *more):
         if "request" in batch.tables:
             batch.tables["request"] = batch.tables["request"].slice(1)
-        offer(self, batch, answer)
+        offer(self, batch, *more)
 
     Writer.offer = offered
 

@@ -192,7 +192,7 @@ class Writer:
     def __init__(self):
         self.batches = []
 
-    def offer(self, batch, answer):
+    def offer(self, batch, answer, since):
         self.batches.append(batch)
         answer(batch)
 
