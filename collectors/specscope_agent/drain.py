@@ -61,8 +61,19 @@ class Drain:
             if not made.more:
                 break
         # A record that does not match its check is given a second pull before it is lost.
-        if ring.quiet > 1 and not (ring.reader.replaced and self._rings.reopen(ring)):
+        if ring.quiet > 1 and not self._goes_on(ring):
             self._finish(ring)
+
+    def _goes_on(self, ring: OpenRing) -> bool:
+        """Whether the writer of a drained ring goes on in another file, or may yet do so."""
+        if ring.reader.replaced and self._rings.reopen(ring):
+            return True
+        if ring.reader.in_place or ring.reader.ended:
+            return False
+        # Removed, or made anew and damaged again: a living writer mends that within a second.
+        if ring.adrift_since is None:
+            ring.adrift_since = time.monotonic()
+        return time.monotonic() - ring.adrift_since < ORPHAN_S
 
     def _keep(self, ring: OpenRing, made: Cut, device_rows: Sequence[Mapping[str, Any]]) -> bool:
         """Spool a cut batch, then release its space in the ring; False for an empty one."""

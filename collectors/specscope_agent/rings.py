@@ -35,6 +35,8 @@ class OpenRing:
     origin: Origin
     quiet: int = 0
     """Pulls in a row that brought nothing although the writer was already gone."""
+    adrift_since: float | None = None
+    """Steady time when its file was first found to be gone, or another one; None before."""
 
     @property
     def path(self) -> Path:
@@ -192,7 +194,7 @@ class Rings:
             reader.close()
             return False
         ring.reader.close()
-        ring.reader, ring.quiet = reader, 0
+        ring.reader, ring.quiet, ring.adrift_since = reader, 0, None
         self._refused.pop(ring.path, None)
         return True
 

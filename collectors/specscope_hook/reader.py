@@ -337,6 +337,14 @@ class RingReader:
         return False
 
     @property
+    def in_place(self) -> bool:
+        """Whether its file is still the one under its name."""
+        try:
+            return os.path.samestat(os.stat(self.path), os.fstat(self._file))
+        except OSError:
+            return False
+
+    @property
     def replaced(self) -> bool:
         """Whether the writer has recreated the file under its name."""
         try:

@@ -199,6 +199,35 @@ def test_a_ring_that_vanished_with_its_machine_is_an_unknown_tail(rings, agent, 
     assert [loss["reason"] for loss in losses] == ["tail_unknown"]
 
 
+@pytest.mark.parametrize("there", [None, b"cut"])
+def test_a_ring_whose_file_is_gone_or_damaged_again_is_waited_for(rings, agent, monkeypatch, there):
+    boot = a_boot()
+    ring = ring_at(rings, boot)
+    traffic = Traffic(Recorder(ring, salt=b"s"), np.random.default_rng(4))
+    traffic.round(2)
+    sidecar = agent()
+    sidecar.tick()
+    whole = ring.path.read_bytes()
+    ring.path.unlink()
+    os.close(ring._file)  # as its writer does when it makes the ring anew
+    if there:
+        ring.path.write_bytes(there)
+
+    for _ in range(4):
+        sidecar.tick()
+    source = Source(boot.replica, boot.boot)
+    assert spooled(sidecar, source)[1] == []
+
+    if there:  # mended
+        ring.path.write_bytes(whole)
+        sidecar.tick()
+        assert sidecar.rings.open[0].reader.in_place
+    else:
+        monkeypatch.setattr("specscope_agent.drain.ORPHAN_S", 0.0)
+        sidecar.tick()
+        assert [row["reason"] for row in spooled(sidecar, source)[1]] == ["tail_unknown"]
+
+
 def test_a_file_that_is_no_ring_is_said_once_and_stops_nobody(rings, agent, caplog):
     (rings / "junk.ring").write_bytes(b"x" * 500_000)
     ring = ring_at(rings, a_boot())
