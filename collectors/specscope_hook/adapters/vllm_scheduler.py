@@ -239,6 +239,7 @@ class SchedulerProbe:
         """Record all lists, and check for a policy."""
         self.due = self._steps_due = False
         try:
+            self._recorder.flush()  # else the first record is a write of its own, being late
             self._read_arrivals()
             self._read_steps()
             self._rounds.write()
