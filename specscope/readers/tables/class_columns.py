@@ -120,7 +120,7 @@ def category_columns(table: Table) -> dict[str, tuple[str, str]]:
     speeds = [n for n in table.names[1:] if unit_of(table, n) == "tok_s"]
     if not speeds and not resolve(table.names, table.rows).metrics:  # the caption's, of classes
         speeds = [n for n in table.names[1:] if unit_of(table, n) == "throughput_tok_s"]
-        if any(headers.is_delta(n) or set(n.split("_")) & NO_CLASS for n in table.names):
+        if any(headers.is_delta(n) or set(n.split("_")) & NO_CLASS for n in speeds):
             speeds = []
     told = {n: (n, "tok_s") for n in speeds if not is_total(table.said(n))}
     if len(told) > 1 and _one_speed_a_class(table, told):
