@@ -37,7 +37,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Run it, write the report, print the verdicts."""
+    """Run the demonstration, write its report and print the verdicts."""
     from rich.console import Console
 
     from specscope.demo.plan import FULL, QUICK

@@ -1,7 +1,7 @@
-"""The engine's process: runs the plan's blocks, one cohort after the other, and says how far it is.
+"""The engine's process: run the plan's blocks, one cohort after the other.
 
-Started by `specscope demo` with a JSON job on the command line. Writes one JSON line a block
-to its standard output; everything that is measured leaves through the ring alone.
+`specscope demo` starts it with a JSON job on the command line. It writes one JSON line per block to
+standard output for the progress; all measurements leave through the ring.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TEMPERATURE = 1.0  # coupled sampling: natural text, and the same text in every 
 
 
 class ArmGate:
-    """The same draft length for every sequence, which is what an arm of a cohort block is."""
+    """One draft length for every sequence: the arm of a cohort block."""
 
     def __init__(self) -> None:
         self.k = 0
@@ -45,7 +45,7 @@ class ArmGate:
 
 
 class Cohorts:
-    """The bundled engine, hooked, and the held-out prompts that its cohorts are made of."""
+    """The bundled engine with the hook, and the held-out prompts of its cohorts."""
 
     def __init__(self, job: Job, settings: HookSettings) -> None:
         torch.set_num_threads(1)
@@ -71,7 +71,7 @@ class Cohorts:
         )
 
     def run(self, block: PlannedBlock, policy: int) -> None:
-        """One block, from empty to empty."""
+        """Run one block; the engine is idle before and after it."""
         self._gate.k = block.k
         self._recorder.block(policy, block.pair if policy else 0, block.arm if policy else "")
         texts = self.prompts[block.label]
@@ -93,14 +93,15 @@ class Cohorts:
         self._recorder.block(0, 0, "")
 
     def warm_up(self) -> None:
-        """Each arm once under each load, outside the experiment: buffers, caches, clocks."""
+        """Run each arm once under each load, outside the experiment, to warm up buffers, caches and
+        clocks."""
         for block in replicate(-1, self.sizes, seed=self._job.seed, arms=self._job.size.arms):
             if block.label == min(self.prompts):
                 self.run(replace(block, pair=0), policy=0)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many prompts each class has."""
+        """Number of prompts by class."""
         return {label: len(prompts) for label, prompts in self.prompts.items()}
 
     @property
@@ -110,7 +111,8 @@ class Cohorts:
 
 
 def blocks(job: Job, sizes: dict[str, int]) -> Iterator[tuple[int, PlannedBlock]]:
-    """Blocks with their replicate, whole replicates only, until there are enough or time is up."""
+    """Blocks with their replicate, in complete replicates, until there are enough or the time is
+    over."""
     began = time.monotonic()
     for number in range(job.size.replicates):
         ends = (time.monotonic() - began) * (number + 1) / max(1, number)

@@ -1,4 +1,4 @@
-"""What the parent asks of the engine's process, as it crosses the command line."""
+"""The parent's job for the engine's process, as a command-line argument."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specscope.demo.plan import Size
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What the parent asks for. core: the processor to stay on, or None for any."""
+    """The parent's job. core: the processor to use, or None for any."""
 
     policy: int
     seed: int

@@ -1,10 +1,10 @@
-"""What a reader of the demonstration's numbers has to keep in mind."""
+"""Notes for readers of the demonstration's numbers."""
 
 from __future__ import annotations
 
 
 def notes() -> list[str]:
-    """True of every run; what a run measured is in its report."""
+    """Notes that hold for every run."""
     return [
         "Classes run alone here, one cohort after the other. In a shared batch a class also "
         "waits for its neighbours, and a gate per class saves less.",

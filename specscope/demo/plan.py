@@ -1,7 +1,7 @@
-"""What the demonstration runs: cohorts of one class, from empty to empty, every arm in each pair.
+"""The plan of the demonstration: cohorts of one class, with every arm in each pair.
 
-Nothing in here is timed and nothing is random that a seed does not fix, so the plan can be
-printed before a block runs and checked against what ran.
+The plan depends only on a seed, so it can be printed before a run and compared with the blocks that
+ran.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from random import Random
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How many requests run side by side, and how much each writes."""
+    """The number of concurrent requests, and the output length of each."""
 
     name: str
     requests: int
@@ -28,10 +28,10 @@ Two, since twenty replicates of one would stay below the requests that a gate as
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much evidence to gather.
+    """The amount of evidence.
 
-    arms: draft lengths that are tried; 0 is target-only through the same code. replicates: at
-    most. seconds: no replicate starts that would end later, once `at_least` are there.
+    arms: tried draft lengths; 0 is target-only through the same code. replicates: maximum number.
+    seconds: after `at_least` replicates, none starts that would end later.
     """
 
     arms: tuple[int, ...]

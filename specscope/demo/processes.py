@@ -1,4 +1,4 @@
-"""Child processes that end with their parent, however it ends."""
+"""Child processes that always end with their parent."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ class Processes:
             raise DemoError(f"{name} ended with code {code}: {self._last_line(name)}")
 
     def stop(self, name: str) -> None:
-        """Ask a child to finish and wait; kill it when it does not.
+        """Ask a child to finish and wait; kill it if it does not.
 
-        Raises DemoError if it had ended untimely, had to be killed or ended with an error:
-        what it held is not to be trusted then.
+        Raises DemoError if it ended early, was killed or failed, because its data may then be
+        incomplete.
         """
         self._check(name)
         child = self._children.pop(name)

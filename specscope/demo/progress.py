@@ -1,4 +1,4 @@
-"""How far the demonstration is: one line that moves on a terminal, a line a replicate elsewhere."""
+"""Progress of the demonstration: one updated line on a terminal, otherwise a line per replicate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specscope.demo.plan import LOADS, Size
 
 
 class Progress:
-    """Told of stages and of the engine's events."""
+    """Receives stages and the engine's events."""
 
     def __init__(self, console: Console, size: Size) -> None:
         self._console = console

@@ -1,7 +1,7 @@
 """Run the demonstration: service, sidecar and engine as processes, then the verdicts.
 
-The parent starts them, shows how far they are, stops them in the order in which data flows,
-and only then opens the store, which has one owner at a time.
+The parent starts them, shows the progress, and stops them in the order of the data flow. Only then
+it opens the store, which has one owner at a time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ENDINGS = (signal.SIGTERM, signal.SIGHUP)  # what ends a process from outside, a
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where a demonstration keeps its things; all below one folder but the rings."""
+    """The folders of a demonstration: one folder, except for the rings."""
 
     out: Path
 
@@ -69,9 +69,9 @@ class Folders:
 
 
 def run(out: Path, size: Size, progress: Progress, *, seed: int | None = None) -> Report:
-    """Everything, from empty folders to a report. Blocks until it is there.
+    """Run the whole demonstration, from empty folders to a report.
 
-    Raises DemoError if a part ends early, StoreBusy where another demonstration uses `out`.
+    Raises DemoError if a part ends early, StoreBusy if another demonstration uses `out`.
     """
     with _tidy_ending():
         return _run(Folders(out), size, progress, seed)
@@ -114,7 +114,7 @@ def _measure(folders: Folders, job: Job, progress: Progress) -> Report:
 
 
 def report_of(store: Store, since: int = 0) -> Report:
-    """The report on a demonstration's store, with its own words for the loads.
+    """The report on a demonstration's store, with its names of the loads.
 
     since: ns since 1970, from which rows belong to the demonstration.
     """

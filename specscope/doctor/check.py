@@ -1,4 +1,4 @@
-"""One answer of the doctor."""
+"""One check of the doctor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SEVERE = ("refused", "failed")
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, its state (one of STATES), what was seen, and what to do."""
+    """A check: its subject, its state (one of STATES), the observation and the remedy."""
 
     what: str
     state: str

@@ -1,6 +1,6 @@
-"""`specscope doctor`: what is missing or not permitted on this machine, and the remedy.
+"""`specscope doctor`: find missing parts and permissions on this machine, with remedies.
 
-Needs the standard library only, so it runs in a serving image before anything is installed.
+It needs the standard library only, so it runs in a serving image without other packages.
 """
 
 from __future__ import annotations

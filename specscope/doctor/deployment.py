@@ -120,7 +120,7 @@ def _followed(store: Store) -> Iterator[Check]:
 
 
 def grafana(environment: Mapping[str, str]) -> Iterator[Check]:
-    """Grafana at GRAFANA_URL: up, and the token of GRAFANA_TOKEN taken."""
+    """Whether Grafana at GRAFANA_URL is up and accepts the token in GRAFANA_TOKEN."""
     url = environment.get("GRAFANA_URL", "").rstrip("/")
     if not url:
         return

@@ -1,7 +1,7 @@
-"""Where a demonstration keeps its rings, and what a killed one left there.
+"""The rings of demonstrations, and leftovers of killed ones.
 
-A ring takes memory until it is removed, and `kill -9` leaves nobody to do so: the next
-demonstration does, and `specscope doctor` names it. Standard library only.
+A ring takes memory until it is removed. After `kill -9` the next demonstration removes it, and
+`specscope doctor` reports it. Standard library only.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def left_behind(memory: Path = SHARED_MEMORY) -> list[Path]:
 
 
 def sweep(memory: Path = SHARED_MEMORY) -> list[Path]:
-    """Remove what was left behind; what the system refuses to remove stays. The folders removed."""
+    """Remove leftovers, as far as the system permits. Returns the removed folders."""
     removed = []
     for folder in left_behind(memory):
         with suppress(OSError):

@@ -26,7 +26,7 @@ SPOOL_ROOM = 1 << 30  # the sidecar's default; below it an outage loses rows soo
 
 
 def hooks(environment: Mapping[str, str]) -> Iterator[Check]:
-    """Rings in the folder: whether their hooks are attached, and their writers alive."""
+    """Whether the hooks of the rings in the folder are attached, and their writers alive."""
     from specscope_hook.errors import HookError
     from specscope_hook.peek import RingPeek
 
@@ -69,7 +69,8 @@ def _classes(name: str, ring: RingPeek) -> Iterator[Check]:
 
 
 def followed(environment: Mapping[str, str]) -> Iterator[Check]:
-    """Servers that the sidecar follows: whether it can read their output, and what that lacks."""
+    """Whether the sidecar can read the output of the servers that it follows, and the missing parts
+    of it."""
     from specscope_agent.settings import source_settings
     from specscope_agent.sources.kinds import KINDS
     from specscope_hook.errors import SettingsError
@@ -110,7 +111,7 @@ def followed(environment: Mapping[str, str]) -> Iterator[Check]:
 
 
 def spool(environment: Mapping[str, str]) -> Iterator[Check]:
-    """The sidecar's queue: there, writable, private, with room."""
+    """Whether the sidecar's spool exists, is writable and private, and has room."""
     if where := environment.get("SPECSCOPE_SPOOL"):
         yield _folder("spool", Path(where), SPOOL_ROOM)
 

@@ -1,8 +1,8 @@
-"""What a number means, once: one function a quantity, shared by dashboards and report.
+"""The SQL of every quantity: one function each, shared by dashboards and report.
 
-A function takes the condition on rows as SQL text, since Grafana and the report spell ranges
-of time differently, and returns the whole statement. Its docstring says the table and so the
-column of time that a condition can use, and ends its first paragraph with the unit.
+A function takes the condition on rows as SQL text, because Grafana and the report write time ranges
+differently. It returns the whole statement. The first paragraph of its docstring ends with the
+unit, and the second names the table and the time column for conditions.
 """
 
 from specscope.queries.assessments import evidence_state, replays, verdict_history, verdicts
