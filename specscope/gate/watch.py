@@ -165,6 +165,6 @@ def _span(seconds: float | None) -> str:
     if seconds is None:
         return "no end"
     minutes = seconds / 60
-    if minutes < 1:
+    if minutes < 2:
         return f"{seconds:.0f} s"
     return f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
