@@ -115,11 +115,11 @@ def test_what_is_copied_exists_and_is_not_ignored(copied):
 def test_extras_and_programs_are_those_of_the_project(instructions, project):
     text = " ".join(rest for _, rest in instructions)
     extras = {
-        extra for group in re.findall(r"\.whl\)\[([\w,]+)\]", text) for extra in group.split(",")
+        extra for group in re.findall(r"\.whl\)\[([\w,-]+)\]", text) for extra in group.split(",")
     }
     programs = re.findall(r'ENTRYPOINT \["(\w+)"\]', DOCKERFILE.read_text())
 
-    assert extras == {"agent", "server", "report", "dashboards", "engine"}
+    assert extras == {"agent", "forward-passes", "server", "report", "dashboards", "engine"}
     assert extras <= set(project["optional-dependencies"])
     assert programs == ["specscope"]
     assert set(programs) <= set(project["scripts"])
