@@ -36,7 +36,7 @@ LARGEST = 1_000_000_000  # of a limit: ms of eleven days
 
 
 def machine_start() -> str:
-    """Identifier of this start of the machine, the validity of its monotonic clock."""
+    """Identifier of this boot of the machine; its monotonic clock is valid for this boot only."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -35,7 +35,7 @@ def round_columns(rounds: Rounds, names: Names, card: ModelCard) -> dict[str, An
 
 
 def block_columns(scalars: NDArray[Any], names: Names) -> dict[str, Any]:
-    """Policy, pair and arm; unknown if there is none."""
+    """Policy, pair and arm; each is unknown if the round has none."""
     return {
         "policy": known(scalars["policy"], scalars["policy"] == 0),
         "pair": known(scalars["pair"], scalars["pair"] == 0),

@@ -38,7 +38,7 @@ _EVERY = (0.0, float("inf"))
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The range of a k: a class (None: any) and half-open ranges [lo, hi) (None: any)."""
+    """Where one k applies: a class (None: any) and half-open ranges [lo, hi) (None: any)."""
 
     class_: str | None
     ranges: tuple[tuple[float, float] | None, ...]

@@ -52,7 +52,7 @@ class RingRound(RoundMeasures):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingRequest:
-    """A request at admission, and complete again at its end (the reader keeps no state)."""
+    """A request, written at admission and again in full at its end: the reader keeps no state."""
 
     request: int = column("u64", "1", "salted hash of the request's id")
     session: int = column("u64", "1", "salted hash of the session; 0 where the client named none")

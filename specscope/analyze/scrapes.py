@@ -1,4 +1,4 @@
-"""Convert scrapes into windows: differences within one start of a process, or sums since its
+"""Convert scrapes into windows: differences within the life of a process, or sums since its
 start."""
 
 from __future__ import annotations

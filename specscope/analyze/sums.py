@@ -94,7 +94,7 @@ class Sums:
 
     @property
     def speculated(self) -> bool:
-        """Whether any window has information on speculation, including its absence."""
+        """Whether any window says something about speculation, even that there was none."""
         return bool(self.complete.windows or self.partial.windows or self.length.weight)
 
     def add(self, window: Window) -> None:

@@ -31,7 +31,7 @@ class Size:
     """The amount of evidence.
 
     arms: tried draft lengths; 0 is target-only through the same code. replicates: maximum number.
-    seconds: after `at_least` replicates, none starts that would end later.
+    seconds: limit of the whole run. After `at_least` replicates, none starts that would exceed it.
     """
 
     arms: tuple[int, ...]

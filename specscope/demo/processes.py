@@ -37,8 +37,8 @@ def free_port() -> int:
 class Processes:
     """Named children with a log each; leaving the context stops them in reverse order.
 
-    They run in sessions of their own, so that Ctrl-C reaches the parent alone and it decides
-    the order in which they go; the kernel ends them should the parent be killed.
+    Each child runs in its own session. So Ctrl-C reaches only the parent, which decides the order
+    in which children end. If the parent is killed, the kernel ends them (Linux).
     """
 
     def __init__(self, logs: Path) -> None:
@@ -57,7 +57,7 @@ class Processes:
     ) -> subprocess.Popen[str]:
         """Start a child; its output goes to `<logs>/<name>.log` unless `stdout` says otherwise.
 
-        finite: it ends by itself; another one that ends before it is told to has gone missing.
+        finite: the child ends by itself. If any other child ends before `stop`, that is an error.
         """
         log = (self._logs / f"{name}.log").open("w")
         with log:
@@ -77,7 +77,7 @@ class Processes:
         return child
 
     def check(self) -> None:
-        """Raise DemoError with the last line of its log if a child has ended untimely."""
+        """Raise DemoError with the last line of its log if a child failed or ended too early."""
         for name in self._children:
             self._check(name)
 

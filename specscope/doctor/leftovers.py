@@ -27,10 +27,10 @@ def rings_folder(out: Path) -> Path:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Make a folder that nobody takes for left behind, and remove it at the end.
+    """Make a folder, mark it as in use by a lock, and remove it at the end.
 
-    A lock says so to other containers too, where the number of this process means nothing. It is
-    on a file of its own, since the sidecar locks the folder that it drains.
+    Other containers see the lock too; this process's id means nothing there. The lock is on a file
+    of its own, since the sidecar locks the folder that it drains.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lock = os.open(folder / HELD, os.O_RDWR | os.O_CREAT, 0o600)

@@ -8,6 +8,6 @@ outputs       whether speculation preserves the output distribution
 proposal      which table is worth an experiment on mixed traffic
 verdict       one verdict per segment, and one on all traffic
 
-No function compares requests of one batch. They share the batch's time, so their ratio equals
-tokens per round, whatever the round cost.
+No function compares requests of one batch. They share the batch's time, so the ratio of their
+speeds equals tokens per round, whatever the round cost.
 """

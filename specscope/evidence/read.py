@@ -47,10 +47,10 @@ class Experiment:
 class Evidence:
     """The input of all verdicts on a period.
 
-    since: begin of the period, ns since 1970. blocks, parts: blocks of every epoch without
-    crossovers by router, and their parts. crossings: the crossovers. classes: times of each class
-    in blocks under the table in force. machines: by epoch, for causes of losses. of_hour: price per
-    replica hour, by epoch. boots: rows of `boot`. policies: oldest first.
+    since: begin of the period, ns since 1970. blocks, parts: blocks of every epoch, except those of
+    crossovers by router, and the request parts in them. crossings: the crossovers. classes: each
+    class's times in blocks under the table in force. machines: by epoch, for causes of losses.
+    of_hour: price per replica hour, by epoch. boots: rows of `boot`. policies: oldest first.
     """
 
     blocks: tuple[BlockTime, ...] = ()

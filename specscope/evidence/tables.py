@@ -20,7 +20,8 @@ Policies = Mapping[int, Mapping[str, Any]]
 def under_newest_table(blocks: Sequence[Row], policies: Policies) -> list[Row]:
     """Drop blocks of a table that a newer table of the same name replaced.
 
-    The arm names `current` and the name of a file stay the same for another table. The table that
+    The arm names `current` and the name of a file can stand for several tables in turn.
+    The table that
     counts is the one of the newest policy with blocks in the epoch. The same rule applies to an arm
     that changes one class of `current`. An unreadable table differs from all others. Arms of a
     fixed length and crossovers stay.

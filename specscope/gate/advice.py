@@ -46,7 +46,7 @@ def recommend(args: Namespace) -> int:
 
 
 def diff(args: Namespace) -> int:
-    """Print the difference between both tables. Unsettled if they differ."""
+    """Print the difference between both tables. Exits as unsettled (3) if they differ."""
     with open_store(args) as store:
         evidence = read_store(store, args)
         table = wanted_table(args, evidence)
@@ -58,7 +58,7 @@ def diff(args: Namespace) -> int:
 
 
 def export(args: Namespace) -> int:
-    """Print the table as settings of an engine. Unsettled if it is based on no decision."""
+    """Print the table as settings of an engine. Exits as unsettled (3) without any decision."""
     with open_store(args) as store:
         evidence = read_store(store, args)
     if evidence.table is None and args.default_k is None:

@@ -1,4 +1,4 @@
-"""The blocks of experiments. Part of `queries`, by the same rules, called through it."""
+"""The blocks of experiments. Call these functions through `queries`, whose rules they follow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specscope.store.buckets import LOAD
 def standing(where: str = EVERYTHING) -> str:
     """FROM and WHERE of the blocks that a condition chooses, each once.
 
-    Rounds of a boot whose epoch comes late leave a row of their block that is empty.
+    If the epoch of a boot comes late, its rounds leave an empty row of their block; it is skipped.
     """
     return f"block_time FINAL WHERE rounds > 0 AND ({where})"
 
@@ -53,8 +53,8 @@ def block_classes(where: str = EVERYTHING) -> str:
 def throughput_by_arm(where: str = EVERYTHING) -> str:
     """Tokens per second of each arm's blocks, by what ran in them and the load. [tokens/s]
 
-    Table `block_time`, times `first_at` and `last_at`. Sums over blocks, so without an
-    interval: the evaluator pairs them.
+    Table `block_time`, times `first_at` and `last_at`. The sums carry no
+    confidence interval, because only the evaluator pairs blocks.
     """
     return f"""
         SELECT arrayStringConcat(classes, ', ') AS classes, {LOAD.sql("requests")} AS load, arm,

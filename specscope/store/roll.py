@@ -5,8 +5,8 @@ periods: the service's writer notes each new batch (`note`), and `recover` finds
 rollup counts, whoever stored them.
 
 Versions, not clocks, decide between two computations. A row's version is the number of batches that
-all services had noted before its rows were read. So a computation without some batch always has a
-lower version than the computation that follows the batch's own note.
+all services had noted before its rows were read. So a computation that
+missed a batch always has a lower version than the one that follows the note of this batch.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ class Roller:
             self._came += rows
 
     def recover(self) -> None:
-        """Note every batch of the ledger that the rollups do not count, and what they count without
-        an epoch that is known by now.
+        """Note every batch of the ledger that the rollups do not count.
+
+        Also note what they count under an unknown epoch, if the epoch has become known.
 
         Raises StoreError; a second call changes nothing.
         """

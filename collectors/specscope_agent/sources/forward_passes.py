@@ -1,10 +1,10 @@
 """An engine that publishes its forward passes over ZMQ (`ForwardPassMetrics`, version 1).
 
-NVIDIA Dynamo's vLLM workers and SGLang (`--enable-forward-pass-metrics`) do. A message a pass says
-how long the pass took, how many sequences decoded in it over how many tokens of context, how many
-tokens of prompts were computed, and what waits. No message says what was drafted, kept or given
-out, nor for whom. So sums of an interval are stored, one row of `device` for each, and no rounds:
-no verdict rests on them. They say what a pass costs at which batch and context.
+NVIDIA Dynamo's vLLM workers and SGLang (`--enable-forward-pass-metrics`) do. Each pass
+gives one message: its duration, decoding sequences and their context tokens, computed prompt
+tokens, and waiting requests. No message says what was drafted, kept or given
+out, nor for whom. So the sidecar stores sums of an interval, one row of `device` each, and no
+rounds. No verdict rests on them. They say what a pass costs at which batch and context.
 
 Whoever subscribes late or reads too slowly misses messages. These are counted by the messages' own
 numbers.

@@ -54,11 +54,11 @@ class LiveSource(Protocol):
 
     @property
     def current(self) -> Source | None:
-        """The followed start of the engine."""
+        """The start of the engine that this source follows; None while it is unknown."""
 
     @property
     def missing(self) -> str:
-        """The reason for missing requests, from the output so far; or ""."""
+        """Why requests are missing, judged by the output read so far; "" if none are."""
 
     def poll(self, cursor_of: Callable[[Source], Cursor]) -> Harvest | None:
         """The next batch, repeated until it is `kept`. None without new output.

@@ -34,12 +34,12 @@ class Durations:
 
     @property
     def idle(self) -> float:
-        """Wall less all parts but launches, at least 0."""
+        """Wall time minus all parts except launches, at least 0."""
         return max(0.0, self.wall - sum(self.parts[part] for part in PARTS))
 
 
 class Parts(Protocol):
-    """Where a part's time is marked."""
+    """Something that can mark the time of a part."""
 
     def part(self, name: str) -> AbstractContextManager[None]:
         """A context whose time belongs to `name`, less that of parts within it."""
@@ -104,7 +104,7 @@ class Mark(NamedTuple):
 
 @dataclass(slots=True)
 class InGraph:
-    """Marks inside a graph: recorded by each of its replays, so to be read before the next."""
+    """Marks inside a graph. Each replay overwrites them, so read them before the next one."""
 
     marks: Sequence[Mark]
     unread: bool = False
@@ -226,7 +226,7 @@ class Timer(Parts, Protocol):
     source: str
 
     def begin(self, after_idle: bool) -> None:
-        """A round begins; its wall starts here if the loop was idle, else at the last end."""
+        """Begin a round. Its wall time starts now if the loop was idle, else at the last end."""
 
     def replayed(self, inside: InGraph) -> None:
         """The part that is open replays a graph that has these marks inside."""
@@ -285,7 +285,7 @@ class HostTimer:
             self.current.parts[self.open[-1][0]] -= took
 
     def replayed(self, inside: InGraph) -> None:
-        """Nothing is inside."""
+        """Do nothing: this timer has no marks inside graphs."""
 
     def end(self) -> _Known:
         """See Timer."""

@@ -49,7 +49,7 @@ def bundled_recipes() -> tuple[Recipe, Recipe]:
 
 
 def encode(documents: list[Document], tokenizer: Tokenizer, held_out: bool) -> Tokens:
-    """One stream of token ids per class, documents parted by the end token."""
+    """One stream of token ids per class; the end token separates documents."""
     end = tokenizer.get_vocab()[END]
     streams: dict[str, list[int]] = {label: [] for label in MIX}
     chosen = [document for document in documents if document.held_out == held_out]

@@ -55,9 +55,9 @@ class Choice:
     """The decision for one segment.
 
     action: keep, set_k, disable, no_difference, route, collect_baseline or inconclusive. k: draft
-    length to run; None if undecided. best: arms that do not differ from the fastest with
-    confidence. speedups: every arm against k0. point_k: the fastest arm by point estimate.
-    undecided: arms with neither a proven difference nor a proven small one.
+    length to run; None if undecided. best: the fastest arm, and
+    arms not proven to differ from it. speedups: every arm against k0. point_k: the fastest arm by
+    point estimate. undecided: arms with neither a proven difference nor a proven small one.
     """
 
     action: Action
@@ -72,10 +72,10 @@ class Choice:
 def choose(estimates: Estimates, rules: Rules, current: int | None = None) -> Choice:
     """Decide a segment.
 
-    keep: the current draft length is among the best and beats target-only. set_k: another one is
-    and does. disable: every arm loses, or the current one loses and no other wins. no_difference:
-    all differences are smaller than the smallest relevant effect. collect_baseline: no pair ran
-    both k0 and an arm. inconclusive: not decided yet.
+    keep: the current draft length is among the best and beats target-only. set_k: another draft
+    length is among the best and beats target-only. disable: every arm loses, or the current one
+    loses and no other wins. no_difference: all differences are smaller than the smallest relevant
+    effect. collect_baseline: no pair ran both k0 and an arm. inconclusive: not decided yet.
     """
     speedups = estimates.speedups
     if not estimates.arms:

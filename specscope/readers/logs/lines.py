@@ -43,7 +43,7 @@ def line_blocks(stream: BinaryIO) -> Iterator[tuple[bytes, int]]:
 
 
 def marked(block: bytes, marks: tuple[bytes, ...]) -> Iterator[bytes]:
-    """The lines of a block with one of the marks, in order. Other lines only cost a search."""
+    """The lines of a block with one of the marks, in order. Other lines are only searched."""
     spans: dict[int, int] = {}
     for mark in marks:
         at = block.find(mark)

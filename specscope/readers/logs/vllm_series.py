@@ -115,7 +115,7 @@ class Series:
         return window
 
     def adopt(self, window: dict[str, Any], at: int | None) -> list[Record]:
-        """Add such a line, whose engine line follows."""
+        """Add a speculation line that precedes its engine line."""
         records = self._close()
         self._open, self._open_at, self.drafted = window, at, True
         self._k = window.get("k") or self._k

@@ -166,7 +166,8 @@ def _clauses(sentence: str) -> list[tuple[str, str, str]]:
 
 
 def speeds_in_sentence(sentence: str, unit: str = "") -> list[tuple[str, str]]:
-    """(arm, its speed) of the run without speculation and of the one with it; empty for others.
+    """(arm, speed) of the run without speculation and of the run with it; empty if the sentence
+    does not give both.
 
     unit: of the speeds, if the sentence gives none.
     """

@@ -12,8 +12,8 @@ from specscope.readers.tables.schema import PER_MS, TIMES, Row
 def measured(
     row: Row, places: Sequence[tuple[str, float | None]], metric: str
 ) -> tuple[str, Cell | None]:
-    """(column, cell) of the first place that holds a number, its values in the metric's own
-    unit."""
+    """(column, cell) of the first place that holds a number. The cell's values are in the
+    metric's own unit."""
     for column, factor in places:
         cell = read(row.get(column))
         if not cell.values:

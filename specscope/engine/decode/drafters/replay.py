@@ -13,9 +13,9 @@ class ReplayDrafter(Drafter):
     """Drafts from recorded target-only completions.
 
     Position j of a round keeps its token with probability rates[j] (or rates[label][j] by class),
-    independently. Under greedy or coupled sampling with the recorded seed, that is exactly the
-    conditional acceptance. Rejection sampling tests the draft against the target's distribution, so
-    its acceptance is unknown.
+    independently; otherwise the drafter corrupts it. Under greedy or coupled sampling with the
+    recorded seed, rates[j] is exactly the conditional acceptance. Rejection sampling tests the
+    draft against the target's distribution, so its acceptance is unknown.
     """
 
     reads_texts = True
