@@ -44,8 +44,10 @@ NEVER_RUN = {
     "asynchronous scheduling, two tensor-parallel and two data-parallel ranks (`make test-vllm`)",
     "Speculation in SGLang": "SGLang's own engine on a CPU without speculation "
     "(`make test-sglang-engine`); its hook registry and classes (`make test-sglang`)",
-    "A crossover of real engines behind a real router": "two reference engines behind a test "
-    "router; HAProxy swapped requests by our rules; nginx only parsed its configuration",
+    "Real engines behind a real router, which swaps traffic (crossover)": (
+        "two reference engines behind a test router; HAProxy swapped requests by our rules; nginx "
+        "only parsed its configuration"
+    ),
     "A ClickHouse server or cluster": "all SQL on the embedded engine, which is "
     "ClickHouse itself; two services on one such engine over HTTP",
     "Docker and Kubernetes": "compose file and chart: rendered, and checked against their schemas",
