@@ -63,7 +63,7 @@ class Rings:
         return len(self._refused)
 
     def give_up_damaged(self) -> list[Source]:
-        """Set rings aside as `.damaged` that were unreadable for a minute and that no process
+        """Set aside, as `.damaged`, each ring that was unreadable for a minute and that no process
         holds. Returns their sources, which follow from the rings' names.
         """
         given_up = []

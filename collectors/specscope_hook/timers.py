@@ -35,7 +35,8 @@ class Part(IntEnum):
 class Step(NamedTuple):
     """A step's parts in microseconds; NaN for a part that did not run or has no time.
 
-    idle_us: time since the end of the step before that belongs to no part; NaN for the first step.
+    idle_us: time since the end of the previous step, less the time of all parts; NaN for the first
+    step.
     """
 
     tag: int
@@ -86,8 +87,10 @@ class StepReader:
         return self.between(tag, spans, max((end for _, _, end in spans), default=0))
 
     def between(self, tag: int, spans: Sequence[tuple[Part, int, int]], end: int) -> Step:
-        """Return the parts of a step that ended at this time of the host clock, if there is one.
-        [ns]"""
+        """Return the parts of a step.
+
+        end: time of the host clock at which the step ended, in ns; 0 if there is none
+        """
         spent = [NAN, NAN, NAN]
         for part, began, ended in spans:
             us = (ended - began) / 1e3
@@ -214,9 +217,9 @@ class _Pending:
 class CudaTimer:
     """The device's clock: events from a fixed pool, recorded now and read later.
 
-    It never ran on a GPU. `torch` is an argument, because the hook imports only the standard
-    library. No call waits: `resolved` queries the last event of a step. If the pool is empty, or
-    during a graph capture, the step's times are unknown and `missed` counts it.
+    This class has never run on a GPU. `torch` is an argument, because the hook imports only the
+    standard library. No call waits: `resolved` queries the last event of a step. If the pool is
+    empty, or during a graph capture, the step's times are unknown and `missed` counts it.
     """
 
     source = TimingSource.CUDA

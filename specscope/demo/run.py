@@ -114,7 +114,7 @@ def _measure(folders: Folders, job: Job, progress: Progress) -> Report:
 
 
 def report_of(store: Store, since: int = 0) -> Report:
-    """The report on a demonstration's store, with its names of the loads.
+    """The report on a demonstration's store, in which each load has the demonstration's name.
 
     since: ns since 1970, from which rows belong to the demonstration.
     """

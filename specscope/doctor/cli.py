@@ -44,7 +44,7 @@ NEVER_RUN = {
     "asynchronous scheduling, two tensor-parallel and two data-parallel ranks (`make test-vllm`)",
     "Speculation in SGLang": "SGLang's own engine on a CPU without speculation "
     "(`make test-sglang-engine`); its hook registry and classes (`make test-sglang`)",
-    "Real engines behind a real router, which swaps traffic (crossover)": (
+    "Real engines behind a real router that swaps their traffic (a crossover)": (
         "two reference engines behind a test router; HAProxy swapped requests by our rules; nginx "
         "only parsed its configuration"
     ),

@@ -1,4 +1,4 @@
-"""The embedded store that the environment names: its room, its definitions, its lost parts.
+"""Checks of the embedded store that the environment names: disk space, definitions, lost parts.
 
 Needs the standard library only, and neither opens nor locks the store.
 """

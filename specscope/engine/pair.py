@@ -63,7 +63,10 @@ class Pair:
         return NgramDrafter() if name == "ngram" else NoDrafter()
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of `text`. Other threads run meanwhile, as only a batch releases the GIL."""
+        """Token ids of `text`.
+
+        It encodes a batch of one, because only a batch releases the GIL; so other threads can run.
+        """
         ids: list[int] = self.tokenizer.encode_batch_fast([text])[0].ids
         return ids
 

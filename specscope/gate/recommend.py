@@ -61,8 +61,10 @@ class Recommendation:
         return self.experiment is not None and self.experiment.kind == "cohort" and len(classes) > 1
 
     def confidence(self, move: Move) -> Confidence:
-        """Confidence of a move: its verdict's, but medium for a change of one class that ran
-        alone."""
+        """Confidence of a move: that of its verdict.
+
+        It is medium if the move changes the draft length of one class that ran alone.
+        """
         verdict = move.place.verdict
         known = verdict.grade is Grade.REPLAYED or not (self.ran_alone and move.changes)
         return verdict.confidence if known else Confidence.MEDIUM

@@ -35,7 +35,7 @@ WORDS = {
 def watch(args: Namespace) -> int:
     """Show an experiment until it ends; with --once or --json, show it once.
 
-    Unsettled if a segment has no answer yet.
+    The exit code says unsettled if a segment has no answer yet.
     """
     with open_store(args) as store:
         if args.once or args.json:

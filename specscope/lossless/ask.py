@@ -1,4 +1,4 @@
-"""Three runs of the same prompts: the baseline alone and crowded, the speculative server crowded.
+"""Three runs of the same prompts: to the baseline one at a time, then many at once to each server.
 
 The baseline's two runs differ only in batch size, which may change rounding. Their differences are
 the reference for those of the speculative server.

@@ -1,4 +1,4 @@
-"""One question to one OpenAI-compatible server, answered greedily and whole."""
+"""One question to one OpenAI-compatible server, answered greedily and in one piece."""
 
 from __future__ import annotations
 

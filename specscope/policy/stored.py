@@ -271,9 +271,10 @@ class HoldOut:
 
     share: experimental share of pairs. block_s, burn_in_s: seconds of a block and of its burn-in.
     pairs: number of pairs after which the policy ends and its table holds; None for no end. tables:
-    arms whose names do not define their tables.
+    the arms that bring their own table, because their name does not define one.
 
-    Raises UsageError if a block is too short or too long for the hook's numbers.
+    Raises UsageError if a block is too short or too long: a pair takes a second at least, a block a
+    week at most. The hook accepts no other numbers.
     """
 
     share: float

@@ -10,7 +10,8 @@ def verdicts(where: str = EVERYTHING) -> str:
     """The newest verdict on each segment, as the report and the gate give it. [1]
 
     Table `assessment`, time `assessed_at`. A verdict pools the replicas of its epoch, so no
-    condition can name one. Speedup: of the arm that decides over its baseline.
+    condition can name one. Speedup: the ratio of the deciding arm to
+    its baseline.
     """
     where = f"({where}) AND design != 'replay'"  # which has a time of its own
     return f"""

@@ -135,7 +135,8 @@ class Reader:
     async def answer(self, question: Question, gone: Awaitable[object] | None = None) -> Answer:
         """Run a statement. Raises Unanswered.
 
-        gone: ends after the client has disconnected; then the query is cancelled
+        gone: an awaitable that ends after the client has disconnected; the reader then cancels the
+        query
         """
         async with self._turn(question.grant.name) as turn:
             query = secrets.token_hex(8)

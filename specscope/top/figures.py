@@ -30,9 +30,9 @@ class Figures:
 
     seconds: from the first round's start to the last one's end. batch: sequences per round. k:
     share of request-rounds by draft length. tokens_per_round: over request-rounds, also by class.
-    survival: P(accepted >= j), j = 1, 2, ... shares: share of the rounds' time, by part; `other` is
-    the remainder. arm, policy: those of the newest round; None outside an experiment and without a
-    policy. by_arm: figures by arm, if more than one arm ran. waiting: waiting requests at the
+    survival: P(accepted >= j) for j from 1 up. shares: share of the rounds' time, by part; `other`
+    is the remainder. arm, policy: those of the newest round; None outside an experiment and without
+    a policy. by_arm: figures by arm, if more than one arm ran. waiting: waiting requests at the
     newest round.
     """
 

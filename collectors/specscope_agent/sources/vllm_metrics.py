@@ -1,7 +1,8 @@
-"""A vLLM server without the hook, followed by its /metrics page.
+"""The source for a vLLM server without the hook: it reads the server's /metrics page.
 
-The source reads the page every ten seconds. The increase of each counter becomes a row of `device`,
-one for each of FIELDS, with the length of the interval. These are sums over all requests, without
+The source reads the page every ten seconds. Each reading adds one row per
+name in FIELDS to the store's table `device`, with the length of the interval. The value of a
+counter is its increase. These are sums over all requests, without
 rounds. So no verdict uses them; they show acceptance and output. The engines of one server are
 added. With `#1` after the address, only engine 1 is followed.
 """

@@ -23,7 +23,7 @@ def check_engine(
     cache_tokens: int,
     synthetic: Sequence[float] | None,
 ) -> None:
-    """Raises BadSetting."""
+    """Raises BadSetting if settings are out of range, or do not fit the target or each other."""
     if k_max < 0 or slots < 1 or capacity < 2:
         raise BadSetting("k_max must be at least 0, slots at least 1, capacity at least 2")
     if k_max > 255:
@@ -101,7 +101,7 @@ def check_request(
 
 
 def check_gate(ks: Sequence[int], sequences: int, k_max: int) -> None:
-    """Raises BadGate."""
+    """Raises BadGate unless there is one draft length in 0..k_max for each sequence."""
     if len(ks) != sequences:
         raise BadGate(f"the gate gave {len(ks)} draft lengths for {sequences} sequences")
     if any(not 0 <= k <= k_max for k in ks):

@@ -70,7 +70,8 @@ class KVCache:
         move_rows(lambda row: self.entries[:, :, row, :, :positions], sources, targets)
 
     def places(self, plan: Layout) -> Tensor:
-        """[N, 2 * kv heads] the place of each of `plan`'s tokens: its keys', then its values'."""
+        """[N, 2 * kv heads] Where each token of `plan` lies: the places of its keys, then those of
+        its values."""
         size = self.heads * self.capacity
         if plan.start is not None:
             places = self._row_places[plan.start : plan.extent]

@@ -32,8 +32,8 @@ _COLLAPSE = 0.5
 def low_acceptance(facts: Facts) -> Seen:
     """Tokens per round are below break-even.
 
-    The reference is the class's own break-even, limited to the yield of a draft with half the
-    rejections, or the class's own yield in an earlier epoch.
+    The reference is the larger of two yields of the class itself: its yield in an earlier epoch,
+    and its break-even. The break-even is limited to the yield of a draft with half the rejections.
     """
     numbers: dict[str, float | str] = {
         "tokens": _plain(facts.tokens),
@@ -88,8 +88,8 @@ def late_positions(facts: Facts) -> Seen | Missing | None:
 
 
 def adapter_mismatch(facts: Facts) -> Seen | Missing | None:
-    """Requests of a LoRA adapter accept the first position under 0.6 times as often as the
-    others."""
+    """Requests of a LoRA adapter accept the first draft token less than 0.6 times as often as other
+    requests do."""
     return _odd_kinds(facts, lambda kind: bool(kind) and "guided" not in kind.split())
 
 

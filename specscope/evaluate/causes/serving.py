@@ -61,7 +61,10 @@ def host_sync(facts: Facts) -> Seen | Missing | None:
 
 
 def sampling(facts: Facts) -> Seen | Missing:
-    """Acceptance and bookkeeping. The repair reduces them to those of a target-only step."""
+    """Acceptance and bookkeeping take longer than in a target-only step.
+
+    The repair reduces their time to that of a target-only step.
+    """
     own, excess = facts.arm_cost["sample"], facts.excess("sample")
     if own is None or excess is None:
         return Missing(("round.sample_us",), facts.hidden("sample"))
@@ -93,7 +96,8 @@ def prefill_side_effect(facts: Facts) -> Seen | Missing:
 def memory_displacement(facts: Facts) -> Seen | Missing:
     """More requests are preempted and fewer run at once, because the draft takes memory.
 
-    The repair runs as many at once as target-only, at the present cost of a round.
+    With the repair, as many requests run at once as in target-only decoding, and a round costs as
+    much as now.
     """
     ran, base = facts.arm_totals, facts.base_totals
     fewer = np.maximum(0.0, 1.0 - ran.batch / base.batch)

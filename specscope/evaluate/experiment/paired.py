@@ -17,8 +17,11 @@ SegmentKey = tuple[str, Segment]
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """pairs: all pairs, in the order of their keys. segments: all pairs, by epoch and segment.
-    usable: the comparable pairs of each segment."""
+    """The pairs of an experiment.
+
+    pairs: all pairs, in the order of their keys. segments: the same pairs, by epoch and segment.
+    usable: the comparable pairs of each segment.
+    """
 
     design: Design
     pairs: Sequence[Pair]
@@ -29,7 +32,10 @@ class Paired:
 def paired(
     blocks: Iterable[BlockTime], parts: Iterable[BlockPart], design: Design = "cohort"
 ) -> Paired:
-    """Group blocks. The order of rows does not matter; a repeated row counts once."""
+    """Group blocks into pairs and segments.
+
+    The order of rows does not matter; a repeated row counts once.
+    """
     pairs = pairs_of(blocks, parts, design)
     segments = by_segment(pairs, design)
     usable = {key: usable_pairs(members, design) for key, members in segments.items()}

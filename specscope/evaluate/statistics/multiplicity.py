@@ -15,8 +15,9 @@ def bonferroni(level: float, comparisons: int) -> float:
 def holm_levels(p_values: Sequence[float], level: float) -> list[float]:
     """Level of each of several tests, so that all claims hold jointly at `level`.
 
-    A test at its level rejects exactly if Holm's procedure does. The j-th smallest p-value is
-    compared with alpha / (m - j + 1) until one fails, and all others with the limit that failed.
+    A test at its level rejects exactly if Holm's procedure does. With m tests and alpha = 1 -
+    level, the procedure compares the j-th smallest p-value with alpha / (m - j + 1), until a test
+    fails. All later tests get the limit of the test that failed.
     Tests with equal p-values share the strictest of their levels. The result holds under any
     dependence. Source: Holm 1979.
     """

@@ -2,9 +2,9 @@
 
 If an arm changes nothing, both signs of a pair's contrast are equally likely. So the distribution
 of the sum over pairs is known exactly for any noise: skewed, with heavy tails, or unequal between
-pairs. Signs do not change the sum of squares, so this is also a test of Student's statistic, which
-is valid for a mean of unequal effects. Source: Fisher, The Design of Experiments; Lugannani & Rice
-1980 for the tail.
+pairs. Signs do not change the sum of squares, so this is also a test of Student's statistic. As
+such, it is valid for a mean of unequal effects. Source: Fisher, The Design of Experiments;
+Lugannani & Rice 1980 for the tail.
 """
 
 from __future__ import annotations

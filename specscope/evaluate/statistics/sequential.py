@@ -46,8 +46,8 @@ def tightest_rho2(look: float, alpha: float, exact: bool = True) -> float:
 def margin(pairs: float, alpha: float = 0.05, rho2: float | None = None) -> float:
     """Half-width after `pairs`, in standard deviations of one pair.
 
-    sqrt(2 (t r + 1) / (t^2 r) * log(sqrt(t r + 1) / alpha)), r = rho2 (default: the tightest one at
-    100 pairs for this alpha).
+    sqrt(2 (t r + 1) / (t^2 r) * log(sqrt(t r + 1) / alpha)), t = pairs, r = rho2 (default: the
+    tightest one at 100 pairs for this alpha).
     """
     _check(pairs, alpha)
     rho = tightest_rho2(TIGHTEST_AT, alpha) if rho2 is None else rho2
@@ -85,8 +85,9 @@ def _crossed(alpha: float) -> float:
 def reach(length: float, alpha: float = 0.05, spent: int = 0, first: float | None = None) -> float:
     """Half-width after `length` pairs, in estimated standard deviations of one pair.
 
-    It is `margin`, or `margin_from` if `first` is given, times Student's t over the normal quantile
-    of a fixed 95 % interval. spent: degrees of freedom used by estimates other than the mean.
+    It is `margin`, or `margin_from` if `first` is given, times a factor. The factor is Student's t
+    quantile divided by the normal quantile, both of a fixed 95 % interval. spent: degrees of
+    freedom used by estimates other than the mean.
     """
     freedom = length - 1.0 - spent
     half = margin(length, alpha) if first is None else margin_from(length, first, alpha)

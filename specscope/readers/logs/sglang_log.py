@@ -1,8 +1,8 @@
 """SGLang server logs: the `Decode batch` line of every version.
 
 `accept len` counts the bonus token and is a mean over the last `decode_log_interval` steps. Counts
-are not printed, so a window holds rates only. The first line after the start or after idle time
-divides by the idle time too.
+are not printed, so a window holds rates only. In the first line after the start or after idle
+time, the speed is too low: SGLang divides by the idle time too.
 Source: metrics_reporter.py of 0.5.23 and the lines of 0.4 to 0.5.
 """
 
@@ -135,7 +135,10 @@ class _Engine:
             yield from self.finish()
 
     def finish(self) -> Iterator[Record]:
-        """Decide the definition and the usual round, and return the waiting windows."""
+        """Return the waiting windows.
+
+        Before that, decide the definition of `accept len` and the usual time of a round.
+        """
         if self._definition is None and self._held:
             self._definition = self._rates.decide()
             yield from self._said()

@@ -22,7 +22,7 @@ AGREES = 0.02
 
 
 def arrow_columns(table: Table) -> dict[str, str]:
-    """Column to measure, of columns whose cells go from one arm to another."""
+    """The measure of each column whose cells go from one arm to another, by column."""
     found = {}
     for name in table.names:
         cells = [row[name] for row in table.rows if row.get(name)]

@@ -206,7 +206,7 @@ def metric_of(name: str) -> str | None:
 
 
 def is_draft_length(name: str) -> bool:
-    """Whether a column holds k under a name of its engine's own (`mtp_k`, `spec_draft_n_max`)."""
+    """Whether a column holds k under an engine's own name for it (`mtp_k`, `spec_draft_n_max`)."""
     found = set(name.split("_"))
     counts = found & {"steps", "depth"} and len(found) <= 3 and "decode" not in found
     return bool(_DRAFT_LENGTH.search(name)) or bool(counts and is_drafter(name))

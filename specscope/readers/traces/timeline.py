@@ -1,7 +1,8 @@
 """Time of a round by part, from device intervals, host launches and annotations.
 
-All times are in microseconds on one clock. Rounds are the outermost annotations of the kind with
-the most time, without prefill between them. Work inside a round gets its phase from an annotation,
+All times are in microseconds on one clock. Rounds are outermost annotations. There may
+be several kinds; the kind with the most time marks the rounds, and prefill between them does not
+count. Work inside a round gets its phase from an annotation,
 from its name, or from its position in the round.
 """
 

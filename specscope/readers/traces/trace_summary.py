@@ -1,6 +1,7 @@
 """Summaries of trace tools: idle or busy shares, with or without their basis.
 
-A share of idle time is meaningless without the share of launches that have kernels. Kernels per
+The basis is the share of launches that have kernels in the trace. Without it, a share of idle time
+is meaningless. Kernels per
 graph launch show whether a tool that follows CPU operators can attribute the work.
 """
 
