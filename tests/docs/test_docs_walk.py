@@ -151,7 +151,9 @@ ALL_PAGES = sorted(
 def commands(page):
     """The command lines of specscope in the code blocks of a page, without comments."""
     text = (ROOT / page).read_text()
-    for block in re.findall(r"^ *```(?:sh)?\n(.*?)```", text, re.DOTALL | re.MULTILINE):
+    for language, block in re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE):
+        if language not in ("", "sh"):
+            continue
         for line in block.replace("\\\n", " ").splitlines():
             found = COMMAND.match(line)
             if found and not any(mark in found[1] for mark in PLACEHOLDERS):
