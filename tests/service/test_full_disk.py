@@ -196,7 +196,7 @@ def test_an_insert_that_a_filling_disk_took_in_part_is_refused(tmp_path, monkeyp
 
         monkeypatch.setattr(store.client, "insert_arrow", fills)
 
-        with pytest.raises(StoreFull, match="in part"):
+        with pytest.raises(StoreFull, match="only some of the rows"):
             store.insert("round", rows)
         assert len(damaged_parts(store.path, "specscope", "round")) == 1
 

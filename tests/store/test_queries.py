@@ -73,6 +73,7 @@ def filled(tmp_path_factory, traffic):
             sample | {"field": "dram_active", "value": 0.5},
             sample | {"field": "clock_event_reasons", "value": 4.0},
             sample | {"field": "power", "value": None, "reason": "no permission"},
+            sample | {"field": "engine_generation_tokens", "value": 40.0, "uuid": "an engine"},
         ]
         store.insert("device", table("device", rows))
         roll(store, everything=True)
