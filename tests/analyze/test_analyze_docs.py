@@ -34,5 +34,5 @@ def test_every_column_that_the_page_names_is_known():
 
 def test_the_limits_on_the_page_are_those_of_the_code():
     assert f"at most {MOST_WINDOWS} windows" in PAGE
-    assert f"below {BAND:.0%}".replace("%", " %") in PAGE
+    assert f"within {BAND:.0%} of 1".replace("%", " %") in PAGE
     assert f"at least {ENOUGH_COVERAGE:.0%}".replace("%", " %") in PAGE

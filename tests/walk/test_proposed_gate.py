@@ -56,7 +56,8 @@ def test_a_table_is_proposed_run_and_adopted(tmp_path, capsys, monkeypatch):
     assert (proposal["arms"][0], proposal["arms"][-1]) == ("k0", "proposed.json")
 
     with Store.open(where) as site.store:
-        site.run_arms(proposal["arms"], 22, BLOCK_S)
+        # Both lengths: what the table never met must lie below the table's lower limit.
+        site.run_arms(["k0", "k2", "k4", proposal["arms"][-1]], 22, BLOCK_S)
     code, advice = gate("recommend", "--closed-loop", "--out", "advice.json")
 
     assert code == 0

@@ -19,7 +19,7 @@ from specscope.store.roll import roll
 pytestmark = pytest.mark.slow
 COST = Cost(step=20_000, query=200, context=0.5, draft=1_000)
 SIDES = ("left", "right", "third")
-K, PAIRS = 4, 15  # of each deploy: each two sides meet in a third of them, and need five
+K, PAIRS = 4, 21  # of each deploy: whichever of them is the noisiest, 20 is the first look
 DRAFTERS = {"sharp": {"easy": 0.9, "hard": 0.6, "odd": 0.6},
             "blunt": {"easy": 0.6, "hard": 0.2, "odd": 0.2}}  # fmt: skip
 CLIENTS = {"easy": 3, "hard": 2, "odd": 2}
